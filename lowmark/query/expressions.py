@@ -1,0 +1,105 @@
+"""Lowered expressions: typed trees over a small set of primitive operations.
+
+Analysis lowers a query's expressions once (aliases, BETWEEN, IN lists, whole seconds, prefixes are gone here); the
+kernel generator and the evaluator over columns (`evaluate.py`) both work on this form, so they agree on what it means:
+
+- integers are int64 and wrap; FLOOR_DIV and MOD round down, and by zero give null, as FLOAT_DIV and FLOAT_MOD do;
+- any null argument gives null, but for AND, OR (three-valued logic) and IS_NULL;
+- shifts are by 0…63, any other distance gives null; SHIFT_RIGHT keeps the sign;
+- addresses compare IPv4 before IPv6, each numerically (a literal address is its 128-bit number).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from lowmark.wire.schema import Kind
+
+__all__ = ["Call", "Expr", "Field", "Literal", "Named", "Op", "fields"]
+
+
+class Op(Enum):
+    # int64 words: INT, BOOL, TIME, DURATION, MAC, STR
+    NEG = auto()
+    INVERT = auto()
+    ADD = auto()
+    SUB = auto()
+    MUL = auto()
+    FLOOR_DIV = auto()
+    MOD = auto()
+    BIT_AND = auto()
+    BIT_OR = auto()
+    BIT_XOR = auto()
+    SHIFT_LEFT = auto()
+    SHIFT_RIGHT = auto()
+    # doubles
+    TO_FLOAT = auto()
+    FLOAT_NEG = auto()
+    FLOAT_ADD = auto()
+    FLOAT_SUB = auto()
+    FLOAT_MUL = auto()
+    FLOAT_DIV = auto()
+    FLOAT_MOD = auto()
+    # two arguments of one form: words, doubles or addresses
+    EQ = auto()
+    NE = auto()
+    LT = auto()
+    LE = auto()
+    GT = auto()
+    GE = auto()
+    IN_PREFIX = auto()  # address, network, mask (both literals; IPv4 mapped, so versions never mix)
+    # truth values
+    AND = auto()
+    OR = auto()
+    NOT = auto()
+    IS_NULL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of the input, by its name there."""
+
+    name: str
+    kind: Kind
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant in its column form; None is null."""
+
+    value: int | float | None
+    kind: Kind
+
+    @property
+    def nullable(self) -> bool:
+        return self.value is None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    op: Op
+    args: tuple[Expr, ...]
+    kind: Kind
+    nullable: bool
+
+
+Expr = Field | Literal | Call
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    name: str
+    expr: Expr
+
+
+def fields(expr: Expr) -> Iterator[str]:
+    """Names of the input's columns that an expression reads, each as often as it stands there."""
+    match expr:
+        case Field(name):
+            yield name
+        case Call(args=args):
+            for arg in args:
+                yield from fields(arg)

@@ -1,0 +1,213 @@
+"""Plans: frozen, typed, serialisable descriptions of what a query runs.
+
+A query is one low-level *stage* (its nodes run in the capture processes) and a graph of *steps* that run in a bucket.
+A `Reduction` says what a node does with tuples; the same description above Kafka lifts an upstream step's rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from lowmark.query.expressions import Expr, Named
+from lowmark.query.windows import Window
+from lowmark.wire.partials import PANE, TUPLES
+from lowmark.wire.schema import Column, Kind, Schema
+
+__all__ = [
+    "Aggregate", "AggregateCall", "Finish", "Fold", "FoldOp", "Node", "NodeInput", "Number", "Order", "Pane",
+    "QueryPlan", "Reduce", "Reduction", "Stage", "Step", "StepInput", "StepPlan", "Total",
+]  # fmt: skip
+
+
+class FoldOp(Enum):
+    """How partials' columns of one group merge. Null is the neutral element of each."""
+
+    ADD = auto()  # int64; a table evicts before it would overflow, a merge above that overflows is told as `overflow`
+    ADD_WIDE = auto()  # columns (high, low): a signed 128-bit sum, high word first
+    ADD_FLOAT = auto()
+    MIN = auto()  # by the order of the column's kind (IPv4 before IPv6)
+    MAX = auto()
+    BIT_AND = auto()
+    BIT_OR = auto()
+    FIRST = auto()  # columns (order…, value): the value of the least order, read from left to right
+    LAST = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """One aggregate state: what a single tuple contributes (`lift`, one for each column), and how two merge."""
+
+    op: FoldOp
+    columns: tuple[Column, ...]
+    lift: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """The grid over `attribute`: a tuple lies in pane (a − origin) // width. Times in ns."""
+
+    width: int
+    origin: int = 0
+    attribute: str = "ts"
+
+    def index(self, value: int) -> int:
+        return (value - self.origin) // self.width
+
+    def start(self, index: int) -> int:
+        return index * self.width + self.origin
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """Tuples to partials: filter, compute, and either fold the groups of each pane or keep every tuple as a row.
+
+    Output rows are (pane, tuples, keys…, details…, folds' columns…). `details` split a group further (the values of
+    holistic aggregates) but play no part in the choice of its bucket.
+    """
+
+    where: Expr | None
+    pane: Pane
+    keys: tuple[Named, ...]
+    details: tuple[Named, ...]
+    folds: tuple[Fold, ...]
+    grouped: bool  # False: a selection: a row for each tuple, with the folds' lifted values
+    strings: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> Schema:
+        named = (*self.keys, *self.details)
+        return Schema(
+            (
+                Column(PANE, Kind.INT),
+                Column(TUPLES, Kind.INT),
+                *(Column(item.name, item.expr.kind, item.expr.nullable) for item in named),
+                *(column for fold in self.folds for column in fold.columns),
+            ),
+            self.strings,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The low-level part for one or more input streams of a stage; `name` is unique in the stage."""
+
+    name: str
+    streams: tuple[str, ...]
+    reduction: Reduction
+    bucket_by: tuple[str, ...]  # the keys whose hash chooses the bucket; of all nodes of a stage of like kinds
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """All nodes that feed one partials topic."""
+
+    fingerprint: str
+    nodes: tuple[Node, ...]
+    buckets: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInput:
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """Output `port` of an earlier step of the same query."""
+
+    step: int
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """An aggregate's final value: which function, from which folds (indexes) and details (names), as which column."""
+
+    function: str
+    folds: tuple[int, ...]
+    details: tuple[str, ...]
+    parameters: tuple[str, ...]  # as written, for example the exact decimal of a quantile
+    column: Column
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Partials to the rows of closed windows: (window_start, window_end)?, keys…, calls' columns…"""
+
+    input: Schema
+    keys: tuple[str, ...]
+    details: tuple[str, ...]
+    folds: tuple[Fold, ...]
+    calls: tuple[AggregateCall, ...]
+    window: Window
+    output: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    expr: Expr
+    descending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """`total(x)`: the sum of x over all groups of the window, as a column of that name for what follows."""
+
+    column: Column
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The end of a SELECT, inside one window: totals, HAVING, ORDER BY, DISTINCT, LIMIT, the selected columns."""
+
+    input: Schema
+    totals: tuple[Total, ...]
+    having: Expr | None
+    order: tuple[Order, ...]
+    limit: int | None
+    distinct: bool
+    columns: tuple[Named, ...]
+    output: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """Put tuples of several sources into the order of arrival (ts, stream, source, position) and number them in
+    column `row_num`. The input carries the columns named in `order`; they are not in the output."""
+
+    input: Schema
+    order: tuple[str, ...]
+    output: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """A reduction above the low level, over the rows of an upstream step."""
+
+    input: Schema
+    reduction: Reduction
+
+
+StepPlan = Aggregate | Finish | Number | Reduce
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    plan: StepPlan
+    inputs: tuple[NodeInput | StepInput, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPlan:
+    """A whole query: the last step's port 0 is the answer. `steps` stand in an order in which inputs come first."""
+
+    name: str
+    sql: str
+    stage: Stage
+    steps: tuple[Step, ...]
+    output: Schema  # result columns, in order, with their shown names
+    window: Window | None  # of the answer: what completions speak of; None: a query without windows
+    ordered: bool  # ORDER BY: the rows of one window come in this order
+    notes: tuple[str, ...]  # what `explain` says of choices made: one bucket and why, growth of state

@@ -1,0 +1,65 @@
+"""Windows in the space of panes: window-ids and extents as pure functions (Li 5.1).
+
+Every window that an operator sees is a run of whole panes, so ids and extents are integers whatever the attribute is.
+`Axis` turns pane numbers back into values of the windowing attribute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from lowmark.wire.schema import Kind
+
+__all__ = ["Axis", "Window", "WindowKind"]
+
+
+class WindowKind(Enum):
+    SLIDING = "sliding"  # panes (k+1)·slide − size … (k+1)·slide − 1; tumbling where size = slide
+    LANDMARK = "landmark"  # panes … (k+1)·slide − 1
+    NONE = "none"  # the groups of one pane close with it; rows show no window
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The windowing attribute: pane i holds its values from i·unit up to (i+1)·unit."""
+
+    attribute: str  # as completions and `explain` call it
+    kind: Kind  # TIME (unit in ns) or INT
+    unit: int
+
+    def value(self, pane: int) -> int:
+        return pane * self.unit
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    kind: WindowKind
+    size: int  # RANGE in panes; of a landmark window 0
+    slide: int  # SLIDE in panes
+    axis: Axis
+
+    def extent(self, window: int) -> range:
+        """The panes of a window. Of a landmark window: those of its own slide (the older ones are in the state)."""
+        end = (window + 1) * self.slide
+        return range(end - (self.size or self.slide), end)
+
+    def wids(self, pane: int) -> range:
+        """The windows that hold a pane: the inverse of `extent` (Li eq. 5.3, with floors; landmark: the first one)."""
+        span = self.size or self.slide
+        return range(pane // self.slide, (pane + span) // self.slide)
+
+    def closed_by(self, frontier: int) -> int:
+        """The number of the first window that is still open when every pane below `frontier` has ended."""
+        return frontier // self.slide
+
+    def first_needed(self, window: int) -> int:
+        """The oldest pane that this window or any later one still needs."""
+        return self.extent(window).start
+
+    def start(self, window: int) -> int | None:
+        """`window_start`, a value of the attribute; a landmark window has none."""
+        return None if self.kind is WindowKind.LANDMARK else self.axis.value(self.extent(window).start)
+
+    def end(self, window: int) -> int:
+        return self.axis.value((window + 1) * self.slide)

@@ -1,0 +1,39 @@
+"""Blocks of captured frames: what crosses from a source into a node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["BAD_TIME", "FOREVER", "NO_VLAN", "FrameBlock"]
+
+BAD_TIME = -1
+"""`link` of a frame whose timestamp does not fit int64 nanoseconds: it is skipped as `malformed`."""
+
+NO_VLAN = -1
+"""`vlan` of a frame whose tag, if it has one, still stands in its bytes."""
+
+FOREVER = np.iinfo(np.int64).max
+"""The low-watermark of a source that has ended: nothing at all will follow."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameBlock:
+    """Frames in order of arrival, all of one source. The arrays have one entry a frame; `data` is borrowed from the
+    source (a mapped file, a ring block) and valid until the next block is asked for."""
+
+    data: npt.NDArray[np.uint8]
+    offset: npt.NDArray[np.int64]  # of the frame's first byte in data
+    captured: npt.NDArray[np.int64]  # bytes of it that are in data
+    length: npt.NDArray[np.int64]  # bytes on the wire
+    ts: npt.NDArray[np.int64]  # time of capture, ns since 1970
+    link: npt.NDArray[np.int32]  # link type (LINKTYPE_ number of its interface), or BAD_TIME
+    low: npt.NDArray[np.int64]  # the source's low-watermark just before this frame, ns: never regresses
+    low_after: int  # the low-watermark after the last frame, ns: no later tuple has a smaller ts
+    vlan: npt.NDArray[np.int32] | None = None  # outermost VLAN id that the kernel took out of the frame, or NO_VLAN
+    dropped: int = 0  # frames the kernel dropped since the block before (live sources)
+
+    def __len__(self) -> int:
+        return len(self.ts)

@@ -1,0 +1,83 @@
+"""The types of values and rows that pass between stages.
+
+A row has two forms. Between processes it is a row of an Arrow batch. Inside kernels, tables and state it is a run of
+64-bit *words*: word 0 is the null mask (bit i set: column i is null, its words are 0), then the columns in order, one
+word each and two for an address. Both forms are defined by the same `Schema`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["Column", "Kind", "Schema"]
+
+
+class Kind(Enum):
+    """What a column holds; the value is the name shown to people and written on the wire."""
+
+    INT = "int"  # int64
+    FLOAT = "float"  # IEEE 754 double; its bits are the word
+    BOOL = "bool"  # 0 or 1
+    TIME = "time"  # int64 ns since 1970-01-01T00:00:00Z
+    DURATION = "duration"  # int64 ns
+    IP = "ip"  # 128-bit number, high word first; IPv4 as ::ffff:a.b.c.d (one value with its mapped form)
+    MAC = "mac"  # 48-bit number
+    STR = "str"  # index into the schema's sorted `strings`: all of a query's strings are known when it is planned
+
+    @property
+    def words(self) -> int:
+        return 2 if self is Kind.IP else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    kind: Kind
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Columns in order, and the strings that its STR columns index: sorted, so that codes compare as strings do."""
+
+    columns: tuple[Column, ...]
+    strings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.columns) > 64:
+            raise ValueError(f"{len(self.columns)} columns: a row's null mask has room for 64")
+        names = [column.name for column in self.columns]
+        if len(set(names)) != len(names):
+            raise ValueError(f"two columns of one name in {names}")
+        if list(self.strings) != sorted(set(self.strings)):
+            raise ValueError("strings must be sorted and distinct")
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def words(self) -> int:
+        """Words of one row, the null mask included."""
+        return 1 + sum(column.kind.words for column in self.columns)
+
+    def index(self, name: str) -> int:
+        return self.names.index(name)
+
+    def column(self, name: str) -> Column:
+        return self.columns[self.index(name)]
+
+    def offset(self, name: str) -> int:
+        """The first word of a column in a row."""
+        return 1 + sum(column.kind.words for column in self.columns[: self.index(name)])
+
+    def select(self, names: tuple[str, ...]) -> Schema:
+        return Schema(tuple(self.column(name) for name in names), self.strings)
