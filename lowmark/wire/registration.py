@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Control", "Exclusion", "Registration", "Retirement", "Return", "RosterChange", "SourceKind"]
+from lowmark.wire.fields import Fields, Json, canonical, parse
+from lowmark.wire.record import RecordKind, WireRecord, headers_of, sized
+from lowmark.wire.schema import Kind
+from lowmark.wire.values import time
+
+__all__ = [
+    "Control", "Exclusion", "Registration", "Retirement", "Return", "RosterChange", "SourceKind", "decode_control",
+    "decode_registration", "encode_control", "encode_registration",
+]  # fmt: skip
 
 
 class SourceKind(Enum):
@@ -63,3 +71,73 @@ class Retirement:
 
 
 Control = RosterChange | Exclusion | Return | Retirement
+
+
+_SOURCE_KINDS = {kind.value: kind for kind in SourceKind}
+
+
+def encode_registration(registration: Registration) -> WireRecord:
+    """Keyed by the source: the topic `sources` is compacted to each source's last life."""
+    start_ns = registration.start_ns
+    value: dict[str, Json] = {
+        "disorder": registration.disorder,
+        "kind": registration.kind.value,
+        "process": registration.process,
+        "roster_version": registration.roster_version,
+        "run": registration.run,
+        "source": registration.source,
+        "start": None if start_ns is None else time(start_ns),
+        "stream": registration.stream,
+    }
+    return sized(WireRecord(registration.source.encode(), canonical(value), headers_of(RecordKind.REGISTRATION)))
+
+
+def decode_registration(value: bytes) -> Registration:
+    fields = Fields(parse(value))
+    registration = Registration(
+        source=fields.text("source"),
+        stream=fields.text("stream"),
+        kind=fields.choice("kind", _SOURCE_KINDS),
+        run=fields.optional_text("run"),
+        start_ns=fields.attribute("start", Kind.TIME),
+        disorder=fields.text("disorder"),
+        roster_version=fields.natural("roster_version"),
+        process=fields.text("process"),
+    )
+    fields.end()
+    return registration
+
+
+def encode_control(control: Control) -> WireRecord:
+    value: dict[str, Json]
+    match control:
+        case RosterChange(stream, version, granule, sources):
+            kind = RecordKind.ROSTER
+            value = {"granule": granule, "sources": sources, "stream": stream, "version": version}
+        case Exclusion(stream, source, granule):
+            kind = RecordKind.EXCLUSION
+            value = {"granule": granule, "source": source, "stream": stream}
+        case Return(stream, source, granule):
+            kind = RecordKind.RETURN
+            value = {"granule": granule, "source": source, "stream": stream}
+        case Retirement(stage):
+            kind = RecordKind.RETIREMENT
+            value = {"stage": stage}
+    return sized(WireRecord(None, canonical(value), headers_of(kind)))
+
+
+def decode_control(kind: RecordKind, value: bytes) -> Control:
+    """`kind` is that of a roster change, an exclusion, a return or a retirement."""
+    fields = Fields(parse(value))
+    control: Control
+    if kind is RecordKind.RETIREMENT:
+        control = Retirement(fields.text("stage"))
+    elif kind is RecordKind.ROSTER:
+        control = RosterChange(
+            fields.text("stream"), fields.natural("version"), fields.integer("granule"), fields.texts("sources")
+        )
+    else:
+        make = Exclusion if kind is RecordKind.EXCLUSION else Return
+        control = make(fields.text("stream"), fields.text("source"), fields.integer("granule"))
+    fields.end()
+    return control

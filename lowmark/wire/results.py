@@ -1,11 +1,20 @@
-"""What stands on a result topic beside the rows: completions, verdicts, amendments, corrections."""
+"""What stands on a result topic beside the rows: completions, verdicts, amendments, corrections.
+
+Their values are for people too, who read them with kcat: times are RFC 3339 where the attribute is a time, and fields
+are called as the rows' columns are. How they are written is in `announcements`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Amendment", "Complete", "Reason", "Verdict", "WindowSpan"]
+from lowmark.wire.schema import Kind
+
+__all__ = ["Amendment", "Complete", "Correction", "Reason", "Scalar", "Verdict", "WindowSpan"]
+
+Scalar = None | bool | int | float | str
+"""A value of a flat JSON row."""
 
 
 class Reason(Enum):
@@ -71,6 +80,7 @@ class Complete:
     covered_from_ns: int | None
     covered_by: tuple[str, ...]  # sources that vouch for it
     verdict: Verdict
+    kind: Kind = Kind.TIME  # of the attribute
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +94,16 @@ class Amendment:
     late: int
     dropped: int
     reasons: frozenset[Reason]
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What late tuples change in a window that has closed: for each group they touch a row of the group's fields and
+    of each aggregate's value over the late tuples alone, before HAVING, to be merged with what the window said."""
+
+    query: str
+    generation: int
+    bucket: int
+    windows: WindowSpan
+    tuples: int  # late tuples that the deltas hold
+    deltas: tuple[Mapping[str, Scalar], ...]

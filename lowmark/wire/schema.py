@@ -7,6 +7,7 @@ word each and two for an address. Both forms are defined by the same `Schema`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -81,3 +82,22 @@ class Schema:
 
     def select(self, names: tuple[str, ...]) -> Schema:
         return Schema(tuple(self.column(name) for name in names), self.strings)
+
+    def to_json(self) -> str:
+        """The canonical text of this schema: equal schemas have equal texts, on every host."""
+        columns = [[column.name, column.kind.value, int(column.nullable)] for column in self.columns]
+        return json.dumps({"columns": columns, "strings": self.strings}, separators=(",", ":"), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Schema:
+        """The inverse of `to_json`; ValueError for any other text."""
+        try:
+            parsed = json.loads(text)
+            columns = tuple(Column(name, Kind(kind), bool(nullable)) for name, kind, nullable in parsed["columns"])
+            schema = cls(columns, tuple(parsed["strings"]))
+            canonical = schema.to_json()
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ValueError(f"not a schema: {error}") from None
+        if canonical != text:
+            raise ValueError("not a schema in its canonical form")
+        return schema

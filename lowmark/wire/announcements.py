@@ -1,0 +1,195 @@
+"""How completions, amendments and corrections are written and read (`results` says what they mean).
+
+Query, generation and bucket stand in the headers too, as they do for rows, so that a reader can choose by headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import isfinite
+
+from lowmark.wire.fields import Fields, Json, canonical, integer, parse, text
+from lowmark.wire.record import BadReason, Header, Headers, RecordKind, Refused, WireRecord, header, headers_of, sized
+from lowmark.wire.results import Amendment, Complete, Correction, Reason, Scalar, Verdict, WindowSpan
+from lowmark.wire.schema import Kind
+from lowmark.wire.values import show, time
+
+__all__ = [
+    "decode_amendment", "decode_complete", "decode_correction", "encode_amendment", "encode_complete",
+    "encode_correction", "result_headers",
+]  # fmt: skip
+
+_REASONS = {reason.value: reason for reason in Reason}
+_ATTRIBUTE_KINDS = {kind.value: kind for kind in (Kind.TIME, Kind.INT, Kind.DURATION)}
+
+
+def result_headers(kind: RecordKind, query: str, generation: int, bucket: int) -> tuple[Header, ...]:
+    """Of every record on a result topic. They are the same for all rows of a bucket: make them once."""
+    return headers_of(kind, header("query", query), header("generation", generation), header("bucket", bucket))
+
+
+def _check_headers(headers: Headers, query: str, generation: int, bucket: int) -> None:
+    said = headers.text("query"), headers.natural("generation"), headers.natural("bucket")
+    if said != (query, generation, bucket):
+        raise Refused(BadReason.HEADER, "query, generation and bucket in the headers are not those in the value")
+
+
+def _reasons(reasons: Iterable[Reason]) -> list[str]:
+    present = frozenset(reasons)
+    return [reason.value for reason in Reason if reason in present]
+
+
+def _read_reasons(fields: Fields) -> frozenset[Reason]:
+    texts = fields.texts("reasons")
+    unknown = [reason for reason in texts if reason not in _REASONS]
+    if unknown:
+        raise Refused(BadReason.VALUE, f"unknown reasons {ascii(unknown)[:80]}")
+    return frozenset(_REASONS[reason] for reason in texts)
+
+
+def _read_span(fields: Fields) -> WindowSpan:
+    ends = fields.array("windows")
+    if len(ends) != 2:
+        raise Refused(BadReason.VALUE, "windows is not an array of the first and the last window's id")
+    span = WindowSpan(integer(ends[0], "windows"), integer(ends[1], "windows"))
+    if span.to < span.first:
+        raise Refused(BadReason.VALUE, f"windows run from {span.first} back to {span.to}")
+    return span
+
+
+def encode_complete(complete: Complete) -> WireRecord:
+    value: dict[str, Json] = {
+        "attribute": complete.attribute,
+        "attribute_kind": complete.kind.value,
+        "bucket": complete.bucket,
+        "buckets": complete.buckets,
+        "covered_by": complete.covered_by,
+        "covered_from": None if complete.covered_from_ns is None else time(complete.covered_from_ns),
+        "dropped": complete.dropped,
+        "generation": complete.generation,
+        "late": complete.late,
+        "merged": complete.merged,
+        "partial": complete.verdict.partial,
+        "promised": complete.promised,
+        "query": complete.query,
+        "reasons": _reasons(complete.verdict.reasons),
+        "rows": complete.rows,
+        "verdict": "exact" if complete.verdict.exact else "lossy",
+    }
+    if complete.windows is None:
+        value["complete_to"] = show(complete.kind, complete.end)
+    else:
+        value["windows"] = [complete.windows.first, complete.windows.to]
+        value["window_start"] = None if complete.start is None else show(complete.kind, complete.start)
+        value["window_end"] = show(complete.kind, complete.end)
+    headers = result_headers(RecordKind.COMPLETE, complete.query, complete.generation, complete.bucket)
+    return sized(WireRecord(None, canonical(value), headers))
+
+
+def decode_complete(headers: Headers, value: bytes) -> Complete:
+    fields = Fields(parse(value))
+    kind = fields.choice("attribute_kind", _ATTRIBUTE_KINDS)
+    windows, start = None, None
+    if fields.has("windows"):
+        windows, start = _read_span(fields), fields.attribute("window_start", kind)
+        end = fields.attribute("window_end", kind)
+    else:
+        end = fields.attribute("complete_to", kind)
+    if end is None:
+        raise Refused(BadReason.VALUE, "where the windows end is null")
+    verdict = Verdict(_read_reasons(fields), fields.flag("partial"))
+    if fields.text("verdict") != ("exact" if verdict.exact else "lossy"):
+        raise Refused(BadReason.VALUE, "the verdict contradicts the reasons")
+    complete = Complete(
+        query=fields.text("query"),
+        generation=fields.natural("generation"),
+        bucket=fields.natural("bucket"),
+        buckets=fields.natural("buckets"),
+        windows=windows,
+        start=start,
+        end=end,
+        attribute=fields.text("attribute"),
+        rows=fields.natural("rows"),
+        merged=fields.natural("merged"),
+        promised=fields.natural("promised"),
+        dropped=fields.natural("dropped"),
+        late=fields.natural("late"),
+        covered_from_ns=fields.attribute("covered_from", Kind.TIME),
+        covered_by=fields.texts("covered_by"),
+        verdict=verdict,
+        kind=kind,
+    )
+    fields.end()
+    _check_headers(headers, complete.query, complete.generation, complete.bucket)
+    return complete
+
+
+def encode_amendment(amendment: Amendment) -> WireRecord:
+    value: dict[str, Json] = {
+        "bucket": amendment.bucket,
+        "dropped": amendment.dropped,
+        "generation": amendment.generation,
+        "late": amendment.late,
+        "query": amendment.query,
+        "reasons": _reasons(amendment.reasons),
+        "windows": [amendment.windows.first, amendment.windows.to],
+    }
+    headers = result_headers(RecordKind.AMENDMENT, amendment.query, amendment.generation, amendment.bucket)
+    return sized(WireRecord(None, canonical(value), headers))
+
+
+def decode_amendment(headers: Headers, value: bytes) -> Amendment:
+    fields = Fields(parse(value))
+    amendment = Amendment(
+        query=fields.text("query"),
+        generation=fields.natural("generation"),
+        bucket=fields.natural("bucket"),
+        windows=_read_span(fields),
+        late=fields.natural("late"),
+        dropped=fields.natural("dropped"),
+        reasons=_read_reasons(fields),
+    )
+    fields.end()
+    _check_headers(headers, amendment.query, amendment.generation, amendment.bucket)
+    return amendment
+
+
+def encode_correction(correction: Correction) -> WireRecord:
+    value: dict[str, Json] = {
+        "bucket": correction.bucket,
+        "deltas": [dict(delta) for delta in correction.deltas],
+        "generation": correction.generation,
+        "query": correction.query,
+        "tuples": correction.tuples,
+        "windows": [correction.windows.first, correction.windows.to],
+    }
+    headers = result_headers(RecordKind.CORRECTION, correction.query, correction.generation, correction.bucket)
+    return sized(WireRecord(None, canonical(value), headers))
+
+
+def decode_correction(headers: Headers, value: bytes) -> Correction:
+    fields = Fields(parse(value))
+    correction = Correction(
+        query=fields.text("query"),
+        generation=fields.natural("generation"),
+        bucket=fields.natural("bucket"),
+        windows=_read_span(fields),
+        tuples=fields.natural("tuples"),
+        deltas=tuple(_read_delta(item) for item in fields.array("deltas")),
+    )
+    fields.end()
+    _check_headers(headers, correction.query, correction.generation, correction.bucket)
+    return correction
+
+
+def _read_delta(value: Json) -> Mapping[str, Scalar]:
+    fields = Fields(value)
+    return {text(name, "a field's name"): _scalar(fields.take(name)) for name in fields.names()}
+
+
+def _scalar(value: Json) -> Scalar:
+    if isinstance(value, str):
+        return text(value, "a value")
+    if value is None or isinstance(value, bool) or (isinstance(value, float) and isfinite(value)):
+        return value
+    return integer(value, "a value")

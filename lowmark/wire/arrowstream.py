@@ -1,0 +1,42 @@
+"""Rows as bytes: one Arrow IPC stream that holds one record batch.
+
+The stream repeats the schema in each record (one to two kilobytes that compress well): a record explains itself to any
+Arrow reader, and a wrong one is told from a broken one.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lowmark.wire.record import BadReason, Refused
+from lowmark.wire.rows import BadRows, check_schema, check_values, schema_of
+from lowmark.wire.schema import Schema
+
+__all__ = ["read_rows", "write_rows"]
+
+
+def write_rows(rows: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_batch(rows)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def read_rows(value: bytes, schema: Schema | None) -> pa.RecordBatch:
+    """The batch in these bytes, which it borrows. Refused unless it has the schema (None: the one that it brings along)
+    and kernels may trust its values."""
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(value)) as stream:
+            # Before a batch is read: its buffers mean nothing under another schema.
+            expected = schema_of(stream.schema) if schema is None else schema
+            check_schema(expected, stream.schema)
+            rows = stream.read_next_batch()
+            if any(True for _ in stream):
+                raise Refused(BadReason.VALUE, "more than one Arrow batch in a record")
+        rows.validate(full=True)
+        check_values(expected, rows)
+    except BadRows as error:
+        raise Refused(BadReason.SCHEMA, str(error)) from None
+    except (pa.ArrowException, OSError, ValueError, StopIteration, MemoryError) as error:
+        raise Refused(BadReason.VALUE, f"not an Arrow stream of one batch: {error}") from None
+    return rows

@@ -1,0 +1,201 @@
+"""Which bucket a row belongs to: XXH64 (seed 0) of the canonical bytes of its key, modulo the number of buckets.
+
+The canonical bytes are 64-bit little-endian words: the null mask of the key (bit i set: its i-th column is null), then
+each column's words; an address is its high and its low word; -0.0 is 0.0 and there is one NaN; a string is the XXH64
+of its UTF-8 bytes, so that the codes of different dictionaries agree. All hosts and exchanges share this function, and
+golden vectors pin it: changing it changes every stage's fingerprint.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from lowmark.wire.compiled import compiled
+from lowmark.wire.rows import Words
+from lowmark.wire.schema import Kind, Schema
+
+__all__ = ["HASH_NAME", "bucket_of", "hash_rows", "key_words", "partition_rows", "xxh64"]
+
+HASH_NAME = "xxh64-words-1"
+"""Stands in a stage's fingerprint for the function that this module is."""
+
+_P1 = np.uint64(0x9E3779B185EBCA87)
+_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
+_P3 = np.uint64(0x165667B19E3779F9)
+_P4 = np.uint64(0x85EBCA77C2B2AE63)
+_P5 = np.uint64(0x27D4EB2F165667C5)
+_LANES = np.array([0x60EA27EEADC0B5D6, 0xC2B2AE3D27D4EB4F, 0, 0x61C8864E7A143579], np.uint64)  # P1 + P2, P2, 0, -P1
+
+_NAN = np.uint64(0x7FF8000000000000)
+_FLOAT_EXPONENT = np.uint64(0x7FF0000000000000)
+_FLOAT_MAGNITUDE = np.uint64(0x7FFFFFFFFFFFFFFF)
+
+
+@compiled
+def _rotate(word: np.uint64, by: int) -> np.uint64:
+    return (word << np.uint64(by)) | (word >> np.uint64(64 - by))
+
+
+@compiled
+def _round(lane: np.uint64, word: np.uint64) -> np.uint64:
+    return _rotate(lane + word * _P2, 31) * _P1
+
+
+@compiled
+def _join(lanes: npt.NDArray[np.uint64]) -> np.uint64:
+    h = _rotate(lanes[0], 1) + _rotate(lanes[1], 7) + _rotate(lanes[2], 12) + _rotate(lanes[3], 18)
+    for i in range(4):
+        h = (h ^ _round(np.uint64(0), lanes[i])) * _P1 + _P4
+    return h
+
+
+@compiled
+def _tail_word(h: np.uint64, word: np.uint64) -> np.uint64:
+    return _rotate(h ^ _round(np.uint64(0), word), 27) * _P1 + _P4
+
+
+@compiled
+def _avalanche(h: np.uint64) -> np.uint64:
+    h = (h ^ (h >> np.uint64(33))) * _P2
+    h = (h ^ (h >> np.uint64(29))) * _P3
+    return h ^ (h >> np.uint64(32))
+
+
+@compiled
+def _hash_words(row: npt.NDArray[np.uint64], lanes: npt.NDArray[np.uint64]) -> np.uint64:
+    count = row.shape[0]
+    done = 0
+    if count >= 4:
+        for i in range(4):
+            lanes[i] = _LANES[i]
+        while done + 4 <= count:
+            for i in range(4):
+                lanes[i] = _round(lanes[i], row[done + i])
+            done += 4
+        h = _join(lanes)
+    else:
+        h = _P5
+    h += np.uint64(8 * count)
+    for i in range(done, count):
+        h = _tail_word(h, row[i])
+    return _avalanche(h)
+
+
+@compiled
+def _hash_bytes(data: npt.NDArray[np.uint8]) -> np.uint64:
+    words = data[: data.shape[0] // 8 * 8].view(np.uint64)
+    size, done = data.shape[0], 0
+    if size >= 32:
+        lanes = _LANES.copy()
+        while done + 4 <= words.shape[0]:
+            for i in range(4):
+                lanes[i] = _round(lanes[i], words[done + i])
+            done += 4
+        h = _join(lanes)
+    else:
+        h = _P5
+    h += np.uint64(size)
+    for i in range(done, words.shape[0]):
+        h = _tail_word(h, words[i])
+    at = 8 * words.shape[0]
+    if at + 4 <= size:
+        word = np.uint64(0)
+        for i in range(4):
+            word |= np.uint64(data[at + i]) << np.uint64(8 * i)
+        h = _rotate(h ^ word * _P1, 23) * _P2 + _P3
+        at += 4
+    for i in range(at, size):
+        h = _rotate(h ^ np.uint64(data[i]) * _P5, 11) * _P1
+    return _avalanche(h)
+
+
+@compiled
+def _hash_rows(words: npt.NDArray[np.uint64], out: npt.NDArray[np.uint64]) -> None:
+    lanes = np.empty(4, np.uint64)
+    for i in range(words.shape[0]):
+        out[i] = _hash_words(words[i], lanes)
+
+
+@compiled
+def _buckets(words: npt.NDArray[np.uint64], buckets: np.uint64, out: npt.NDArray[np.int32]) -> None:
+    lanes = np.empty(4, np.uint64)
+    for i in range(words.shape[0]):
+        out[i] = np.int32(_hash_words(words[i], lanes) % buckets)
+
+
+@compiled
+def _counting_sort(bucket: npt.NDArray[np.int32], starts: npt.NDArray[np.int64], order: npt.NDArray[np.int64]) -> None:
+    """`starts` (one longer than the buckets, zero) becomes where each bucket starts in `order`."""
+    for b in bucket:
+        starts[b + 1] += 1
+    for b in range(1, starts.shape[0]):
+        starts[b] += starts[b - 1]
+    place = starts.copy()
+    for i in range(bucket.shape[0]):
+        order[place[bucket[i]]] = i
+        place[bucket[i]] += 1
+
+
+def xxh64(data: bytes) -> int:
+    """XXH64 with seed 0 of any bytes."""
+    return int(_hash_bytes(np.frombuffer(data, np.uint8)))
+
+
+@lru_cache(maxsize=256)
+def _string_words(strings: tuple[str, ...]) -> Words:
+    return np.array([xxh64(string.encode()) for string in strings], np.uint64)
+
+
+def key_words(schema: Schema, words: Words, key: tuple[str, ...]) -> Words:
+    """The canonical words [n, K] of the rows' keys; `words` is a matrix of the schema."""
+    result = np.zeros((len(words), 1 + sum(schema.column(name).kind.words for name in key)), np.uint64)
+    at = 1
+    for position, name in enumerate(key):
+        column, offset = schema.column(name), schema.offset(name)
+        target = result[:, at : at + column.kind.words]
+        target[:] = words[:, offset : offset + column.kind.words]
+        null = words[:, 0] >> np.uint64(schema.index(name)) & np.uint64(1)
+        if column.kind is Kind.FLOAT:
+            _normalise_floats(target[:, 0])
+        elif column.kind is Kind.STR and schema.strings:
+            target[:, 0] = _string_words(schema.strings)[target[:, 0].view(np.int64)]
+        if null.any():
+            target[null != 0] = 0
+            result[:, 0] |= null << np.uint64(position)
+        at += column.kind.words
+    return result
+
+
+def _normalise_floats(bits: Words) -> None:
+    magnitude = bits & _FLOAT_MAGNITUDE
+    bits[magnitude == 0] = 0
+    bits[magnitude > _FLOAT_EXPONENT] = _NAN
+
+
+def hash_rows(words: Words) -> Words:
+    """XXH64 of each row's little-endian bytes; `words` is C-contiguous [n, K], as `key_words` gives it."""
+    out = np.empty(len(words), np.uint64)
+    _hash_rows(words, out)
+    return out
+
+
+def bucket_of(words: Words, buckets: int) -> npt.NDArray[np.int32]:
+    """The bucket of each key; `words` as `key_words` gives them."""
+    if not 0 < buckets < 2**31:
+        raise ValueError(f"{buckets} buckets: at least one is needed, and fewer than 2^31")
+    out = np.empty(len(words), np.int32)
+    _buckets(words, np.uint64(buckets), out)
+    return out
+
+
+def partition_rows(words: Words, buckets: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Rows by the bucket of their keys, as (order, starts): the rows of bucket b are order[starts[b]:starts[b + 1]],
+    in the order in which they stand in `words`."""
+    bucket = bucket_of(words, buckets)
+    starts = np.zeros(buckets + 1, np.int64)
+    order = np.empty(len(words), np.int64)
+    _counting_sort(bucket, starts, order)
+    return order, starts
