@@ -1,0 +1,190 @@
+"""Clients made from one configuration, with errors for people; topics created and checked against settings."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
+
+from lowmark.wire.kafkasettings import (
+    KafkaSettings,
+    KafkaSettingsError,
+    Options,
+    SaslMechanism,
+    Secret,
+    SecurityProtocol,
+    consumer_options,
+    producer_options,
+    spark_options,
+    transactional_options,
+)
+from lowmark.wire.topics import TopicSettings, suits
+
+__all__ = [
+    "KafkaProblem", "KafkaRefused", "KafkaSettings", "KafkaSettingsError", "KafkaUnavailable", "SaslMechanism",
+    "Secret", "SecurityProtocol", "TopicProblem", "admin", "consumer", "ensure_topics", "producer", "spark_options",
+    "transactional_producer", "translate", "verify_topics",
+]  # fmt: skip
+
+_LOG = logging.getLogger("lowmark.kafka")
+
+_UNAVAILABLE = {
+    KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
+    KafkaError._MSG_TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NETWORK_EXCEPTION,
+}  # fmt: skip
+_REFUSED = {
+    KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}  # fmt: skip
+
+
+class KafkaProblem(Exception):
+    """What Kafka said, where, and what may help. `fatal`: the client that said it is of no more use."""
+
+    def __init__(self, message: str, fatal: bool = False) -> None:
+        super().__init__(message)
+        self.fatal = fatal
+
+
+class KafkaUnavailable(KafkaProblem):
+    """No broker answers, or not now: trying again may help."""
+
+
+class KafkaRefused(KafkaProblem):
+    """A broker answers and refuses: credentials, certificates or rights are wrong."""
+
+
+def translate(error: KafkaError, settings: KafkaSettings) -> KafkaProblem:
+    """librdkafka's error as one of ours."""
+    said = f"Kafka at {settings.bootstrap} ({settings.security.value}): {error.str()}"
+    if error.code() in _UNAVAILABLE:
+        hint = "Is the address right, the broker up, and does its listener speak this protocol?"
+        return KafkaUnavailable(f"{said}. {hint}", error.fatal())
+    if error.code() in _REFUSED:
+        return KafkaRefused(f"{said}. Check user, password, certificates and the rights of this user.", error.fatal())
+    return KafkaProblem(said, error.fatal())
+
+
+OnProblem = Callable[[KafkaProblem], None]
+
+
+def _log(problem: KafkaProblem) -> None:
+    _LOG.warning("%s", problem)
+
+
+def _reporting(options: Options, settings: KafkaSettings, on_problem: OnProblem) -> dict[str, object]:
+    return {**options, "error_cb": lambda error: on_problem(translate(error, settings))}
+
+
+def producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: OnProblem = _log) -> Producer:
+    """An idempotent producer. It connects in the background; `on_problem` is called from its `poll`."""
+    return _made(Producer, producer_options(settings, linger_ms), settings, on_problem)
+
+
+def transactional_producer(
+    settings: KafkaSettings, transactional_id: str, linger_ms: int = 0, on_problem: OnProblem = _log
+) -> Producer:
+    """A producer of transactions. `init_transactions`, which fences the predecessor, is the caller's to call."""
+    return _made(Producer, transactional_options(settings, transactional_id, linger_ms), settings, on_problem)
+
+
+def consumer(settings: KafkaSettings, group: str, reset: str = "earliest", on_problem: OnProblem = _log) -> Consumer:
+    """A read_committed consumer that commits only when told to."""
+    return _made(Consumer, consumer_options(settings, group, reset), settings, on_problem)
+
+
+C = TypeVar("C")
+
+
+def _made(client: Callable[..., C], options: Options, settings: KafkaSettings, on_problem: OnProblem) -> C:
+    try:
+        return client(_reporting(options, settings, on_problem), logger=_LOG)
+    except KafkaException as error:  # a file that is missing or unreadable, mostly
+        raise KafkaSettingsError(f"Kafka's client does not accept the settings: {error.args[0].str()}") from None
+
+
+def admin(settings: KafkaSettings, timeout_s: float = 10.0) -> AdminClient:
+    """A client for topics, after a broker has answered it. KafkaUnavailable or KafkaRefused otherwise."""
+    problems: list[KafkaProblem] = []
+    client = _made(AdminClient, settings.librdkafka(), settings, problems.append)
+    try:
+        client.list_topics(timeout=timeout_s)
+    except KafkaException as error:
+        client.poll(0)  # brings what was the matter while it waited
+        refused = [problem for problem in problems if isinstance(problem, KafkaRefused)]
+        raise (refused or problems or [translate(error.args[0], settings)])[0] from None
+    return client
+
+
+@dataclass(frozen=True, slots=True)
+class TopicProblem:
+    topic: str
+    what: str
+    there: str
+    wanted: str
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}: {self.what} is {self.there}, wanted is {self.wanted}"
+
+
+def ensure_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_s: float = 30.0) -> list[TopicProblem]:
+    """Create what is missing; what is there already is checked and never changed. The problems that are left."""
+    present = client.list_topics(timeout=timeout_s).topics
+    missing = [settings for settings in wanted if settings.name not in present]
+    problems = [problem for settings in missing if (problem := _create(client, settings, timeout_s))]
+    failed = {problem.topic for problem in problems}
+    rest = [settings for settings in wanted if settings.name not in failed]
+    return problems + verify_topics(client, rest, timeout_s)
+
+
+def _create(client: AdminClient, wanted: TopicSettings, timeout_s: float) -> TopicProblem | None:
+    topic = NewTopic(wanted.name, wanted.partitions, wanted.replication, config=dict(wanted.config))
+    try:
+        client.create_topics([topic], operation_timeout=timeout_s)[wanted.name].result(timeout_s)
+    except KafkaException as error:
+        # Another process may have created it in the meantime: then it is checked like any other.
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            return TopicProblem(wanted.name, "its creation", f"refused ({error.args[0].str()})", "a new topic")
+    return None
+
+
+def verify_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_s: float = 30.0) -> list[TopicProblem]:
+    """How the topics that are there differ from what is wanted of them."""
+    cluster = client.list_topics(timeout=timeout_s)
+    problems: list[TopicProblem] = []
+    for settings in wanted:
+        topic = cluster.topics.get(settings.name)
+        if topic is None:
+            problems.append(TopicProblem(settings.name, "the topic", "missing", f"{settings.partitions} partitions"))
+        elif topic.error is not None:
+            problems.append(TopicProblem(settings.name, "the topic", topic.error.str(), "a readable topic"))
+        else:
+            problems += _differences(settings, topic, _config(client, settings.name, timeout_s))
+    return problems
+
+
+def _config(client: AdminClient, name: str, timeout_s: float) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    entries = client.describe_configs([resource])[resource].result(timeout_s)
+    return {entry.name: str(entry.value) for entry in entries.values()}
+
+
+def _differences(settings: TopicSettings, topic: TopicMetadata, config: dict[str, str]) -> list[TopicProblem]:
+    found = []
+    if len(topic.partitions) != settings.partitions:
+        found.append(("the number of partitions", str(len(topic.partitions)), str(settings.partitions)))
+    replicas = min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+    if replicas < settings.replication:
+        found.append(("the number of replicas", str(replicas), str(settings.replication)))
+    for name, value in settings.config:
+        there = config.get(name)
+        if there is None or not suits(name, there, value):
+            found.append((name, there or "not known to the broker", value))
+    return [TopicProblem(settings.name, *difference) for difference in found]
