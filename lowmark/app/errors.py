@@ -1,0 +1,22 @@
+"""Errors of the composition root that a person can act on."""
+
+from __future__ import annotations
+
+
+class EnvironmentNotReady(Exception):
+    """Something outside lowmark is missing or unusable: a Java runtime, a jar, a port, a folder, a broker.
+
+    `message` says what is wrong and where, `hint` what to do about it; the command line prints both and exits with
+    `exit_code`. `details` holds further lines to show as they are, such as the end of a log.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str, details: tuple[str, ...] = ()) -> None:
+        super().__init__(message, hint, details)
+        self.message = message
+        self.hint = hint
+        self.details = details
+
+    def __str__(self) -> str:
+        return "\n".join([self.message, *(f"    {line}" for line in self.details), f"Hint: {self.hint}"])
