@@ -1,0 +1,63 @@
+# Everything sets itself up: `make demo` and `make test` work in a fresh clone. Paths are relative, so that the clone
+# may lie anywhere; after moving it, `make clean` first.
+
+PYTHON ?= python3
+ARGS ?=
+
+BIN := .venv/bin
+READY := .venv/lowmark-is-installed
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
+
+.PHONY: demo test test-fast lint format lock clean help
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo       show lowmark at work; ARGS='…' are passed on"
+	@echo "make test       everything that CI runs"
+	@echo "make test-fast  the tests that need neither a broker nor Spark"
+	@echo "make lint       formatting, style, types, layers"
+	@echo "make format     format the code"
+	@echo "make lock       make the lockfiles of packages and jars anew"
+	@echo "make clean      remove what make has made"
+
+demo: $(READY)
+	@$(BIN)/lowmark demo $(ARGS)
+
+test: lint
+	@$(BIN)/python -m pytest
+
+test-fast: $(READY)
+	@$(BIN)/python -m pytest -m "not slow"
+
+lint: $(READY)
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+	@$(BIN)/python -m mypy
+	@$(BIN)/lint-imports
+
+format: $(READY)
+	@$(BIN)/python -m ruff format .
+
+# The lockfiles hold versions and hashes but no address: whatever registry pip is set up for serves them.
+lock: $(READY)
+	$(COMPILE) --upgrade --group build -o requirements-build.lock
+	$(COMPILE) --upgrade --group dev pyproject.toml -o requirements.lock
+	$(BIN)/python -m lowmark.app.jars --lock
+
+# The build tools come first and by hash, because some packages are built here and would else fetch tools unchecked.
+$(READY): requirements-build.lock requirements.lock pyproject.toml
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "lowmark needs Python 3.11 or newer, which '$(PYTHON)' is not; name one: make PYTHON=python3.12 …" >&2; exit 1; }
+	@"$(PYTHON)" -m venv .venv || { \
+		echo "'$(PYTHON)' cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@echo "Installing the pinned packages into .venv (a few minutes the first time)" >&2
+	@$(INSTALL) --require-hashes -r requirements-build.lock
+	@$(INSTALL) --require-hashes --no-deps --no-build-isolation --use-pep517 -r requirements.lock
+	@$(INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
