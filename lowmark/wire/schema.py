@@ -95,6 +95,8 @@ class Schema:
             parsed = json.loads(text)
             columns = tuple(Column(name, Kind(kind), bool(nullable)) for name, kind, nullable in parsed["columns"])
             schema = cls(columns, tuple(parsed["strings"]))
+            if not all(isinstance(text, str) for text in (*schema.names, *schema.strings)):
+                raise ValueError("names and strings are texts")
             canonical = schema.to_json()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a schema: {error}") from None

@@ -1,0 +1,105 @@
+"""One record of every form, by name: what the golden bytes pin, and what the fuzz tests damage."""
+
+from __future__ import annotations
+
+from lowmark.wire.codec import Record
+from lowmark.wire.deadletters import DeadLetter
+from lowmark.wire.partials import Origin, PartialBatch, tuples_per_pane
+from lowmark.wire.promises import FOREVER, Account, Bound, Ending, Ledger, Promise, Punctuation
+from lowmark.wire.record import BadReason
+from lowmark.wire.registration import Exclusion, Registration, Retirement, Return, RosterChange, SourceKind
+from lowmark.wire.resultrows import ResultRow, ResultRows
+from lowmark.wire.results import Amendment, Complete, Correction, Reason, Verdict, WindowSpan
+from lowmark.wire.schema import Kind
+from lowmark.wire.sinktoken import Token
+from tests.wire.strategies import partial_rows
+
+MINUTE = 60 * 10**9
+T0 = 1_763_471_220 * 10**9  # 2025-11-18T13:07:00Z
+NODE = Origin("9f3a5c", "host-1/eth0", 17, "main")
+BUCKET = Origin("9f3a5c-2", "bucket-3", 2, "0")
+LINKÖPING = Origin("9f3a5c", "Linköping/eth0", 0, "main")
+
+
+def punctuation(promise: Promise, ledger: Ledger, ending: Ending = Ending.NONE, origin: Origin = NODE) -> Punctuation:
+    return Punctuation(origin, 42, promise, ledger, ending)
+
+
+def complete(**changes: object) -> Complete:
+    fields: dict[str, object] = {
+        "query": "q8_1", "generation": 2, "bucket": 3, "buckets": 8, "windows": WindowSpan(29391186, 29391186),
+        "start": T0, "end": T0 + MINUTE, "attribute": "ts", "rows": 120, "merged": 4000, "promised": 4000,
+        "dropped": 0, "late": 0, "covered_from_ns": T0 - MINUTE, "covered_by": ("host-1/eth0", "host-2/eth0"),
+        "verdict": Verdict(),
+    }  # fmt: skip
+    return Complete(**{**fields, **changes})
+
+
+ROWS = partial_rows()
+
+EXAMPLES: dict[str, Record] = {
+    "batch": PartialBatch(NODE, 0, ROWS, tuples_per_pane(ROWS)),
+    "batch-late": PartialBatch(NODE, 7, ROWS, tuples_per_pane(ROWS), late=True),
+    "batch-empty": PartialBatch(LINKÖPING, 1, ROWS.slice(0, 0), {}),
+    "punctuation": punctuation(
+        Promise((Bound("ts", T0),)),
+        Ledger({"received": 10, "skipped": 1, "decoded": 9}, (Account(29391186, 4, 9), Account(29391187, 0, 0, 0, 3))),
+    ),
+    "punctuation-end": punctuation(Promise((), last=True), Ledger(), Ending.END, LINKÖPING),
+    "punctuation-stop": punctuation(Promise((Bound("ts", T0 + 1),)), Ledger(), Ending.STOP),
+    "punctuation-joint": punctuation(Promise((Bound("M1.ts", T0), Bound("M2.ts", T0 - MINUTE))), Ledger()),
+    "punctuation-values": punctuation(Promise((Bound("srcIP", values=(0xFFFF0A000001, 2**128 - 1)),)), Ledger()),
+    "punctuation-joint-values": punctuation(
+        Promise((Bound("ts", -5), Bound("destPort", values=(53, -1)), Bound("window_end", FOREVER))), Ledger()
+    ),
+    "punctuation-operator": punctuation(
+        Promise((Bound("window_end", T0),)),
+        Ledger(
+            {"merged": 2**63 - 1},
+            (
+                Account(1, 2, 3, 4, 5, 6, ("gap", "late")),
+                Account(2, 2, 3, reasons=("dropped",)),
+                Account(3, 1, 1, partial=True),
+                Account(-4, 1, 1, given_up=9),
+            ),
+        ),
+        origin=BUCKET,
+    ),
+    "registration-live": Registration(
+        "host-1/eth0", "Main", SourceKind.LIVE, None, T0 + 123_000_000, "within 50 ms", 3, "host-1 pid 4711"
+    ),
+    "registration-finite": Registration(
+        "Linköping", "Main", SourceKind.FINITE, "run-1", None, "scan", 0, "host-1 pid 4711"
+    ),
+    "roster": RosterChange("Main", 4, 29391186, ("host-1/eth0", "host-2/eth0")),
+    "roster-empty": RosterChange("Main", 5, -1, ()),
+    "exclusion": Exclusion("Main", "host-2/eth0", 29391190),
+    "return": Return("Main", "host-2/eth0", 29391195),
+    "retirement": Retirement("9f3a5c"),
+    "row": ResultRow("q8_1", 2, 3, b'{"window_start":"2025-11-18T13:07:00Z","srcIP":"10.0.0.1","count":3}'),
+    "rows": ResultRows("q8_1", 2, 3, ROWS),
+    "complete": complete(),
+    "complete-partial": complete(verdict=Verdict(partial=True)),
+    "complete-empty-run": complete(windows=WindowSpan(-3, 5), rows=0, merged=0, promised=0, covered_by=()),
+    "complete-lossy": complete(
+        verdict=Verdict(frozenset(Reason), partial=True), dropped=7, late=2, merged=3990, covered_from_ns=None
+    ),
+    "complete-landmark": complete(start=None),
+    "complete-rows": complete(attribute="row_num", kind=Kind.INT, start=-9, end=1),
+    "complete-no-windows": complete(windows=None, start=None),
+    "complete-no-windows-ended": complete(windows=None, start=None, end=FOREVER),
+    "amendment": Amendment(
+        "q8_1", 2, 3, WindowSpan(29391186, 29391190), 12, 3, frozenset({Reason.LATE, Reason.DROPPED})
+    ),
+    "correction": Correction(
+        "q8_1", 2, 3, WindowSpan(29391186, 29391186), 5,
+        ({"srcIP": "10.0.0.1", "count": 4, "avg_len": 60.5}, {"srcIP": None, "count": 1, "avg_len": None, "ok": True}),
+    ),
+    "correction-empty": Correction("q8_1", 2, 3, WindowSpan(1, 1), 0, ()),
+    "dead-letter": DeadLetter(
+        BadReason.VALUE, "not JSON: …", "lowmark.v1.partials.9f3a5c", 3, 99,
+        (("lm-kind", b"punctuation"), ("trace", b"\x00\xff")), b'{"last":tru', 1000,
+    ),
+    "dead-letter-foreign": DeadLetter(BadReason.FOREIGN, "no header lm-kind", "lowmark.v1.sources", 0, 0, (), b"", 0),
+    "token": Token("q8_1", "c0ffee", 2, 1234),
+}  # fmt: skip

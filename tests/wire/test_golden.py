@@ -1,0 +1,71 @@
+"""The bytes of every form of record. A change here is a change of the wire: another WIRE_VERSION, other topics.
+
+LOWMARK_UPDATE_GOLDEN=1 writes the file anew.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from lowmark.wire.codec import Record, decode, encode
+from lowmark.wire.partials import PartialBatch
+from lowmark.wire.record import RecordKind, WireRecord
+from lowmark.wire.resultrows import ResultRows
+from tests.wire.examples import EXAMPLES
+from tests.wire.strategies import PARTIALS
+
+FILE = Path(__file__).parent / "golden" / "records.json"
+
+
+def written_down(record: WireRecord) -> dict[str, object]:
+    arrow = b"ARROW" in record.value or record.value[:4] == b"\xff\xff\xff\xff"
+    value = {"arrow": base64.b64encode(record.value).decode()} if arrow else {"text": record.value.decode()}
+    return {
+        "key": None if record.key is None else record.key.decode(),
+        "headers": {name: content.decode() for name, content in record.headers},
+        **value,
+    }
+
+
+if os.environ.get("LOWMARK_UPDATE_GOLDEN"):
+    forms = {name: json.dumps(written_down(encode(record)), ensure_ascii=False) for name, record in EXAMPLES.items()}
+    lines = [f"{json.dumps(name)}: {form}" for name, form in forms.items()]
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def equal(one: object, other: object) -> bool:
+    """Record equality, rows by their values."""
+    if isinstance(one, PartialBatch) and isinstance(other, PartialBatch):
+        fields = ("origin", "sequence", "tuples", "late")
+    elif isinstance(one, ResultRows) and isinstance(other, ResultRows):
+        fields = ("query", "generation", "bucket")
+    else:
+        return one == other
+    same = all(getattr(one, field) == getattr(other, field) for field in fields)
+    return same and bool(one.rows.equals(other.rows, check_metadata=True))
+
+
+def test_every_form_is_pinned() -> None:
+    assert set(GOLDEN) == set(EXAMPLES)
+    assert {golden["headers"]["lm-kind"] for golden in GOLDEN.values()} == {kind.value for kind in RecordKind}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_record_is_written_as_these_bytes(name: str) -> None:
+    assert written_down(encode(EXAMPLES[name])) == GOLDEN[name]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_these_bytes_are_read_as_the_record(name: str) -> None:
+    golden = GOLDEN[name]
+    headers = [(header, content.encode()) for header, content in golden["headers"].items()]
+    value = base64.b64decode(golden["arrow"]) if "arrow" in golden else golden["text"].encode()
+    record: Record = EXAMPLES[name]
+    assert equal(decode(headers, value, lambda origin: PARTIALS), record)
