@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -31,6 +32,8 @@ __all__ = [
 ]  # fmt: skip
 
 _LOG = logging.getLogger("lowmark.kafka")
+
+_PAUSE_S = 0.02
 
 _UNAVAILABLE = {
     KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
@@ -63,7 +66,11 @@ class KafkaRefused(KafkaProblem):
 
 def translate(error: KafkaError, settings: KafkaSettings) -> KafkaProblem:
     """librdkafka's error as one of ours."""
-    said = f"Kafka at {settings.bootstrap} ({settings.security.value}): {error.str()}"
+    return _problem(error, f"Kafka at {settings.bootstrap} ({settings.security.value})")
+
+
+def _problem(error: KafkaError, where: str) -> KafkaProblem:
+    said = f"{where}: {error.str()}"
     if error.code() in _UNAVAILABLE:
         hint = "Is the address right, the broker up, and does its listener speak this protocol?"
         return KafkaUnavailable(f"{said}. {hint}", error.fatal())
@@ -106,7 +113,7 @@ C = TypeVar("C")
 def _made(client: Callable[..., C], options: Options, settings: KafkaSettings, on_problem: OnProblem) -> C:
     try:
         return client(_reporting(options, settings, on_problem), logger=_LOG)
-    except KafkaException as error:  # a file that is missing or unreadable, mostly
+    except KafkaException as error:  # a file that is no certificate, mostly
         raise KafkaSettingsError(f"Kafka's client does not accept the settings: {error.args[0].str()}") from None
 
 
@@ -136,18 +143,41 @@ class TopicProblem:
 
 def ensure_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_s: float = 30.0) -> list[TopicProblem]:
     """Create what is missing; what is there already is checked and never changed. The problems that are left."""
-    present = client.list_topics(timeout=timeout_s).topics
+    present = _topics(client, timeout_s)
     missing = [settings for settings in wanted if settings.name not in present]
     problems = [problem for settings in missing if (problem := _create(client, settings, timeout_s))]
     failed = {problem.topic for problem in problems}
+    _await_visible(client, {settings.name for settings in missing} - failed, timeout_s)
     rest = [settings for settings in wanted if settings.name not in failed]
     return problems + verify_topics(client, rest, timeout_s)
+
+
+def _topics(client: AdminClient, timeout_s: float) -> dict[str, TopicMetadata]:
+    try:
+        topics: dict[str, TopicMetadata] = client.list_topics(timeout=timeout_s).topics
+    except KafkaException as error:
+        raise _problem(error.args[0], "Kafka, asked for its topics") from None
+    return topics
+
+
+def _await_visible(client: AdminClient, names: set[str], timeout_s: float) -> None:
+    """A broker hears of a topic a moment after the controller has made it."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        topics = _topics(client, timeout_s)
+        if all(name in topics and _has_leaders(topics[name]) for name in names):
+            return
+        client.poll(_PAUSE_S)
+
+
+def _has_leaders(topic: TopicMetadata) -> bool:
+    return topic.error is None and all(partition.leader >= 0 for partition in topic.partitions.values())
 
 
 def _create(client: AdminClient, wanted: TopicSettings, timeout_s: float) -> TopicProblem | None:
     topic = NewTopic(wanted.name, wanted.partitions, wanted.replication, config=dict(wanted.config))
     try:
-        client.create_topics([topic], operation_timeout=timeout_s)[wanted.name].result(timeout_s)
+        client.create_topics([topic], operation_timeout=timeout_s, request_timeout=timeout_s)[wanted.name].result()
     except KafkaException as error:
         # Another process may have created it in the meantime: then it is checked like any other.
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -157,12 +187,13 @@ def _create(client: AdminClient, wanted: TopicSettings, timeout_s: float) -> Top
 
 def verify_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_s: float = 30.0) -> list[TopicProblem]:
     """How the topics that are there differ from what is wanted of them."""
-    cluster = client.list_topics(timeout=timeout_s)
+    topics = _topics(client, timeout_s)
     problems: list[TopicProblem] = []
     for settings in wanted:
-        topic = cluster.topics.get(settings.name)
+        topic = topics.get(settings.name)
         if topic is None:
-            problems.append(TopicProblem(settings.name, "the topic", "missing", f"{settings.partitions} partitions"))
+            size = "1 partition" if settings.partitions == 1 else f"{settings.partitions} partitions"
+            problems.append(TopicProblem(settings.name, "the topic", "missing", size))
         elif topic.error is not None:
             problems.append(TopicProblem(settings.name, "the topic", topic.error.str(), "a readable topic"))
         else:
@@ -172,7 +203,10 @@ def verify_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_
 
 def _config(client: AdminClient, name: str, timeout_s: float) -> dict[str, str]:
     resource = ConfigResource(ResourceType.TOPIC, name)
-    entries = client.describe_configs([resource])[resource].result(timeout_s)
+    try:
+        entries = client.describe_configs([resource], request_timeout=timeout_s)[resource].result()
+    except KafkaException as error:
+        raise _problem(error.args[0], f"Kafka, asked for the settings of topic {name}") from None
     return {entry.name: str(entry.value) for entry in entries.values()}
 
 

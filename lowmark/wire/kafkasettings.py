@@ -118,9 +118,9 @@ class KafkaSettings:
         if self._tls:
             options["ssl.endpoint.identification.algorithm"] = "https" if self.ssl_verify_hostname else "none"
         if self.ssl_ca:
-            options["ssl.ca.location"] = str(self.ssl_ca)
+            options["ssl.ca.location"] = _readable("ssl_ca", self.ssl_ca)
         if self.ssl_client:
-            options["ssl.certificate.location"] = options["ssl.key.location"] = str(self.ssl_client)
+            options["ssl.certificate.location"] = options["ssl.key.location"] = _readable("ssl_client", self.ssl_client)
         if self.ssl_key_password:
             options["ssl.key.password"] = self.ssl_key_password.read()
         return options
@@ -135,13 +135,21 @@ class KafkaSettings:
             options["ssl.endpoint.identification.algorithm"] = "https" if self.ssl_verify_hostname else ""
         if self.ssl_ca:
             options["ssl.truststore.type"] = "PEM"
-            options["ssl.truststore.location"] = str(self.ssl_ca)
+            options["ssl.truststore.location"] = _readable("ssl_ca", self.ssl_ca)
         if self.ssl_client:
             options["ssl.keystore.type"] = "PEM"
-            options["ssl.keystore.location"] = str(self.ssl_client)
+            options["ssl.keystore.location"] = _readable("ssl_client", self.ssl_client)
         if self.ssl_key_password:
             options["ssl.key.password"] = self.ssl_key_password.read()
         return options
+
+
+def _readable(name: str, file: Path) -> str:
+    try:
+        with file.open("rb"):
+            return str(file)
+    except OSError as error:
+        raise KafkaSettingsError(f"{name}: {file} cannot be read: {error.strerror}") from None
 
 
 def _jaas(mechanism: SaslMechanism, username: str, password: str) -> str:

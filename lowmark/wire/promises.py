@@ -9,7 +9,8 @@ from lowmark.wire.fields import Fields, Json, canonical, integer, parse, text
 from lowmark.wire.partials import Origin, decode_origin, origin_headers
 from lowmark.wire.record import BadReason, Headers, RecordKind, Refused, WireRecord, sized
 from lowmark.wire.results import Reason
-from lowmark.wire.values import INT64_MIN
+from lowmark.wire.schema import Kind
+from lowmark.wire.values import INT64_MIN, time
 
 __all__ = [
     "FOREVER", "Account", "Bound", "Ending", "Ledger", "Promise", "Punctuation", "decode_punctuation",
@@ -86,6 +87,7 @@ class Punctuation:
     promise: Promise
     ledger: Ledger
     ending: Ending = Ending.NONE
+    start_ns: int | None = None  # of the epoch, as its registration says: covered from; None: finite sources
 
 
 # In JSON a bound is {"column", "below"} or {"column", "in"}, and an account the array of its fields in order, without
@@ -106,6 +108,8 @@ def encode_punctuation(punctuation: Punctuation) -> WireRecord:
         "ending": punctuation.ending.value,
         "last": promise.last,
     }
+    if punctuation.start_ns is not None:
+        value["start"] = time(punctuation.start_ns)
     headers = origin_headers(RecordKind.PUNCTUATION, punctuation.origin, punctuation.sequence)
     return sized(WireRecord(None, canonical(value), headers))
 
@@ -135,8 +139,9 @@ def decode_punctuation(headers: Headers, value: bytes) -> Punctuation:
     ledger = Ledger({text(name, "a counter's name"): counters.natural(name) for name in counters.names()}, accounts)
     ending = fields.choice("ending", _ENDINGS)
     promise = Promise(bounds, fields.flag("last"))
+    start_ns = fields.attribute("start", Kind.TIME) if fields.has("start") else None
     fields.end()
-    return Punctuation(origin, sequence, promise, ledger, ending)
+    return Punctuation(origin, sequence, promise, ledger, ending, start_ns)
 
 
 def _read_bound(value: Json) -> Bound:
