@@ -1,0 +1,73 @@
+"""What a bucket gives out at the end of a micro-batch, in order, and what it counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from highlevel.interface import Words
+from lowmark.wire.record import BadReason
+from lowmark.wire.results import Amendment, Complete, Reason
+from lowmark.wire.schema import Schema
+
+__all__ = ["Counts", "LateRows", "Outcome", "Output", "Rejection", "ResultRows"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResultRows:
+    """Final rows of a query, in the words of `schema` (the query's output). `window` is the id of the window they
+    belong to, whose completion follows later in the same outcome; None: of a query without windows."""
+
+    query: str
+    window: int | None
+    rows: Words
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LateRows:
+    """Partials of a node that came after their granule had closed, or that their source sent flagged as late. They
+    were counted and not merged. `queries` read the node."""
+
+    node: str
+    source: str
+    queries: tuple[str, ...]
+    rows: Words
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """The record at this position could not be used: a dead letter, which touched nothing but its lane's sequence."""
+
+    reason: BadReason
+    detail: str
+    position: int
+
+
+Output = ResultRows | Complete | Amendment | LateRows | Rejection
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What happened since the outcome before. All are increments."""
+
+    rows_in: int = 0  # rows (partials) merged
+    merged: int = 0  # tuples that they stand for
+    late: int = 0  # tuples that came late and were not merged
+    duplicates: int = 0  # records at or below the last sequence number of their lane
+    gaps: int = 0  # sequence numbers that are missing
+    fenced: int = 0  # records of an epoch that a later one has ended
+    replayed: int = 0  # tuples that a restarted finite source sent again, of granules that it had promised before
+    dead: Mapping[BadReason, int] = field(default_factory=dict)  # rejections
+    rows_out: Mapping[str, int] = field(default_factory=dict)  # result rows by query
+    windows: Mapping[tuple[str, Reason | None], int] = field(default_factory=dict)
+    """Windows completed by query and reason; None: exact. A window with two reasons counts under both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one micro-batch. A window's rows stand before its completion; completions of a query are contiguous."""
+
+    outputs: tuple[Output, ...]
+    counts: Counts

@@ -1,0 +1,55 @@
+"""What a bucket takes in: wire records with their rows in word form, and what is known of how each arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from highlevel.interface import Words
+from lowmark.wire.partials import PANE, TUPLES, Origin, PartialBatch
+from lowmark.wire.promises import Punctuation
+from lowmark.wire.registration import Control, SourceKind
+from lowmark.wire.rows import to_words
+from lowmark.wire.schema import Schema
+
+__all__ = ["Arrival", "Batch", "Record", "batch_of_rows", "batch_of_wire"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """A `PartialBatch` whose rows are words of the node's `reduction.schema`."""
+
+    origin: Origin
+    sequence: int
+    rows: Words
+    tuples: Mapping[int, int]  # tuples in each pane of the batch
+    late: bool = False
+
+
+Record = Batch | Punctuation | Control
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """How a record came: `position` is its place in the order in which the bucket sees its records (of Kafka the
+    offset) and stands in outputs only; `appended_ns` is the broker's time of append, None where there is no broker;
+    `kind` is what the source's registration says (of upstream buckets and of control records: FINITE)."""
+
+    position: int
+    kind: SourceKind = SourceKind.FINITE
+    appended_ns: int | None = None
+
+
+def batch_of_wire(batch: PartialBatch, schema: Schema) -> Batch:
+    """`schema` is the node's, which the batch has been decoded with."""
+    return Batch(batch.origin, batch.sequence, to_words(schema, batch.rows), batch.tuples, batch.late)
+
+
+def batch_of_rows(origin: Origin, sequence: int, rows: Words, schema: Schema, late: bool = False) -> Batch:
+    """A batch made in this process: the tuples of each pane are counted here."""
+    panes, which = np.unique(rows[:, schema.offset(PANE)].view(np.int64), return_inverse=True)
+    sums = np.zeros(len(panes), np.int64)
+    np.add.at(sums, which, rows[:, schema.offset(TUPLES)].view(np.int64))
+    return Batch(origin, sequence, rows, dict(zip(panes.tolist(), sums.tolist(), strict=True)), late)

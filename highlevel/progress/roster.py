@@ -1,0 +1,102 @@
+"""Who must have promised: the sources that a stream is declared to have, and from and up to which granule each counts.
+
+Granules are those of the stage's grid. A source is *free* in granules in which nobody waits for it: before it joined,
+after it left, and while it is excluded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from lowmark.wire.promises import FOREVER
+from lowmark.wire.registration import Exclusion, Return, RosterChange
+
+__all__ = ["NEVER", "Member", "Roster"]
+
+NEVER = -(2**63)
+"""The bound of a source that has promised nothing, and the granule before all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A source of a stream. It belongs to it in the granules from `joined` up to `left`, and nobody waits for it in
+    the half-open runs `excluded`, which are disjoint and ascending."""
+
+    source: str
+    joined: int = NEVER
+    left: int = FOREVER
+    excluded: tuple[tuple[int, int], ...] = ()
+
+    def belongs(self, granule: int) -> bool:
+        return self.joined <= granule < self.left
+
+    def bound(self, promised: int) -> int:
+        """Up to which granule the source holds nobody up when it has promised the granules below `promised`."""
+        free = ((NEVER, self.joined), *self.excluded, (self.left, FOREVER))
+        for start, stop in free:
+            if start <= promised:
+                promised = max(promised, stop)
+        return promised
+
+    def exclude(self, granule: int) -> Member:
+        if self.excluded and self.excluded[-1][1] == FOREVER:
+            return self
+        start = max(granule, self.excluded[-1][1]) if self.excluded else granule
+        return replace(self, excluded=(*self.excluded, (start, FOREVER)))
+
+    def readmit(self, granule: int) -> Member:
+        if not self.excluded or self.excluded[-1][1] != FOREVER:
+            return self
+        *before, (start, _) = self.excluded
+        runs = (*before, (start, granule)) if granule > start else tuple(before)
+        return replace(self, excluded=runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The members of each stream, former ones included, in the order in which they joined."""
+
+    streams: Mapping[str, tuple[Member, ...]]
+    versions: Mapping[str, int]
+
+    @classmethod
+    def of(cls, sources: Mapping[str, tuple[str, ...]]) -> Roster:
+        """The first version: these sources of each stream, from the beginning on."""
+        streams = {stream: tuple(Member(name) for name in sources[stream]) for stream in sorted(sources)}
+        return cls(streams, dict.fromkeys(streams, 0))
+
+    def members(self, streams: tuple[str, ...]) -> tuple[Member, ...]:
+        return tuple(member for stream in streams for member in self.streams.get(stream, ()))
+
+    def lists(self, source: str, streams: tuple[str, ...]) -> bool:
+        return any(member.source == source for member in self.members(streams))
+
+    def changed(self, control: RosterChange | Exclusion | Return) -> Roster:
+        """The roster after a control record. A roster change of a version that has been seen changes nothing."""
+        members = self.streams.get(control.stream, ())
+        version = self.versions.get(control.stream, -1)
+        if isinstance(control, RosterChange):
+            if control.version <= version:
+                return self
+            version = control.version
+            members = _ruled(members, control)
+        else:
+            move = Member.exclude if isinstance(control, Exclusion) else Member.readmit
+            members = tuple(move(m, control.granule) if m.source == control.source else m for m in members)
+        return Roster(
+            {**self.streams, control.stream: members}, {**self.versions, control.stream: version}
+        )  # fmt: skip
+
+
+def _ruled(members: tuple[Member, ...], change: RosterChange) -> tuple[Member, ...]:
+    ruled = []
+    for member in members:
+        stays = member.source in change.sources
+        if member.left == FOREVER and not stays:
+            ruled.append(replace(member, left=max(member.joined, change.granule)))
+        else:
+            ruled.append(member)
+    present = {member.source for member in members if member.left == FOREVER}
+    joining = [source for source in change.sources if source not in present]
+    return (*ruled, *(Member(source, joined=change.granule) for source in joining))
