@@ -47,6 +47,7 @@ EXAMPLES: dict[str, Record] = {
     ),
     "punctuation-end": punctuation(Promise((), last=True), Ledger(), Ending.END, LINKÖPING),
     "punctuation-stop": punctuation(Promise((Bound("ts", T0 + 1),)), Ledger(), Ending.STOP),
+    "punctuation-live": Punctuation(NODE, 42, Promise((Bound("ts", T0),)), Ledger(), start_ns=T0 - 500_000_000),
     "punctuation-joint": punctuation(Promise((Bound("M1.ts", T0), Bound("M2.ts", T0 - MINUTE))), Ledger()),
     "punctuation-values": punctuation(Promise((Bound("srcIP", values=(0xFFFF0A000001, 2**128 - 1)),)), Ledger()),
     "punctuation-joint-values": punctuation(

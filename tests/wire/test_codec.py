@@ -113,6 +113,7 @@ def test_damaged_headers(name: str, data: st.DataObject) -> None:
         st.builds(Bound, NAMES, below=INT64) | st.builds(Bound, NAMES, values=st.lists(INT64, max_size=3).map(tuple))
     ),
     st.booleans(),
+    st.none() | INT64,
     st.dictionaries(NAMES, NATURAL, max_size=4),
     st.lists(
         st.builds(
@@ -123,9 +124,11 @@ def test_damaged_headers(name: str, data: st.DataObject) -> None:
     ),
 )  # fmt: skip
 def test_every_punctuation_survives(
-    origin: Origin, sequence: int, bounds: list[Bound], last: bool, counters: dict[str, int], accounts: list[Account]
-) -> None:
-    sent = Punctuation(origin, sequence, Promise(tuple(bounds), last), Ledger(counters, tuple(accounts)))
+    origin: Origin, sequence: int, bounds: list[Bound], last: bool, start_ns: int | None, counters: dict[str, int],
+    accounts: list[Account],
+) -> None:  # fmt: skip
+    ledger = Ledger(counters, tuple(accounts))
+    sent = Punctuation(origin, sequence, Promise(tuple(bounds), last), ledger, start_ns=start_ns)
     assert read(encode(sent)) == sent
 
 
