@@ -1,0 +1,25 @@
+"""What is said when a capture cannot be read: not at all (`CaptureError`), or not to its end (`Damage`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["CaptureError", "Damage"]
+
+
+class CaptureError(Exception):
+    """A capture of which nothing can be read. The text names the file, what was found and what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Where a capture stopped being readable. Everything before `offset` was delivered, nothing behind it is."""
+
+    name: str  # of the file, as it was given
+    offset: int  # of the first byte of the record that was not delivered
+    reason: str
+    decompressed: bool = False  # `offset` counts the bytes that come out of the decompression
+
+    def __str__(self) -> str:
+        of = " of the decompressed capture" if self.decompressed else ""
+        return f"{self.name}: {self.reason}, at byte {self.offset}{of}; what stands before it was read"

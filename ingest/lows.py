@@ -1,0 +1,112 @@
+"""From a source's disorder to its low-watermark, frame by frame. The result does not depend on where blocks are cut,
+but for `scan`, which promises at the ends of blocks.
+
+Every frame that has a time moves the low-watermark, those too that are later skipped because they are no IP packets:
+they bear witness to the source's clock all the same. Frames without a time (BAD_TIME) move nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ingest.columns import Columns
+from ingest.disorder import Ordered, WithinTime, WithinTuples
+from lowmark.wire.frames import BAD_TIME, FOREVER
+
+__all__ = ["NEVER", "Lows", "arrival_lows", "least_after", "scanned_lows"]
+
+NEVER = int(np.iinfo(np.int64).min)
+"""The low-watermark of a source before anything is known: everything may still come."""
+
+_LAST = int(FOREVER) - 1  # the greatest low-watermark of a source that has not ended
+
+
+class Lows(Protocol):
+    """One source's low-watermark. Blocks are given once each, in order."""
+
+    def of(self, columns: Columns) -> tuple[npt.NDArray[np.int64], int]:
+        """The low-watermark just before each frame, and the one behind the last: ns, never regressing."""
+
+
+def arrival_lows(disorder: Ordered | WithinTime | WithinTuples) -> Lows:
+    """The low-watermark as far as what has arrived allows."""
+    match disorder:
+        case Ordered():
+            return _Newest(0)
+        case WithinTime(bound_ns):
+            return _Newest(bound_ns)
+        case WithinTuples(count):
+            return _Delayed(count)
+
+
+def least_after(blocks: Iterable[Columns]) -> npt.NDArray[np.int64]:
+    """For each block the least time in all blocks behind it: what may be promised at its end. Takes one number a
+    block; both passes must cut the same blocks."""
+    least = np.array([int(_times(block, FOREVER).min(initial=FOREVER)) for block in blocks], np.int64)
+    if not len(least):
+        return least
+    following = np.append(least[1:], FOREVER)
+    suffix: npt.NDArray[np.int64] = np.minimum.accumulate(following[::-1])[::-1]
+    return np.minimum(suffix, _LAST)
+
+
+def scanned_lows(least: npt.NDArray[np.int64]) -> Lows:
+    """The low-watermark by what least_after found: exact at the end of each block, and unchanged within it, so that
+    nothing is ever late."""
+    return _Scanned(least)
+
+
+class _Newest:
+    """The newest time so far, less a bound."""
+
+    def __init__(self, bound_ns: int) -> None:
+        self._bound_ns = bound_ns
+        self._newest = NEVER
+
+    def of(self, columns: Columns) -> tuple[npt.NDArray[np.int64], int]:
+        newest = np.empty(len(columns.ts) + 1, np.int64)
+        newest[0] = self._newest
+        newest[1:] = _times(columns, NEVER)
+        np.maximum.accumulate(newest, out=newest)
+        self._newest = int(newest[-1])
+        if self._bound_ns:
+            np.maximum(newest, NEVER + self._bound_ns, out=newest)  # what is subtracted from must not wrap
+            newest -= self._bound_ns
+        np.minimum(newest, _LAST, out=newest)
+        return newest[:-1], int(newest[-1])
+
+
+class _Delayed:
+    """The newest time among the frames that came more than `count` places ago."""
+
+    def __init__(self, count: int) -> None:
+        self._recent = np.full(count + 1, NEVER, np.int64)  # the newest time so far, after each of the last frames
+
+    def of(self, columns: Columns) -> tuple[npt.NDArray[np.int64], int]:
+        size = len(columns.ts)
+        newest = np.concatenate([self._recent, _times(columns, NEVER)])
+        np.maximum.accumulate(newest, out=newest)
+        self._recent = newest[size:].copy()
+        np.minimum(newest, _LAST, out=newest)
+        return newest[:size], int(newest[size])
+
+
+class _Scanned:
+    def __init__(self, least: npt.NDArray[np.int64]) -> None:
+        self._promises = iter(least.tolist())
+        self._low = NEVER
+
+    def of(self, columns: Columns) -> tuple[npt.NDArray[np.int64], int]:
+        before = np.full(len(columns.ts), self._low, np.int64)
+        # A file that was written to between the passes may have more blocks: what is new in it is late.
+        self._low = max(self._low, next(self._promises, self._low))
+        return before, self._low
+
+
+def _times(columns: Columns, instead: int) -> npt.NDArray[np.int64]:
+    """The times, with another value where a frame has none."""
+    bad = columns.link == BAD_TIME
+    return np.where(bad, np.int64(instead), columns.ts) if bad.any() else columns.ts

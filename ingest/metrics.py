@@ -1,0 +1,68 @@
+"""What the sources count, for Prometheus. Counted per block."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+__all__ = ["IngestMetrics", "SourceMetrics"]
+
+_LABELS: Final = ("source", "stream")
+
+
+class IngestMetrics:
+    """The sources' metrics in one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.received = Counter(
+            "lowmark_frames_received_total", "Frames that a source delivered.", _LABELS, registry=registry
+        )
+        self.read = Counter(
+            "lowmark_capture_read_bytes_total",
+            "Bytes of capture files that have been read.",
+            _LABELS,
+            registry=registry,
+        )
+        self.damaged = Counter(
+            "lowmark_capture_damaged_total", "Captures that could not be read to their end.", _LABELS, registry=registry
+        )
+        self.low = Gauge(
+            "lowmark_source_low_watermark_seconds",
+            "Low-watermark of a source that has not ended, in seconds since 1970.",
+            _LABELS,
+            registry=registry,
+        )
+
+    def of(self, source: str, stream: str) -> SourceMetrics:
+        return SourceMetrics(
+            self.received.labels(source, stream),
+            self.read.labels(source, stream),
+            self.damaged.labels(source, stream),
+            self.low.labels(source, stream),
+        )
+
+
+class SourceMetrics:
+    """One source's share of them."""
+
+    def __init__(self, received: Counter, read: Counter, damaged: Counter, low: Gauge) -> None:
+        self._received = received
+        self._read = read
+        self._damaged = damaged
+        self._low = low
+        self._read_before = 0
+
+    def block(self, frames: int, low_after_ns: int | None) -> None:
+        """A block was delivered; its low-watermark, where there is one to tell."""
+        self._received.inc(frames)
+        if low_after_ns is not None:
+            self._low.set(low_after_ns / 1e9)
+
+    def read_to(self, read_bytes: int) -> None:
+        """So many bytes of the file have been read by now."""
+        self._read.inc(max(0, read_bytes - self._read_before))
+        self._read_before = read_bytes
+
+    def damage(self) -> None:
+        self._damaged.inc()

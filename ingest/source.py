@@ -1,0 +1,145 @@
+"""A source that reads a capture file: its frames, with the low-watermark that its disorder allows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from threading import Event
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ingest.capture import CaptureFile, open_capture
+from ingest.columns import Columns
+from ingest.config import FileConfig
+from ingest.damage import Damage
+from ingest.disorder import Disorder, DisorderError, Ordered, Scan
+from ingest.lows import NEVER, Lows, arrival_lows, least_after, scanned_lows
+from ingest.pace import replayed
+from lowmark.wire.frames import FOREVER, FrameBlock
+
+if TYPE_CHECKING:
+    from ingest.metrics import SourceMetrics
+
+__all__ = ["FileSource"]
+
+
+class FileSource:
+    """Inert until `start()`. Then `blocks()` delivers the capture once; the attributes may be read meanwhile, from
+    other threads too."""
+
+    def __init__(
+        self,
+        config: FileConfig,
+        *,
+        rank: int = 0,
+        metrics: SourceMetrics | None = None,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        wait: Callable[[float], bool] | None = None,
+    ) -> None:
+        """`rank` orders the sources among themselves, where times are equal. The clock and `wait` (which takes seconds
+        and says whether to stop) matter to replays alone."""
+        self.name = config.name
+        self.stream = config.stream
+        self.rank = rank
+        self.received = 0  # frames that were delivered
+        self.ended = False  # everything was delivered: all there is, or all before the damage
+        self.damage: Damage | None = None  # set before the last block is delivered
+        self.disorder: Disorder | None = config.disorder  # what rules; settled by start()
+        self._config = config
+        self._metrics = metrics
+        self._now_ns = now_ns
+        self._stopping = Event()
+        self._wait = wait or self._stopping.wait
+        self._capture: CaptureFile | None = None
+        self._start_ns = 0
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the file that the present reading has taken; a scan reads the file twice."""
+        return 0 if self._capture is None else self._capture.read_bytes
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Size of the file; None where there is no saying."""
+        return None if self._capture is None else self._capture.total_bytes
+
+    def start(self) -> None:
+        """Opens the capture. Raises CaptureError where it is none, DisorderError where it cannot be scanned."""
+        capture = open_capture(self._config.path)
+        if self.disorder is None:
+            self.disorder = Scan() if capture.rereadable else Ordered()
+        if isinstance(self.disorder, Scan) and not capture.rereadable:
+            capture.close()
+            raise DisorderError(
+                f"source {self.name}: scan reads its input twice, and {capture.name} is a pipe or device that can be "
+                "read once; declare ordered or within …, or write it to a file first"
+            )
+        self._capture = capture
+        self._start_ns = self._now_ns()
+
+    def blocks(self) -> Iterator[FrameBlock]:
+        """All frames, in the order of the file. The last block is empty and promises that nothing follows: unless
+        `stop()` came first. A block's data are borrowed until the next one is asked for."""
+        if self._capture is None:
+            raise RuntimeError(f"source {self.name} has not been started")
+        replay = self._config.replay
+        blocks = self._promised(self._capture)
+        if replay is not None:
+            blocks = replayed(blocks, replay, start_ns=self._start_ns, now_ns=self._now_ns, wait=self._wait)
+        for block in blocks:
+            if self._stopping.is_set():
+                return
+            self.received += len(block)
+            self.ended = block.low_after == FOREVER
+            self._count(block)
+            yield block
+
+    def stop(self) -> None:
+        """Ends the delivery behind the present block, from any thread."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        if self._capture is not None:
+            self._capture.close()
+
+    def _promised(self, capture: CaptureFile) -> Iterator[FrameBlock]:
+        lows = self._lows(capture)
+        low_after = NEVER
+        for frames in capture.blocks():
+            low, low_after = lows.of(frames.columns)
+            yield _block(frames.data, frames.columns, low, low_after)
+        self.damage = capture.damage
+        nothing = np.empty(0, np.uint8)
+        nothing.flags.writeable = False
+        yield _block(nothing, Columns.of_size(0), np.empty(0, np.int64), FOREVER)
+
+    def _lows(self, capture: CaptureFile) -> Lows:
+        match self.disorder:
+            case None | Scan():
+                return scanned_lows(least_after(self._until_stopped(capture)))
+            case declared:
+                return arrival_lows(declared)
+
+    def _until_stopped(self, capture: CaptureFile) -> Iterator[Columns]:
+        for frames in capture.blocks():
+            if self._stopping.is_set():
+                return
+            yield frames.columns
+
+    def _count(self, block: FrameBlock) -> None:
+        if self._metrics is None:
+            return
+        known = block.low_after not in (NEVER, FOREVER)
+        self._metrics.block(len(block), block.low_after if known else None)
+        self._metrics.read_to(self.read_bytes)
+        if self.ended and self.damage is not None:
+            self._metrics.damage()
+
+
+def _block(data: np.typing.NDArray[np.uint8], of: Columns, low: np.typing.NDArray[np.int64], after: int) -> FrameBlock:
+    return FrameBlock(
+        data=data, offset=of.offset, captured=of.captured, length=of.length, ts=of.ts, link=of.link,
+        low=low, low_after=after,
+    )  # fmt: skip

@@ -1,0 +1,131 @@
+"""The laws of the low-watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.columns import Columns
+from ingest.disorder import Ordered, WithinTime, WithinTuples
+from ingest.lows import NEVER, Lows, arrival_lows, least_after, scanned_lows
+from lowmark.wire.frames import BAD_TIME, FOREVER
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+TIMES = st.lists(st.one_of(st.none(), st.integers(-20, 20), INT64), max_size=40)  # None: a frame without a time
+CUTS = st.lists(st.integers(0, 40), max_size=6)
+DECLARED = st.one_of(
+    st.just(Ordered()),
+    st.one_of(st.integers(0, 30), st.integers(0, 2**62)).map(WithinTime),
+    st.integers(0, 12).map(WithinTuples),
+)
+Declared = Ordered | WithinTime | WithinTuples
+
+
+def columns(times: list[int | None]) -> Columns:
+    size = len(times)
+    zero = np.zeros(size, np.int64)
+    ts = np.array([12345 if t is None else t for t in times], np.int64)
+    link = np.array([BAD_TIME if t is None else 1 for t in times], np.int32)
+    return Columns(zero, zero, zero, ts, link)
+
+
+def blocks(times: list[int | None], cuts: list[int]) -> list[Columns]:
+    edges = [0, *sorted(min(c, len(times)) for c in cuts), len(times)]
+    return [columns(times[a:b]) for a, b in pairwise(edges)]
+
+
+def run(lows: Lows, parts: list[Columns]) -> tuple[list[int], list[int]]:
+    """The low-watermark before every frame, and behind every block."""
+    before, after = [], []
+    for part in parts:
+        low, low_after = lows.of(part)
+        assert low.dtype == np.int64
+        assert low.flags.c_contiguous
+        before += low.tolist()
+        after.append(low_after)
+    return before, after
+
+
+def by_definition(declared: Declared, times: list[int | None], place: int) -> int:
+    """The low-watermark before the frame at `place`, by looking at everything before it."""
+    match declared:
+        case Ordered():
+            seen, less = times[:place], 0
+        case WithinTime(bound_ns):
+            seen, less = times[:place], bound_ns
+        case WithinTuples(count):
+            seen, less = times[: max(0, place - count)], 0
+    newest = max((t for t in seen if t is not None), default=NEVER)
+    return min(max(newest - less, NEVER), FOREVER - 1)
+
+
+@given(declared=DECLARED, times=TIMES, cuts=CUTS)
+def test_arrival_by_definition_wherever_blocks_are_cut(
+    declared: Declared, times: list[int | None], cuts: list[int]
+) -> None:
+    parts = blocks(times, cuts)
+    before, after = run(arrival_lows(declared), parts)
+    whole = [by_definition(declared, times, place) for place in range(len(times) + 1)]
+    assert before == whole[:-1]
+    ends = np.cumsum([len(part.ts) for part in parts]).tolist()
+    assert after == [whole[end] for end in ends]
+
+
+@given(times=TIMES, cuts=CUTS)
+def test_scan_promises_the_least_of_what_follows(times: list[int | None], cuts: list[int]) -> None:
+    parts = blocks(times, cuts)
+    before, after = run(scanned_lows(least_after(parts)), parts)
+    ends = np.cumsum([len(part.ts) for part in parts]).tolist()
+    following = [min((t for t in times[end:] if t is not None), default=FOREVER) for end in ends]
+    assert after == [min(t, FOREVER - 1) for t in following]
+    promised = NEVER
+    for part, end, low_after in zip(parts, ends, after, strict=True):
+        assert before[end - len(part.ts) : end] == [promised] * len(part.ts)
+        promised = low_after
+
+
+@given(times=TIMES, cuts=CUTS)
+def test_under_scan_nothing_is_ever_late(times: list[int | None], cuts: list[int]) -> None:
+    parts = blocks(times, cuts)
+    before, _ = run(scanned_lows(least_after(parts)), parts)
+    assert all(t is None or t >= low for t, low in zip(times, before, strict=True))
+
+
+@given(declared=DECLARED, times=TIMES, cuts=CUTS)
+def test_the_low_watermark_never_regresses(declared: Declared, times: list[int | None], cuts: list[int]) -> None:
+    parts = blocks(times, cuts)
+    makers: list[Callable[[], Lows]] = [lambda: arrival_lows(declared), lambda: scanned_lows(least_after(parts))]
+    for lows in makers:
+        before, after = run(lows(), parts)
+        assert all(a <= b for a, b in pairwise(before))
+        assert all(a <= b for a, b in pairwise(after))
+        assert all(low < FOREVER for low in before + after)
+
+
+@given(times=st.lists(st.integers(-1000, 1000), min_size=1, max_size=40), count=st.integers(0, 8), data=st.data())
+def test_frames_at_most_n_places_late_are_on_time(times: list[int], count: int, data: st.DataObject) -> None:
+    # In order, but that each frame may be delayed past at most `count` others.
+    delays = data.draw(st.lists(st.integers(0, count), min_size=len(times), max_size=len(times)))
+    keyed = sorted((place + delay, place) for place, delay in enumerate(delays))
+    arrived: list[int | None] = [sorted(times)[place] for _, place in keyed]
+    before, _ = run(arrival_lows(WithinTuples(count)), [columns(arrived)])
+    assert all(t is not None and t >= low for t, low in zip(arrived, before, strict=True))
+
+
+@given(times=st.lists(st.integers(-1000, 1000), max_size=40), bound=st.integers(0, 50), data=st.data())
+def test_frames_delayed_within_the_bound_are_on_time(times: list[int], bound: int, data: st.DataObject) -> None:
+    delays = data.draw(st.lists(st.integers(0, bound), min_size=len(times), max_size=len(times)))
+    arrived: list[int | None] = [t for _, t in sorted((t + d, t) for t, d in zip(times, delays, strict=True))]
+    before, _ = run(arrival_lows(WithinTime(bound)), [columns(arrived)])
+    assert all(t is not None and t >= low for t, low in zip(arrived, before, strict=True))
+
+
+def test_a_file_that_grew_between_the_passes_keeps_its_promises() -> None:
+    parts = blocks([1, 2, 3, 4], [2])
+    lows = scanned_lows(least_after(parts))
+    _, after = run(lows, [*parts, columns([0])])
+    assert after == [3, FOREVER - 1, FOREVER - 1]
