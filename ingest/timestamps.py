@@ -1,4 +1,6 @@
-"""From the timestamps of pcapng, in any resolution, to nanoseconds since 1970."""
+"""From the timestamps of pcapng, in any resolution, to nanoseconds since 1970.
+
+Compiled into the walker of `pcapng`, whose cache does not notice a change here: remove `__pycache__/*.nb?` after it."""
 
 from __future__ import annotations
 
