@@ -20,3 +20,9 @@ class EnvironmentNotReady(Exception):
 
     def __str__(self) -> str:
         return "\n".join([self.message, *(f"    {line}" for line in self.details), f"Hint: {self.hint}"])
+
+
+class OutputError(Exception):
+    """The output cannot be written: the message says where and why."""
+
+    exit_code = 2

@@ -1,0 +1,68 @@
+"""The command `lowmark`: its subcommands, and what a person sees of an error.
+
+Exit codes: 0; 1 when the environment is not ready (no Java, no broker, a port in use); 2 for a bad query, option or
+configuration; 3 for unreadable input; 4 when a window was `lossy`; 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lowmark import __version__
+from lowmark.app.commands.query import query
+from lowmark.app.failures import failure_of
+
+__all__ = ["main"]
+
+app = typer.Typer(
+    name="lowmark",
+    help="Exact, continuous answers about network traffic, with windows that say when they are complete.",
+    epilog="Begin with: lowmark demo    or: lowmark query -r capture.pcap "
+    "'SELECT srcIP, count(*) [RANGE 1 minute] FROM Main GROUP BY srcIP'",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"lowmark {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command()(query)
+
+
+def main() -> None:
+    """Entry point. Errors that a person can act on end in a message and their exit code, never in a traceback."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # Nobody reads any more. What is still buffered must not fail again when Python exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except Exception as error:
+        failure = failure_of(error)
+        if failure is None:
+            raise
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {failure.markup}")
+        sys.exit(failure.exit_code)

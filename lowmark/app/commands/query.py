@@ -1,0 +1,96 @@
+"""`lowmark query`: a query over captures, in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lowmark.app.formats import Format
+
+__all__ = ["query"]
+
+_EXAMPLES = """\
+Examples:
+
+\b
+  lowmark query -r capture.pcap "SELECT ts, srcIP, destIP FROM Main WHERE tcp_flags & 18 = 2"
+  lowmark query -r capture.pcap "SELECT srcIP, count(*), sum(len) [RANGE 1 minute] FROM Main GROUP BY srcIP"
+  lowmark query -r M1=a.pcap -r M1=b.pcap.gz -r M2=c.pcapng --format jsonl -f query.sql
+  tcpdump -w - -i eth0 | lowmark query -r - "SELECT count(*) [RANGE 10 seconds] FROM Main"
+
+Rows go to standard output and nothing else; progress and the audit go to standard error.
+
+Exit codes: 0; 2 for a bad query or option; 3 for unreadable input (what was readable before it is answered); 4 when a
+window is lossy.
+"""
+
+
+def query(
+    sql: Annotated[str | None, typer.Argument(metavar="[SQL]", show_default=False, help="The query's text.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("-f", "--file", metavar="FILE.sql", help="Read the query from a file.")
+    ] = None,
+    read: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-r",
+            metavar="[NAME=]FILE",
+            help="Read stream NAME from a capture (pcap or pcapng, also .gz; - is standard input). Without a name it "
+            "stands for every stream of the query. Given twice under one name: a stream of two sources.",
+        ),
+    ] = None,
+    disorder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DISORDER",
+            help="How far packets may be out of order: scan (files: read twice, exact; the default), ordered (the "
+            "default on standard input), 'within 2 s', 'within 500 tuples'.",
+        ),
+    ] = None,
+    flush: Annotated[
+        str, typer.Option(metavar="slow|lazy|full", help="How ended panes leave the table. Changes no result.")
+    ] = "slow",
+    table: Annotated[
+        int, typer.Option(metavar="SLOTS", help="Groups that the table of each source has room for.", min=1)
+    ] = 1 << 17,
+    format_: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            help="How rows are written. On a terminal the default is a table, elsewhere JSON lines.",
+            case_sensitive=False,
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", metavar="FILE", help="Write the rows to a file.")] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no audit.")] = False,
+) -> None:
+    """Answer a query over capture files, without Kafka or Spark."""
+    text, name = _text(sql, file)
+    # Loading kernels and operators takes a moment that --help and a mistyped option need not wait for.
+    from lowmark.app.local import Request, run_query
+
+    request = Request(
+        sql=text, name=name, read=tuple(read or ()), disorder=disorder, flush=flush, table_slots=table,
+        format=format_, output=output, quiet=quiet,
+    )  # fmt: skip
+    raise typer.Exit(run_query(request))
+
+
+query.__doc__ = f"{query.__doc__}\n\n{_EXAMPLES}"
+
+
+def _text(sql: str | None, file: Path | None) -> tuple[str, str]:
+    """The query's text and its name."""
+    if (sql is None) == (file is None):
+        raise typer.BadParameter("give the query as an argument, or the file that holds it with -f")
+    if sql is not None:
+        return sql, "query"
+    assert file is not None
+    try:
+        return file.read_text(encoding="utf-8"), file.stem
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise typer.BadParameter(f"cannot read {file}: {reason}") from None

@@ -1,0 +1,171 @@
+"""`lowmark.toml`: one file for the capture hosts and for the job. Nothing is opened or contacted here."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from highlevel.config import JobConfig
+from ingest.disorder import Disorder, DisorderError, parse_disorder
+from lowlevel.config import NodeConfig
+from lowmark.app.tables import ConfigError, Toml, expand, read_table
+from lowmark.wire.kafka import KafkaSettings
+from lowmark.wire.topics import Provision
+
+__all__ = ["CaptureSource", "Config", "ConfigError", "Query", "Stream", "load_config"]
+
+_TABLES = ("kafka", "topics", "capture", "job", "streams", "sources", "queries")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSource:
+    """One capture point. `host`: only the capture process on this host runs it; without, every one that is asked to."""
+
+    stream: str
+    file: Path | None = None
+    interface: str | None = None
+    host: str | None = None
+    disorder: str | None = None  # overrides the stream's
+
+    def __post_init__(self) -> None:
+        if (self.file is None) == (self.interface is None):
+            raise ValueError("a source reads either a `file` or an `interface`: give one of the two")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """`roster`: the sources that windows wait for; without, those that the file lists for the stream."""
+
+    disorder: str | None = None  # without: scan for files, ordered for standard input
+    roster: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    sql: str | None = None
+    file: Path | None = None  # relative to the configuration file
+    buckets: int | None = None  # partitions of its partials; without, the job's
+
+    def __post_init__(self) -> None:
+        if (self.sql is None) == (self.file is None):
+            raise ValueError("a query is given as `sql` or as the `file` that holds it: give one of the two")
+        if self.buckets is not None and self.buckets < 1:
+            raise ValueError(f"buckets is {self.buckets}; it is a number above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    path: Path
+    kafka: KafkaSettings
+    topics: Provision = field(default_factory=Provision)
+    prefix: str = ""  # of topic names, on shared clusters
+    capture: NodeConfig
+    job: JobConfig
+    streams: Mapping[str, Stream]
+    sources: Mapping[str, CaptureSource]
+    queries: Mapping[str, Query]
+
+    def roster(self, stream: str) -> tuple[str, ...]:
+        """The sources that the stream's windows wait for, sorted by name."""
+        declared = self.streams[stream].roster
+        return tuple(sorted(declared or [name for name, source in self.sources.items() if source.stream == stream]))
+
+    def disorder(self, source: str) -> Disorder | None:
+        """What is declared of a source: its own, else its stream's, else None (the source's kind decides)."""
+        at = self.sources[source]
+        text = at.disorder or self.streams[at.stream].disorder
+        return None if text is None else parse_disorder(text)
+
+    def sql(self, query: str) -> str:
+        """The query's text."""
+        given = self.queries[query]
+        if given.sql is not None:
+            return given.sql
+        assert given.file is not None
+        path = self.path.parent / given.file
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise ConfigError(f"queries.{query}.file: cannot read {path}: {reason}") from None
+
+    def here(self) -> tuple[str, ...]:
+        """The sources that a capture process on this host runs."""
+        host = os.uname().nodename
+        return tuple(name for name, source in self.sources.items() if source.host in (None, host))
+
+
+def load_config(path: Path) -> Config:
+    """Read and check the file; paths in it are relative to it. ConfigError says what is wrong and where."""
+    try:
+        with path.open("rb") as file:
+            tables = tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the configuration {path}: {error.strerror}. Give its path with --config"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    try:
+        config = _config(path, tables)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return config
+
+
+def _config(path: Path, tables: Toml) -> Config:
+    for key in tables:
+        if key not in _TABLES:
+            raise ConfigError(f"unknown table [{key}]. Valid here: {', '.join(_TABLES)}")
+    topics = dict(_table(tables, "topics"))
+    prefix = topics.pop("prefix", "")
+    if not isinstance(prefix, str):
+        raise ConfigError(f"topics.prefix: {prefix!r} is not text")
+    config = Config(
+        path=path,
+        kafka=read_table(KafkaSettings, _table(tables, "kafka"), "kafka"),
+        topics=read_table(Provision, topics, "topics"),
+        prefix=expand(prefix, "topics.prefix"),
+        capture=read_table(NodeConfig, _table(tables, "capture"), "capture"),
+        job=read_table(JobConfig, _table(tables, "job"), "job"),
+        streams={name: read_table(Stream, table, f"streams.{name}") for name, table in _named(tables, "streams")},
+        sources={
+            name: read_table(CaptureSource, table, f"sources.{name}") for name, table in _named(tables, "sources")
+        },
+        queries={name: read_table(Query, table, f"queries.{name}") for name, table in _named(tables, "queries")},
+    )
+    _check(config)
+    return config
+
+
+def _table(tables: Toml, name: str) -> Toml:
+    table = tables.get(name, {})
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{name} is not a table: write [{name}]")
+    return table
+
+
+def _named(tables: Toml, name: str) -> list[tuple[str, object]]:
+    """The tables below one, their names with environment variables put in."""
+    return [(expand(key, f"{name}.{key}"), value) for key, value in _table(tables, name).items()]
+
+
+def _check(config: Config) -> None:
+    folded: dict[str, str] = {}
+    for stream in config.streams:
+        if (other := folded.setdefault(stream.lower(), stream)) != stream:
+            raise ConfigError(f"streams.{stream} and streams.{other} differ in case alone: stream names ignore it")
+    for name, source in config.sources.items():
+        if source.stream not in config.streams:
+            valid = ", ".join(config.streams) or "none is declared"
+            raise ConfigError(f"sources.{name}.stream: there is no stream {source.stream!r} ({valid})")
+        try:
+            config.disorder(name)
+        except DisorderError as error:
+            raise ConfigError(f"sources.{name}.disorder: {error}") from None
+    for stream in config.streams:
+        if not config.roster(stream):
+            raise ConfigError(f"streams.{stream}: no source feeds it; give its `roster` or a [sources.NAME]")

@@ -1,0 +1,43 @@
+"""Which errors are for people, and the exit code of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.markup import escape
+
+from ingest.damage import CaptureError
+from ingest.disorder import DisorderError
+from lowmark.app.errors import EnvironmentNotReady, OutputError
+from lowmark.app.tables import ConfigError
+from lowmark.query.errors import QueryError
+from lowmark.wire.kafkasettings import KafkaSettingsError
+
+__all__ = ["Failure", "failure_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    text: str
+    exit_code: int
+
+    @property
+    def markup(self) -> str:
+        return escape(self.text)
+
+
+def failure_of(error: Exception) -> Failure | None:
+    """What to tell of an error; None when it is a defect of lowmark, whose traceback somebody should see."""
+    match error:
+        case QueryError():
+            return Failure(error.render(), 2)
+        case EnvironmentNotReady() | OutputError() | ConfigError():
+            return Failure(str(error), error.exit_code)
+        case DisorderError() | KafkaSettingsError():
+            return Failure(str(error), 2)
+        case CaptureError():
+            return Failure(str(error), 3)
+    # Kafka's client takes long to load: its errors are known by where they are defined, only if it was loaded.
+    if type(error).__module__ == "lowmark.wire.kafka":
+        return Failure(str(error), 1)
+    return None

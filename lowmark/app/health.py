@@ -1,0 +1,107 @@
+"""The HTTP endpoint of a process: /metrics for Prometheus, /healthz (it lives), /readyz (it does its work)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from socketserver import ThreadingMixIn
+from types import TracebackType
+from typing import TYPE_CHECKING
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from lowmark.app.errors import EnvironmentNotReady
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+__all__ = ["Health", "HealthServer", "parse_listen"]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """One check's outcome; `detail` is for whoever reads the page."""
+
+    ok: bool
+    detail: Mapping[str, str]
+
+
+Check = Callable[[], Health]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name is the base class's
+        """Scrapes are not news."""
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """`127.0.0.1:9464` or `[::1]:9464`; port 0 is a free one. ValueError otherwise."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65_535 or not host:
+        raise ValueError(f"{text!r} is not an address to listen on: write host:port, for example 127.0.0.1:9464")
+    return host.strip("[]"), int(port)
+
+
+class HealthServer:
+    """Inert until `start()`. Serves from a thread of its own."""
+
+    def __init__(self, listen: str, registry: CollectorRegistry, ready: Check, alive: Check) -> None:
+        self._listen = listen
+        self._checks: dict[str, Check] = {"/readyz": ready, "/healthz": alive}
+        self._metrics = make_wsgi_app(registry)
+        self._server: WSGIServer | None = None
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None, "not started"
+        host, port = self._server.server_address[:2]
+        return f"http://{host!s}:{port}"
+
+    def start(self) -> None:
+        """EnvironmentNotReady when the address cannot be listened on."""
+        host, port = parse_listen(self._listen)
+        try:
+            self._server = make_server(host, port, self._answer, server_class=_Server, handler_class=_Quiet)
+        except OSError as error:
+            raise EnvironmentNotReady(
+                f"cannot serve metrics on {self._listen}: {error.strerror}",
+                "choose another address with --metrics or `metrics` in the configuration; port 0 takes a free one",
+            ) from None
+        threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+    def __enter__(self) -> HealthServer:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "/")
+        if path == "/metrics":
+            metrics: Iterable[bytes] = self._metrics(environ, start_response)
+            return metrics
+        check = self._checks.get(path)
+        if check is None:
+            return _page(start_response, "404 Not Found", {"paths": "/metrics /healthz /readyz"})
+        health = check()
+        status = "200 OK" if health.ok else "503 Service Unavailable"
+        return _page(start_response, status, {"status": "ok" if health.ok else "not ready", **health.detail})
+
+
+def _page(start_response: StartResponse, status: str, body: Mapping[str, str]) -> list[bytes]:
+    text = json.dumps(body).encode() + b"\n"
+    start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(text)))])
+    return [text]
