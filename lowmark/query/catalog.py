@@ -1,0 +1,157 @@
+"""What the language knows by name: the fields of a packet tuple and the units of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from lowmark.wire.schema import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class PacketField:
+    """A field that every packet tuple has. `unit` is empty where the value is a number or a name without one."""
+
+    name: str
+    kind: Kind
+    definition: str
+    unit: str = ""
+    aliases: tuple[str, ...] = ()
+
+
+# In the order in which `SELECT *` shows them.
+PACKET_FIELDS = (
+    PacketField(
+        "ts", Kind.TIME, "Time of capture since 1970-01-01T00:00:00Z; finer resolutions are rounded down.", "ns"
+    ),
+    PacketField("srcIP", Kind.IP, "Source address of the outermost IP header.", aliases=("src",)),
+    PacketField("destIP", Kind.IP, "Destination address of the outermost IP header.", aliases=("dstIP", "dst")),
+    PacketField(
+        "srcPort",
+        Kind.INT,
+        "Source port of TCP (6), UDP (17), DCCP (33), SCTP (132) and UDP-Lite (136); 0 for other protocols, in "
+        "fragments but the first, and where the four bytes of the ports were not captured.",
+        aliases=("sport",),
+    ),
+    PacketField(
+        "destPort",
+        Kind.INT,
+        "Destination port of TCP (6), UDP (17), DCCP (33), SCTP (132) and UDP-Lite (136); 0 for other protocols, in "
+        "fragments but the first, and where the four bytes of the ports were not captured.",
+        aliases=("dport",),
+    ),
+    PacketField(
+        "proto",
+        Kind.INT,
+        "Number of the upper-layer protocol: IPv4's protocol field; in IPv6 the next header behind the extension "
+        "headers hop-by-hop (0), routing (43), fragment (44), AH (51), destination options (60), mobility (135), "
+        "HIP (139) and shim6 (140), of which at most 8 are walked; in a fragment but the first what its fragment "
+        "header names; where the chain is longer, or not captured, the number of the first header not walked.",
+    ),
+    PacketField(
+        "len",
+        Kind.INT,
+        "Length of the frame on the wire, link layer included, as the capture states it.",
+        "bytes",
+        ("length",),
+    ),
+    PacketField(
+        "ip_len",
+        Kind.INT,
+        "Length of the IP packet: IPv4's total length field (0 as it stands, from segmentation offload), IPv6's "
+        "payload length field + 40.",
+        "bytes",
+    ),
+    PacketField(
+        "payload_len",
+        Kind.INT,
+        "ip_len less the IP headers (options and walked extension headers included) and, unless a fragment but the "
+        "first, less TCP's header (by its data offset; 20 if that was not captured) or UDP's 8 bytes; never below 0.",
+        "bytes",
+    ),
+    PacketField("tos", Kind.INT, "IPv4's type-of-service byte or IPv6's traffic class, all 8 bits."),
+    PacketField("ttl", Kind.INT, "IPv4's time to live or IPv6's hop limit.", "hops"),
+    PacketField(
+        "tcp_flags",
+        Kind.INT,
+        "The low 8 bits of TCP's flags (FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128); 0 if not TCP, "
+        "not the first fragment, or not captured.",
+    ),
+    PacketField(
+        "icmp_type",
+        Kind.INT,
+        "Type of ICMP (1) and ICMPv6 (58); 0 for other protocols, in fragments but the first, and where the two bytes "
+        "of type and code were not captured.",
+    ),
+    PacketField(
+        "icmp_code",
+        Kind.INT,
+        "Code of ICMP (1) and ICMPv6 (58); 0 for other protocols, in fragments but the first, and where the two bytes "
+        "of type and code were not captured.",
+    ),
+    PacketField("ip_version", Kind.INT, "4 or 6."),
+    PacketField(
+        "fragment",
+        Kind.INT,
+        "1 if the packet is a fragment (IPv4: more-fragments set or an offset above 0; IPv6: a fragment header that "
+        "says so), else 0.",
+    ),
+    PacketField("vlan", Kind.INT, "VLAN id (12 bits) of the outermost 802.1Q or 802.1ad tag; 0 if untagged."),
+    PacketField("srcMAC", Kind.MAC, "Source Ethernet address of the frame; all zero on other link types."),
+    PacketField("destMAC", Kind.MAC, "Destination Ethernet address of the frame; all zero on other link types."),
+    PacketField("link", Kind.STR, "Name of the stream that the packet was captured for."),
+    PacketField(
+        "row_num",
+        Kind.INT,
+        "Position of the packet in its stream, from 1; frames that are skipped have none.",
+        "rows",
+        ("row-num",),
+    ),
+    PacketField("arrival_ts", Kind.TIME, "Time of arrival since 1970; for files the same as ts.", "ns"),
+)
+
+_BY_FOLDED_NAME = MappingProxyType(
+    {name.casefold(): field for field in PACKET_FIELDS for name in (field.name, *field.aliases)}
+)
+
+_UNITS_NS = MappingProxyType(
+    {
+        word: ns
+        for ns, words in (
+            (1, "ns nsec nsecs nanosecond nanoseconds"),
+            (10**3, "us μs usec usecs microsecond microseconds"),
+            (10**6, "ms msec msecs millisecond milliseconds"),
+            (10**9, "s sec secs second seconds"),
+            (60 * 10**9, "m min mins minute minutes"),
+            (3600 * 10**9, "h hr hrs hour hours"),
+            (86400 * 10**9, "d day days"),
+            (7 * 86400 * 10**9, "w week weeks"),
+        )
+        for word in words.split()
+    }
+)
+
+
+def packet_field(name: str) -> PacketField | None:
+    """The field of that name or alias, whatever its case; None if there is none."""
+    return _BY_FOLDED_NAME.get(name.casefold())
+
+
+def unit_ns(word: str) -> int:
+    """Nanoseconds of a unit of time that grammar.lark knows (its DURATION), whatever its case."""
+    # Upper case first: it unites the letters that a regular expression takes as equal (µ and μ, s and ſ, i and ı).
+    return _UNITS_NS[word.upper().lower()]
+
+
+def field_table(fields: Iterable[PacketField] = PACKET_FIELDS) -> str:
+    """The fields as an aligned Markdown table, for the guide and for `lowmark explain`."""
+    rows = [("field", "kind", "unit", "also called", "definition"), *(_row(field) for field in fields)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    lines = ["| " + " | ".join((*map(str.ljust, row, widths), row[-1])) + " |" for row in rows]
+    rule = "|" + "|".join("-" * (width + 2) for width in (*widths, len(rows[0][-1]))) + "|"
+    return "\n".join((lines[0], rule, *lines[1:]))
+
+
+def _row(field: PacketField) -> tuple[str, str, str, str, str]:
+    return field.name, field.kind.value, field.unit, ", ".join(field.aliases), field.definition

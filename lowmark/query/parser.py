@@ -1,0 +1,360 @@
+"""Text to syntax tree.
+
+`parse` is the only entry. The grammar is loaded by the first call (0.2 s), not at import; a query takes a millisecond.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
+from importlib.resources import files
+from ipaddress import ip_address, ip_network
+from typing import NamedTuple
+
+from lark import Lark, Token
+from lark.exceptions import UnexpectedInput, UnexpectedToken, VisitError
+from lark.tree import Meta
+from lark.visitors import Transformer_NonRecursive, v_args
+
+from lowmark.query import syntax as s
+from lowmark.query.catalog import unit_ns
+from lowmark.query.errors import QueryError, syntax_error
+from lowmark.query.syntax import Span
+
+_MAX_DEPTH = 100  # of nested nodes: what comes after the parser walks the tree by recursion
+_MAX_DIGITS = 100  # of a number: keeps exact arithmetic on literals cheap
+_MAX_INT = 2**63  # with a minus sign in front this one is an int64 too
+_MAC = re.compile(r"[0-9a-f]{1,2}(?::[0-9a-f]{1,2}){5}", re.IGNORECASE)
+_NUMBER_END = re.compile(r"(?<=[0-9.])\s*(?=[^\W\d])")  # between a number and its unit
+
+
+def parse(text: str) -> s.Script:
+    """The statements of a query. Raises QueryError, with the spot in the text, for everything that is wrong."""
+    try:
+        script = _Builder(text).transform(_grammar().parse(text))
+    except UnexpectedInput as error:
+        raise _syntax_error(text, error) from None
+    except VisitError as error:
+        if isinstance(error.orig_exc, QueryError):
+            raise error.orig_exc from None
+        raise
+    _check_depth(script, text)
+    return script
+
+
+@cache
+def _grammar() -> Lark:
+    source = (files("lowmark.query") / "grammar.lark").read_text(encoding="utf-8")
+    return Lark(source, start="script", parser="lalr", maybe_placeholders=True, propagate_positions=True)
+
+
+def _syntax_error(text: str, error: UnexpectedInput) -> QueryError:
+    start = len(text) if error.pos_in_stream is None else error.pos_in_stream
+    terminal = None
+    word = re.compile(r"\w+|.|$", re.DOTALL).match(text, start)
+    end = word.end() if word else start
+    if isinstance(error, UnexpectedToken):
+        terminal = error.token.type
+        start, end = (len(text), len(text)) if terminal == "$END" else (start, start + len(error.token))
+    # What the parser waited for is known only before it saw the wrong token: LALR may reduce on that first.
+    before = _grammar().parse_interactive(text[:start])
+    history = [token.type for token in before.exhaust_lexer()]
+    valid: set[str] = before.accepts()  # type: ignore[no-untyped-call]  # lark declares no type here
+    return syntax_error(text, Span(start, end), terminal, history, valid)
+
+
+def _check_depth(script: s.Script, text: str) -> None:
+    level: list[s.SyntaxNode] = [script]
+    for _depth in range(_MAX_DEPTH):
+        level = [child for node in level for child in s.children(node)]
+    if level:
+        message = f"this is nested more than {_MAX_DEPTH} levels deep"
+        raise QueryError(message, text, level[0].span, hint="compute a part of it in a CREATE STREAM before")
+
+
+class _SelectItem(NamedTuple):
+    item: s.SelectItem
+    windows: tuple[s.Window | None, ...]  # those written around it
+
+
+class _SelectList(NamedTuple):
+    items: tuple[s.SelectItem, ...]
+    window: s.Window | None
+
+
+class _Parameter(NamedTuple):
+    """One parameter of a window: RANGE and SLIDE have a size, the others an attribute."""
+
+    name: str
+    span: Span
+    size: s.Size | None = None
+    everything: s.Everything | None = None
+    attribute: s.Expression | None = None
+    tumbling: bool = False
+
+
+def _with_span(method: Callable[..., object], _rule: str, children: list[object], meta: Meta) -> object:
+    return method(Span(0, 0) if meta.empty else Span(meta.start_pos, meta.end_pos), *children)
+
+
+@v_args(wrapper=_with_span)
+class _Builder(Transformer_NonRecursive[Token, s.Script]):
+    """Makes the nodes, bottom up: a method for each rule of grammar.lark, with its span and children as arguments."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(visit_tokens=False)
+        self._text = text
+
+    def script(self, span: Span, *statements: s.Statement | None) -> s.Script:
+        present = tuple(statement for statement in statements if statement is not None)
+        if not present:
+            spot = Span(len(self._text), len(self._text))
+            raise QueryError("there is no query here", self._text, spot, ("SELECT", "CREATE STREAM"))
+        return s.Script(present, span=span)
+
+    def create_stream(self, span: Span, name: s.Identifier, select: s.Select) -> s.CreateStream:
+        return s.CreateStream(name, select, span=span)
+
+    def select(
+        self,
+        span: Span,
+        distinct: Token | None,
+        selected: _SelectList,
+        sources: tuple[s.Source, ...],
+        where: s.Expression | None,
+        group_by: tuple[s.GroupItem, ...] | None,
+        having: s.Expression | None,
+        order_by: tuple[s.OrderItem, ...] | None,
+        limit: s.IntegerLiteral | None,
+    ) -> s.Select:
+        return s.Select(
+            distinct is not None, *selected, sources, where, group_by or (), having, order_by or (), limit, span=span
+        )
+
+    def select_list(self, _span: Span, *items: _SelectItem) -> _SelectList:
+        windows = [window for item in items for window in item.windows if window]
+        if len(windows) > 1:
+            raise self._error("this SELECT has a window already: all its aggregates share one", windows[1].span)
+        return _SelectList(tuple(item.item for item in items), windows[0] if windows else None)
+
+    def select_item(
+        self,
+        _span: Span,
+        before: s.Window | None,
+        expression: s.Expression | s.Star,
+        behind: s.Window | None,
+        named: tuple[s.Identifier, s.Window | None] | None,
+    ) -> _SelectItem:
+        alias, last = named or (None, None)
+        span = Span(expression.span.start, (alias or expression).span.end)
+        return _SelectItem(s.SelectItem(expression, alias, span=span), (before, behind, last))
+
+    def alias_window(
+        self, _span: Span, alias: s.Identifier, window: s.Window | None
+    ) -> tuple[s.Identifier, s.Window | None]:
+        return alias, window
+
+    def star(self, span: Span, _star: Token) -> s.Star:
+        return s.Star(span=span)
+
+    def qualified_star(self, span: Span, source: s.Identifier, _star: Token) -> s.Star:
+        return s.Star(source, span=span)
+
+    def group_by(self, _span: Span, *items: s.GroupItem) -> tuple[s.GroupItem, ...]:
+        return items
+
+    def group_item(self, span: Span, expression: s.Expression, alias: s.Identifier | None) -> s.GroupItem:
+        return s.GroupItem(expression, alias, span=span)
+
+    def order_by(self, _span: Span, *items: s.OrderItem) -> tuple[s.OrderItem, ...]:
+        return items
+
+    def order_item(self, span: Span, expression: s.Expression, direction: Token | None) -> s.OrderItem:
+        return s.OrderItem(expression, direction is not None and direction.type == "DESC", span=span)
+
+    def sources(self, _span: Span, *sources: s.Source) -> tuple[s.Source, ...]:
+        return sources
+
+    def join(self, span: Span, left: s.Source, kind: s.JoinKind, right: s.Input, condition: s.Expression) -> s.Join:
+        return s.Join(kind, left, right, condition, span=span)
+
+    def join_kind(self, _span: Span, *words: Token | None) -> s.JoinKind:
+        types = {word.type for word in words if word}
+        # LEFT may stand before SEMI and ANTI, so those are looked for first.
+        named = (s.JoinKind[name] for name in ("SEMI", "ANTI", "LEFT", "RIGHT", "FULL") if name in types)
+        return next(named, s.JoinKind.INNER)
+
+    def input(self, span: Span, relation: s.Relation, window: s.Window | None, alias: s.Identifier | None) -> s.Input:
+        return s.Input(relation, alias, window, span=span)
+
+    def input_alias_first(self, span: Span, relation: s.Relation, alias: s.Identifier, window: s.Window) -> s.Input:
+        return s.Input(relation, alias, window, span=span)
+
+    def relation(self, span: Span, *members: s.Relation) -> s.Union:
+        return s.Union(members, span=span)
+
+    def stream(self, span: Span, name: s.Identifier) -> s.StreamRef:
+        return s.StreamRef(name, span=span)
+
+    def subquery(self, span: Span, select: s.Select) -> s.Subquery:
+        return s.Subquery(select, span=span)
+
+    # Windows
+
+    def window(self, span: Span, *parameters: _Parameter) -> s.Window:
+        given: dict[str, _Parameter] = {}
+        for parameter in parameters:
+            if parameter.name in given and parameter.name != "PA_MORE":
+                raise self._error(f"this window has {parameter.name} already", parameter.span)
+            given[parameter.name] = parameter
+        none = _Parameter("", span)
+        extent = given.get("RANGE", none)
+        return s.Window(
+            range=extent.everything or extent.size,
+            tumbling=extent.tumbling,
+            slide=given.get("SLIDE", none).size,
+            wa=given.get("WA", none).attribute,
+            rattr=given.get("RATTR", none).attribute,
+            sattr=given.get("SATTR", none).attribute,
+            pa=tuple(item.attribute for item in parameters if item.name in {"PA", "PA_MORE"} and item.attribute),
+            span=span,
+        )
+
+    def range(self, span: Span, size: s.Size) -> _Parameter:
+        return _Parameter("RANGE", span, size=size)
+
+    def range_tumbling(self, span: Span, size: s.Size) -> _Parameter:
+        return _Parameter("RANGE", span, size=size, tumbling=True)
+
+    def range_all(self, span: Span) -> _Parameter:
+        return _Parameter("RANGE", span, everything=s.Everything(span=span))
+
+    def slide(self, span: Span, size: s.Size) -> _Parameter:
+        return _Parameter("SLIDE", span, size=size)
+
+    def wa(self, span: Span, attribute: s.Expression) -> _Parameter:
+        return _Parameter("WA", span, attribute=attribute)
+
+    def rattr(self, span: Span, attribute: s.Expression) -> _Parameter:
+        return _Parameter("RATTR", span, attribute=attribute)
+
+    def sattr(self, span: Span, attribute: s.Expression) -> _Parameter:
+        return _Parameter("SATTR", span, attribute=attribute)
+
+    def pa(self, span: Span, attribute: s.Expression) -> _Parameter:
+        return _Parameter("PA", span, attribute=attribute)
+
+    def pa_more(self, span: Span, attribute: s.Expression) -> _Parameter:
+        return _Parameter("PA_MORE", span, attribute=attribute)
+
+    # Expressions
+
+    def disjunction(self, span: Span, *operands: s.Expression) -> s.Or:
+        return s.Or(operands, span=span)
+
+    def conjunction(self, span: Span, *operands: s.Expression) -> s.And:
+        return s.And(operands, span=span)
+
+    def negate(self, span: Span, _not: Token, operand: s.Expression) -> s.Not:
+        return s.Not(operand, span=span)
+
+    def comparison(self, span: Span, left: s.Expression, sign: Token, right: s.Expression) -> s.Comparison:
+        operator = s.ComparisonOperator("<>" if sign == "!=" else sign.value)
+        return s.Comparison(operator, left, right, span=span)
+
+    def membership(self, span: Span, operand: s.Expression, negated: Token | None, *choices: s.Expression) -> s.In:
+        return s.In(operand, choices, negated is not None, span=span)
+
+    def between(
+        self, span: Span, operand: s.Expression, negated: Token | None, low: s.Expression, high: s.Expression
+    ) -> s.Between:
+        return s.Between(operand, low, high, negated is not None, span=span)
+
+    def null_test(self, span: Span, operand: s.Expression, negated: Token | None) -> s.IsNull:
+        return s.IsNull(operand, negated is not None, span=span)
+
+    def exists(self, span: Span, select: s.Select) -> s.Exists:
+        return s.Exists(select, span=span)
+
+    def binary(self, span: Span, left: s.Expression, sign: Token, right: s.Expression) -> s.Binary:
+        return s.Binary(s.BinaryOperator(sign.value), left, right, span=span)
+
+    def unary(self, span: Span, sign: Token, operand: s.Expression) -> s.Unary:
+        return s.Unary(s.UnaryOperator(sign.value), operand, span=span)
+
+    def call(self, span: Span, function: s.Identifier, *arguments: s.Expression | s.Star) -> s.FunctionCall:
+        return s.FunctionCall(function, arguments, span=span)
+
+    def call_distinct(
+        self, span: Span, function: s.Identifier, _distinct: Token, *arguments: s.Expression | s.Star
+    ) -> s.FunctionCall:
+        return s.FunctionCall(function, arguments, distinct=True, span=span)
+
+    def field(self, span: Span, source: s.Identifier | None, name: s.Identifier) -> s.FieldRef:
+        return s.FieldRef(source, name, span=span)
+
+    def identifier(self, span: Span, word: Token) -> s.Identifier:
+        return s.Identifier(word.value, span=span)
+
+    # Literals
+
+    def boolean(self, span: Span, word: Token) -> s.BooleanLiteral:
+        return s.BooleanLiteral(word.type == "TRUE", span=span)
+
+    def string(self, span: Span, quoted: Token) -> s.StringLiteral:
+        quote = quoted[0]
+        return s.StringLiteral(quoted[1:-1].replace(quote * 2, quote), span=span)
+
+    def integer(self, span: Span, digits: Token) -> s.IntegerLiteral:
+        return s.IntegerLiteral(self._int64(span, digits), span=span)
+
+    def rows(self, span: Span, size: Token) -> s.RowCount:
+        number, _unit = _NUMBER_END.split(size, maxsplit=1)
+        return s.RowCount(self._int64(span, number), span=span)
+
+    def decimal(self, span: Span, digits: Token) -> s.DecimalLiteral:
+        self._check_length(span, digits)
+        value = Decimal(digits.value)
+        if math.isinf(float(value)) or (value and not float(value)):
+            raise self._error("this number is outside the range of a double", span)
+        return s.DecimalLiteral(value, span=span)
+
+    def duration(self, span: Span, size: Token) -> s.DurationLiteral:
+        number, unit = _NUMBER_END.split(size, maxsplit=1)
+        self._check_length(span, number)
+        value_ns = Fraction(number) * unit_ns(unit)
+        if value_ns.denominator != 1:
+            raise self._error("a duration is a whole number of nanoseconds", span)
+        if value_ns >= _MAX_INT:
+            raise self._error("this duration is longer than 292 years, the longest there is", span)
+        return s.DurationLiteral(int(value_ns), span=span)
+
+    def address(self, span: Span, word: Token) -> s.AddressLiteral | s.PrefixLiteral | s.MacLiteral:
+        if _MAC.fullmatch(word):
+            return s.MacLiteral(int("".join(byte.rjust(2, "0") for byte in word.split(":")), 16), span=span)
+        try:
+            if "/" in word:
+                return s.PrefixLiteral(ip_network(word.value, strict=False), span=span)
+            return s.AddressLiteral(ip_address(word.value), span=span)
+        except ValueError:
+            message = f"{word} is no address"
+            forms = ("10.0.0.1", "10.0.0.0/8", "2001:db8::1", "2001:db8::/32", "00:11:22:33:44:55")
+            raise QueryError(message, self._text, span, forms) from None
+
+    def _int64(self, span: Span, digits: str) -> int:
+        self._check_length(span, digits)
+        value = int(digits, 16 if digits[:2] in {"0x", "0X"} else 10)
+        if value > _MAX_INT:
+            raise self._error("integers have 64 bits: this one is too great", span)
+        return value
+
+    def _check_length(self, span: Span, digits: str) -> None:
+        if len(digits) > _MAX_DIGITS:
+            raise self._error(f"this number has more than {_MAX_DIGITS} digits", span)
+
+    def _error(self, message: str, span: Span) -> QueryError:
+        return QueryError(message, self._text, span)
