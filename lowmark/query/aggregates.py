@@ -1,0 +1,265 @@
+"""Aggregate functions, each declared once: what it takes, what it folds below, and how a window's value is finished.
+
+A call is planned into *lifts* (folds that have no names yet) and, where the function is holistic, into *details*: the
+values of its arguments then split the groups. `CallPlanner` collects the calls of one SELECT, shares what they have in
+common, and names the columns.
+
+- `count(*)`, and every count of an expression that is never null, is the partials' own column of tuples: no fold.
+- Aggregates skip nulls. A sum over a nullable argument therefore goes with a count of its values, and is null where
+  that is 0: null and 0 need not be told apart in a column that adds up, so that it can be subtracted again.
+- A column of sums of integers is nullable in the result: null where the sum left int64 (the window is then lossy).
+- Means, deviations and medians of durations are doubles, in seconds (variances in s²).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+
+from lowmark.query import finishing, lifting
+from lowmark.query.evaluate import Values
+from lowmark.query.expressions import Expr, Named
+from lowmark.query.finishing import Groups
+from lowmark.query.lifting import Lift
+from lowmark.query.plan import AggregateCall, Fold, FoldOp
+from lowmark.wire.schema import Column, Kind
+
+__all__ = [
+    "DIFFERENTIAL", "ENTRY_POINTS", "AggregateFunction", "BadAggregate", "CallPlanner", "PlannedCall", "Result",
+    "function", "names", "plan_aggregate",
+]  # fmt: skip
+
+ENTRY_POINTS = "lowmark.aggregates"
+"""The entry-point group of users' own aggregates: each gives an `AggregateFunction`."""
+
+DIFFERENTIAL = frozenset({FoldOp.ADD, FoldOp.ADD_WIDE})
+"""Folds that a merge can be taken back from, exactly (Li 6.2.2). Sums of floats are never subtracted."""
+
+
+class BadAggregate(Exception):
+    """A call that cannot be: `reason` is a sentence for the query's author. `argument` is the index of the argument
+    (parameters count on behind the arguments) that is wrong, None: the call; `valid` lists what would be right."""
+
+    def __init__(self, reason: str, argument: int | None = None, valid: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.argument = argument
+        self.valid = valid
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The type of a call's value."""
+
+    kind: Kind
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateFunction:
+    """One function. `lift` gives its folds from the arguments and from the columns that order the input (first, last);
+    `finish` the values of all groups from their merged state, nulls where a group has none."""
+
+    name: str
+    kinds: frozenset[Kind]  # that its arguments may have
+    lift: Callable[[tuple[Expr, ...], tuple[Named, ...]], tuple[Lift, ...]]
+    result: Callable[[tuple[Expr, ...]], Result]
+    finish: Callable[[Groups, tuple[str, ...]], Values]
+    arguments: tuple[int, int | None] = (1, 1)  # at least, at most (None: any number); `*` is none
+    parameters: tuple[str, ...] = ()  # names of the constants behind the arguments
+    check: Callable[[tuple[str, ...]], None] = lambda parameters: None  # ValueError: says what they must be
+    holistic: bool = False  # its arguments become details
+    ordered: bool = False  # it needs the order of the input
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    function: AggregateFunction
+    lifts: tuple[Lift, ...]
+    details: tuple[Expr, ...]
+    parameters: tuple[str, ...]
+    result: Result
+
+
+def function(name: str, distinct: bool = False) -> AggregateFunction:
+    """The function of a name, in lower case; KeyError when there is none. `count` with `distinct` is another one."""
+    return _registry()[f"{name} distinct" if distinct else name]
+
+
+def names() -> tuple[str, ...]:
+    """What a query may call, sorted."""
+    return tuple(sorted(name for name in _registry() if " " not in name))
+
+
+def plan_aggregate(
+    name: str,
+    args: tuple[Expr, ...],
+    distinct: bool = False,
+    parameters: tuple[str, ...] = (),
+    order: tuple[Named, ...] = (),
+) -> PlannedCall:
+    """The plan of `name(args, parameters)`. `count(*)` has no arguments; parameters stand here as they were written.
+    `order`: the columns by which the input is ordered, for first and last. Raises BadAggregate; KeyError for a name
+    that is not in `names()`."""
+    if distinct and f"{name} distinct" not in _registry():
+        function(name)
+        raise BadAggregate(f"DISTINCT goes with count alone: {name} cannot have it")
+    called = function(name, distinct)
+    _check(called, name, args, parameters)
+    if called.ordered and not order:
+        raise BadAggregate(f"{name} needs an order, and these rows have none")
+    details = args if called.holistic else ()
+    return PlannedCall(called, called.lift(args, order), details, parameters, called.result(args))
+
+
+def _check(called: AggregateFunction, name: str, args: tuple[Expr, ...], parameters: tuple[str, ...]) -> None:
+    least, most = called.arguments
+    if len(args) < least or (most is not None and len(args) > most):
+        count = "no argument" if most == 0 else "one argument" if most == 1 else f"at least {least}"
+        behind = f" and then {', '.join(called.parameters)}" if called.parameters else ""
+        raise BadAggregate(f"{name} takes {count}{behind}, not {len(args) or '*'}", most if args else None)
+    if len(parameters) != len(called.parameters):
+        wanted = ", ".join(called.parameters) or "nothing"
+        raise BadAggregate(f"behind its argument {name} takes {wanted}", len(args))
+    for index, arg in enumerate(args):
+        if arg.kind not in called.kinds:
+            kinds = tuple(kind.value for kind in Kind if kind in called.kinds)
+            raise BadAggregate(f"{name} cannot take a value of kind {arg.kind.value}", index, kinds)
+    try:
+        called.check(parameters)
+    except ValueError as error:
+        raise BadAggregate(str(error), len(args)) from None
+
+
+@dataclass
+class CallPlanner:
+    """Collects the calls of one SELECT. `keys` are the groups' keys; `order` as for `plan_aggregate`; `taken` further
+    names that no column may have. Equal folds and details are shared; a detail that is a key is that key."""
+
+    keys: tuple[Named, ...]
+    order: tuple[Named, ...] = ()
+    taken: Iterable[str] = ()
+    _folds: dict[tuple[FoldOp, tuple[Expr, ...]], Fold] = field(default_factory=dict, init=False)
+    _details: dict[Expr, Named] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._used = {"pane", "tuples", *self.taken, *(key.name for key in self.keys)}
+        self._names = {key.expr: key.name for key in self.keys}
+
+    @property
+    def folds(self) -> tuple[Fold, ...]:
+        return tuple(self._folds.values())
+
+    @property
+    def details(self) -> tuple[Named, ...]:
+        return tuple(self._details.values())
+
+    def add(
+        self,
+        name: str,
+        args: tuple[Expr, ...],
+        column: str,
+        distinct: bool = False,
+        parameters: tuple[str, ...] = (),
+    ) -> AggregateCall:
+        """Plan a call whose value is to be called `column`; raises as `plan_aggregate` does."""
+        planned = plan_aggregate(name, args, distinct, parameters, self.order)
+        return AggregateCall(
+            planned.function.name,
+            tuple(self._fold(lift) for lift in planned.lifts),
+            tuple(self._detail(expr) for expr in planned.details),
+            planned.parameters,
+            Column(column, planned.result.kind, planned.result.nullable),
+        )
+
+    def _fold(self, lift: Lift) -> int:
+        key = (lift.op, tuple(part.expr for part in lift.columns))
+        if key not in self._folds:
+            stem = f"_{lift.op.name.lower()}{len(self._folds)}"
+            columns = tuple(
+                Column(self._free(f"{stem}_{part.name}" if part.name else stem), part.expr.kind, part.expr.nullable)
+                for part in lift.columns
+            )
+            self._folds[key] = Fold(lift.op, columns, key[1])
+        return list(self._folds).index(key)
+
+    def _detail(self, expr: Expr) -> str:
+        if expr not in self._names:
+            named = Named(self._free(f"_detail{len(self._details)}"), expr)
+            self._details[expr] = named
+            self._names[expr] = named.name
+        return self._names[expr]
+
+    def _free(self, name: str) -> str:
+        while name in self._used:
+            name = f"_{name}"
+        self._used.add(name)
+        return name
+
+
+_ANY = frozenset(Kind)
+_WHOLE = frozenset({Kind.INT})
+_QUANTITY = frozenset({Kind.INT, Kind.FLOAT, Kind.DURATION})
+
+
+def _never_null(kind: Kind) -> Callable[[tuple[Expr, ...]], Result]:
+    return lambda args: Result(kind, False)
+
+
+def _as_argument(args: tuple[Expr, ...]) -> Result:
+    return Result(args[0].kind, args[0].nullable)
+
+
+def _sum(args: tuple[Expr, ...]) -> Result:
+    return Result(args[0].kind, args[0].nullable or args[0].kind is not Kind.FLOAT)
+
+
+def _mean(args: tuple[Expr, ...]) -> Result:
+    return Result(Kind.FLOAT, _sum(args).nullable)
+
+
+def _median(args: tuple[Expr, ...]) -> Result:
+    return Result(Kind.FLOAT, args[0].nullable)
+
+
+_BUILT_IN = (
+    AggregateFunction("count", _ANY, lifting.count, _never_null(Kind.INT), finishing.count, arguments=(0, 1)),
+    AggregateFunction("sum", _QUANTITY, lifting.total, _sum, finishing.total),
+    AggregateFunction("avg", _QUANTITY, lifting.total, _mean, finishing.mean),
+    AggregateFunction("variance", _QUANTITY, lifting.squares, _mean, finishing.variance),
+    AggregateFunction("stddev", _QUANTITY, lifting.squares, _mean, finishing.deviation),
+    AggregateFunction("min", _ANY, lifting.single(FoldOp.MIN), _as_argument, finishing.only),
+    AggregateFunction("max", _ANY, lifting.single(FoldOp.MAX), _as_argument, finishing.only),
+    AggregateFunction("bit_or", _WHOLE, lifting.single(FoldOp.BIT_OR), _as_argument, finishing.only),
+    AggregateFunction("bit_and", _WHOLE, lifting.single(FoldOp.BIT_AND), _as_argument, finishing.only),
+    AggregateFunction(
+        "first", _ANY, lifting.by_order(FoldOp.FIRST), _as_argument, finishing.value_of_order, ordered=True
+    ),
+    AggregateFunction(
+        "last", _ANY, lifting.by_order(FoldOp.LAST), _as_argument, finishing.value_of_order, ordered=True
+    ),
+    AggregateFunction(
+        "count distinct", _ANY, lifting.nothing, _never_null(Kind.INT), finishing.count_distinct,
+        arguments=(1, None), holistic=True,
+    ),
+    AggregateFunction("median", _QUANTITY, lifting.nothing, _median, finishing.median, holistic=True),
+    AggregateFunction(
+        "quantile", _QUANTITY, lifting.nothing, _as_argument, finishing.quantile,
+        parameters=("a fraction from 0 to 1",), check=finishing.check_fraction, holistic=True,
+    ),
+)  # fmt: skip
+
+
+@cache
+def _registry() -> dict[str, AggregateFunction]:
+    registry = {item.name: item for item in _BUILT_IN}
+    for point in entry_points(group=ENTRY_POINTS):
+        item = point.load()
+        if not isinstance(item, AggregateFunction) or item.name != point.name or not item.name.isidentifier():
+            raise TypeError(f"entry point {point.name} of {ENTRY_POINTS} is not an AggregateFunction of that name")
+        if item.name in registry:
+            raise TypeError(f"entry point {point.name} of {ENTRY_POINTS}: there is an aggregate of that name already")
+        registry[item.name] = item
+    return registry

@@ -1,0 +1,216 @@
+"""Lowered expressions over the columns of a matrix of words, all rows at once.
+
+It means what `expressions` says, as the generated kernels do: HAVING, SELECT and the reductions above the low level are
+evaluated here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowmark.query.expressions import Call, Expr, Field, Literal, Op
+from lowmark.wire.rows import Words, column_of
+from lowmark.wire.schema import Kind, Schema
+
+__all__ = ["Bools", "Data", "Ints", "Values", "all_valid", "assemble", "evaluate", "holds"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Data = npt.NDArray[Any]
+"""The data of a column: its dtype goes with the kind (see `Values`), which numpy's types cannot say."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Values:
+    """A column of values. `data` is float64 (FLOAT), uint64 of shape [n, 2] (IP: high and low word) or int64 (all
+    others; BOOL 0 or 1), and may be a view that cannot be written. Where not `valid` it holds nothing in particular."""
+
+    kind: Kind
+    data: Data
+    valid: Bools
+
+
+def all_valid(kind: Kind, data: Data) -> Values:
+    return Values(kind, data, _constant(True, len(data)))
+
+
+def evaluate(expr: Expr, rows: Words, schema: Schema) -> Values:
+    """The values of an expression whose fields are columns of `schema`, one a row of `rows`."""
+    with np.errstate(all="ignore"):  # wrapping, division by zero and infinities are part of the meaning
+        return _Evaluation(rows, schema).of(expr)
+
+
+def holds(condition: Expr, rows: Words, schema: Schema) -> Bools:
+    """Where a condition is true: neither false nor null."""
+    values = evaluate(condition, rows, schema)
+    true: Bools = (values.data != 0) & values.valid
+    return true
+
+
+def assemble(schema: Schema, columns: Sequence[Values], rows: int) -> Words:
+    """The matrix of columns that are given in the order of the schema. A kind may differ where the form is the same."""
+    words = np.zeros((rows, schema.words), np.uint64)
+    at = 1
+    for index, (column, values) in enumerate(zip(schema, columns, strict=True)):
+        target = words[:, at : at + column.kind.words]
+        if column.kind is Kind.IP:
+            target[:] = values.data
+        else:
+            target[:, 0] = values.data.view(np.uint64) if values.data.strides[0] else values.data.copy().view(np.uint64)
+        if not values.valid.all():
+            null = ~values.valid
+            target[null] = 0
+            words[:, 0] |= null.astype(np.uint64) << np.uint64(index)
+        at += column.kind.words
+    return words
+
+
+class _Evaluation:
+    """One pass over one matrix. Parts that stand in several places as one object are evaluated once."""
+
+    def __init__(self, rows: Words, schema: Schema) -> None:
+        self._rows = rows
+        self._schema = schema
+        self._done: dict[int, Values] = {}
+
+    def of(self, expr: Expr) -> Values:
+        done = self._done.get(id(expr))
+        if done is None:
+            done = self._done[id(expr)] = self._new(expr)
+        return done
+
+    def _new(self, expr: Expr) -> Values:
+        match expr:
+            case Field(name, kind):
+                data, valid = column_of(self._schema, self._rows, name)
+                return Values(kind, data, valid)
+            case Literal(value, kind):
+                return _literal(value, kind, len(self._rows))
+            case Call(op, args, kind):
+                values = [self.of(arg) for arg in args]
+                if op in _TRUTH:
+                    return _TRUTH[op](values)
+                data = _COMPUTE[op](*(value.data for value in values))
+                valid = reduce(np.logical_and, (value.valid for value in values))
+                if op in _DEFINED:
+                    valid = valid & _DEFINED[op](values[1].data)
+                return Values(kind, data, valid)
+
+
+def _constant(value: bool, rows: int) -> Bools:
+    return np.broadcast_to(np.bool_(value), rows)
+
+
+def _literal(value: int | float | None, kind: Kind, rows: int) -> Values:
+    valid = _constant(value is not None, rows)
+    number = value or 0
+    if kind is Kind.IP:
+        words = np.array([int(number) >> 64, int(number) & 2**64 - 1], np.uint64)
+        return Values(kind, np.broadcast_to(words, (rows, 2)), valid)
+    scalar = np.float64(number) if kind is Kind.FLOAT else np.int64(number)
+    return Values(kind, np.broadcast_to(scalar, rows), valid)
+
+
+# What an operation computes where all of its arguments are valid.
+
+
+def _truth(condition: Bools) -> Ints:
+    return condition.astype(np.int64)
+
+
+def _divisor(b: Data) -> Data:
+    """1 for 0, where the result is null."""
+    return np.where(b == 0, b.dtype.type(1), b)
+
+
+def _equal(a: Data, b: Data) -> Bools:
+    same: Bools = a == b
+    return same if same.ndim == 1 else same[:, 0] & same[:, 1]
+
+
+def _less(a: Data, b: Data) -> Bools:
+    """Of words, doubles, or addresses: those order by version (IPv4 as ::ffff:0:0/96), then by number."""
+    if a.ndim == 1:
+        return a < b
+    ranks = [(_is_v6(address), address[:, 0], address[:, 1]) for address in (a, b)]
+    less: Bools = ranks[0][2] < ranks[1][2]
+    for left, right in ((ranks[0][1], ranks[1][1]), (ranks[0][0], ranks[1][0])):
+        less = (left < right) | ((left == right) & less)
+    return less
+
+
+def _less_equal(a: Data, b: Data) -> Bools:
+    return a <= b if a.ndim == 1 else ~_less(b, a)
+
+
+def _is_v6(address: Data) -> Bools:
+    not_mapped: Bools = (address[:, 0] != 0) | (address[:, 1] >> np.uint64(32) != 0xFFFF)
+    return not_mapped
+
+
+_COMPUTE: dict[Op, Callable[..., Data]] = {
+    Op.NEG: np.negative,
+    Op.INVERT: np.invert,
+    Op.ADD: np.add,
+    Op.SUB: np.subtract,
+    Op.MUL: np.multiply,
+    Op.FLOOR_DIV: lambda a, b: np.floor_divide(a, _divisor(b)),
+    Op.MOD: lambda a, b: np.mod(a, _divisor(b)),
+    Op.BIT_AND: np.bitwise_and,
+    Op.BIT_OR: np.bitwise_or,
+    Op.BIT_XOR: np.bitwise_xor,
+    Op.SHIFT_LEFT: lambda a, b: np.left_shift(a, b & 63),
+    Op.SHIFT_RIGHT: lambda a, b: np.right_shift(a, b & 63),
+    Op.TO_FLOAT: lambda a: a.astype(np.float64),
+    Op.FLOAT_NEG: np.negative,
+    Op.FLOAT_ADD: np.add,
+    Op.FLOAT_SUB: np.subtract,
+    Op.FLOAT_MUL: np.multiply,
+    Op.FLOAT_DIV: lambda a, b: a / _divisor(b),
+    Op.FLOAT_MOD: lambda a, b: np.mod(a, _divisor(b)),
+    Op.EQ: lambda a, b: _truth(_equal(a, b)),
+    Op.NE: lambda a, b: _truth(~_equal(a, b)),
+    Op.LT: lambda a, b: _truth(_less(a, b)),
+    Op.LE: lambda a, b: _truth(_less_equal(a, b)),
+    Op.GT: lambda a, b: _truth(_less(b, a)),
+    Op.GE: lambda a, b: _truth(_less_equal(b, a)),
+    Op.IN_PREFIX: lambda a, network, mask: _truth(_equal(a & mask, network & mask)),
+    Op.NOT: lambda a: _truth(a == 0),
+}
+
+# Where an operation has a value at all: a condition on its second argument.
+_DEFINED: dict[Op, Callable[[Data], Bools]] = {
+    Op.FLOOR_DIV: lambda b: b != 0,
+    Op.MOD: lambda b: b != 0,
+    Op.FLOAT_DIV: lambda b: b != 0,
+    Op.FLOAT_MOD: lambda b: b != 0,
+    Op.SHIFT_LEFT: lambda b: (b >= 0) & (b < 64),
+    Op.SHIFT_RIGHT: lambda b: (b >= 0) & (b < 64),
+}
+
+
+def _and(values: Sequence[Values]) -> Values:
+    """False where one is false, else null where one is null."""
+    false = reduce(np.logical_or, ((value.data == 0) & value.valid for value in values))
+    valid = reduce(np.logical_and, (value.valid for value in values))
+    return Values(Kind.BOOL, _truth(~false), valid | false)
+
+
+def _or(values: Sequence[Values]) -> Values:
+    """True where one is true, else null where one is null."""
+    true = reduce(np.logical_or, ((value.data != 0) & value.valid for value in values))
+    valid = reduce(np.logical_and, (value.valid for value in values))
+    return Values(Kind.BOOL, _truth(true), valid | true)
+
+
+def _is_null(values: Sequence[Values]) -> Values:
+    return all_valid(Kind.BOOL, _truth(~values[0].valid))
+
+
+_TRUTH: dict[Op, Callable[[Sequence[Values]], Values]] = {Op.AND: _and, Op.OR: _or, Op.IS_NULL: _is_null}

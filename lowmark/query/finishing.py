@@ -1,0 +1,200 @@
+"""From the merged state of groups to an aggregate's values: one vectorised function for each way to finish.
+
+A finisher gets the state of all groups of a window and the call's parameters, and gives one value a group. Sums of
+integers come exact; whatever has to be divided is divided once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from lowmark.query.evaluate import Data, Ints, Values, all_valid
+from lowmark.wire.schema import Kind
+
+__all__ = [
+    "Details", "Groups", "check_fraction", "count", "count_distinct", "deviation", "mean", "median", "only", "quantile",
+    "total", "value_of_order", "variance",
+]  # fmt: skip
+
+_NS = 1e9
+_SMALL = 2.0**62  # products below it, as computed in doubles, fit into int64 with room for two
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Details:
+    """The values of a holistic call: one entry for each combination of details in a group, ascending by group."""
+
+    group: Ints  # index of the entry's group
+    tuples: Ints  # how many tuples have these values
+    values: tuple[Values, ...]  # of the call's arguments; a combination may repeat in a group
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """The state that a call reads: one entry a group, each of at least one tuple. Sums (ADD, ADD_WIDE) of no value
+    come as 0, all other folds of no value as null."""
+
+    tuples: Ints
+    folds: tuple[tuple[Values, ...], ...]  # the columns of the call's folds, in the call's order
+    details: Details | None = None
+
+
+def count(groups: Groups, parameters: tuple[str, ...]) -> Values:
+    return all_valid(Kind.INT, groups.folds[0][0].data if groups.folds else groups.tuples)
+
+
+def total(groups: Groups, parameters: tuple[str, ...]) -> Values:
+    (summed,) = groups.folds[0]
+    return Values(summed.kind, summed.data, _counts(groups, 1) > 0)
+
+
+def mean(groups: Groups, parameters: tuple[str, ...]) -> Values:
+    (summed,) = groups.folds[0]
+    counts = _counts(groups, 1)
+    valid = counts > 0
+    return Values(Kind.FLOAT, _in_seconds(summed.data / np.where(valid, counts, 1), summed.kind), valid)
+
+
+def variance(groups: Groups, parameters: tuple[str, ...]) -> Values:
+    """Of the population: (n·Σx² − (Σx)²) / n²."""
+    squares, (summed,) = groups.folds[:2]
+    counts = _counts(groups, 2)
+    valid = counts > 0
+    n = np.where(valid, counts, 1)
+    if summed.kind is Kind.FLOAT:
+        # Two passes are not to be had here: rounding may leave a small negative number where all values are equal.
+        means = summed.data / n
+        return Values(Kind.FLOAT, np.maximum(squares[0].data / n - means * means, 0.0), valid)
+    quotient = _exact_variance(squares[0].data, squares[1].data, summed.data, n)
+    return Values(Kind.FLOAT, _in_seconds(_in_seconds(quotient, summed.kind), summed.kind), valid)
+
+
+def deviation(groups: Groups, parameters: tuple[str, ...]) -> Values:
+    squared = variance(groups, parameters)
+    return Values(Kind.FLOAT, np.sqrt(squared.data), squared.valid)
+
+
+def only(groups: Groups, parameters: tuple[str, ...]) -> Values:
+    """The only column of the only fold, as it stands."""
+    return groups.folds[0][0]
+
+
+def value_of_order(groups: Groups, parameters: tuple[str, ...]) -> Values:
+    return groups.folds[0][-1]
+
+
+def count_distinct(groups: Groups, parameters: tuple[str, ...]) -> Values:
+    """Combinations without a null."""
+    details = _complete(groups.details)
+    words = [column for values in details.values for column in _columns(values)]
+    order = np.lexsort((*words, details.group))
+    new = np.zeros(len(order), np.bool_)
+    for column in (details.group, *words):
+        placed = column[order]
+        new[1:] |= placed[1:] != placed[:-1]
+    new[:1] = True
+    counts = np.bincount(details.group[order[new]], minlength=len(groups.tuples))
+    return all_valid(Kind.INT, counts.astype(np.int64))
+
+
+def median(groups: Groups, parameters: tuple[str, ...]) -> Values:
+    """The middle value, or the mean of the middle two, as a double."""
+    ranked = _Ranked(groups)
+    low = ranked.at(lambda n: (n + 1) // 2)
+    high = ranked.at(lambda n: n // 2 + 1)
+    if low.kind is Kind.FLOAT:
+        middle = low.data / 2 + high.data / 2
+    else:
+        below = (low.data & high.data) + ((low.data ^ high.data) >> 1)  # the mean rounded down, without overflow
+        middle = below + 0.5 * ((low.data ^ high.data) & 1)
+    return Values(Kind.FLOAT, _in_seconds(middle, low.kind), low.valid)
+
+
+def quantile(groups: Groups, parameters: tuple[str, ...]) -> Values:
+    """The value at rank max(1, ceil(q·n)), q taken as the exact decimal that it was written as."""
+    q = Fraction(Decimal(parameters[0]))
+
+    def rank(n: Ints) -> Ints:
+        # Bounded by the greatest n: in Python's integers where the product might leave int64.
+        wide = int(n.max(initial=0)) * q.numerator > np.iinfo(np.int64).max or q.denominator > np.iinfo(np.int64).max
+        product = n.astype(object) * q.numerator if wide else n * q.numerator
+        return np.maximum(1, -(-product // q.denominator)).astype(np.int64)
+
+    return _Ranked(groups).at(rank)
+
+
+def check_fraction(parameters: tuple[str, ...]) -> None:
+    try:
+        fraction = Decimal(parameters[0])
+    except InvalidOperation:
+        fraction = Decimal(-1)
+    if not (fraction.is_finite() and 0 <= fraction <= 1):
+        raise ValueError(f"{parameters[0]} is no fraction from 0 to 1")
+
+
+class _Ranked:
+    """The values of each group in order, each as often as it has tuples."""
+
+    def __init__(self, groups: Groups) -> None:
+        details = _complete(groups.details)
+        (values,) = details.values
+        order = np.lexsort((values.data, details.group))
+        self._values = Values(values.kind, values.data[order], values.valid[order])
+        self._ends = np.cumsum(details.tuples[order])
+        counts = np.zeros(len(groups.tuples), np.int64)
+        np.add.at(counts, details.group, details.tuples)
+        self._counts = counts
+
+    def at(self, rank: Callable[[Ints], Ints]) -> Values:
+        """Of each group the value at a rank from 1, which is a function of how many values the group has."""
+        valid = self._counts > 0
+        starts = np.cumsum(self._counts) - self._counts
+        place = np.searchsorted(self._ends, starts + rank(self._counts))
+        data = self._values.data[np.where(valid, place, 0)] if len(self._ends) else np.zeros_like(self._counts)
+        return Values(self._values.kind, data.astype(self._values.data.dtype), valid)
+
+
+def _counts(groups: Groups, index: int) -> Ints:
+    """How many values a group has: the fold of that index counts them, where there is one."""
+    return groups.folds[index][0].data if len(groups.folds) > index else groups.tuples
+
+
+def _in_seconds(values: Floats, kind: Kind) -> Floats:
+    return values / _NS if kind is Kind.DURATION else values
+
+
+def _exact_variance(high: Ints, low: Ints, summed: Ints, n: Ints) -> Floats:
+    """(n·Q − S²) / n² with Q = high·2⁶⁴ + low (low without a sign): exact up to the division."""
+    sums = summed.astype(np.float64)
+    small = (high == 0) & (low >= 0) & (low.astype(np.float64) * n < _SMALL) & (sums * sums < _SMALL)
+    result = (n * low - summed * summed) / (n.astype(np.float64) * n)
+    for index in np.flatnonzero(~small):
+        count, linear = int(n[index]), int(summed[index])
+        square = (int(high[index]) << 64) + (int(low[index]) & 2**64 - 1)
+        result[index] = (count * square - linear * linear) / (count * count)
+    return result
+
+
+def _complete(details: Details | None) -> Details:
+    """Without the entries that have a null."""
+    if details is None:
+        raise TypeError("a holistic aggregate was finished without its details")
+    valid = np.logical_and.reduce([values.valid for values in details.values])
+    if valid.all():
+        return details
+    values = tuple(Values(value.kind, value.data[valid], value.valid[valid]) for value in details.values)
+    return Details(details.group[valid], details.tuples[valid], values)
+
+
+def _columns(values: Values) -> tuple[Data, ...]:
+    if values.kind is Kind.IP:
+        return values.data[:, 0], values.data[:, 1]
+    return (values.data.view(np.int64),)
