@@ -18,7 +18,8 @@ _LAST_LINES = 10
 # May be in a folder that is not yet ours: the root of a mounted volume, and what a start leaves that was interrupted.
 _HARMLESS = {"lock", "lost+found"}
 
-# The lists of internal topics are short, and the cleaner's buffer small, because the heap is.
+# The lists of internal topics are short, and the cleaner's buffer small, because the heap is. The session is shorter
+# than Kafka's own 9 s because a broker that was killed can register again only after the rest of it.
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -40,6 +41,8 @@ transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=4000
+broker.heartbeat.interval.ms=500
 log.cleaner.dedupe.buffer.size=16777216
 """
 

@@ -176,7 +176,7 @@ def trust_options(java: Java, cache: Path | None = None) -> tuple[str, ...]:
         ) from error
     own = java.home / "lib" / "security" / "cacerts"
     digest = hashlib.sha256(own.read_bytes() + wanted).hexdigest()[:16]
-    store = (cache or cache_folder()) / "java" / f"trust-{digest}.p12"
+    store = (cache or cache_folder()) / "java" / f"trust-{digest}.store"
     if not store.exists():
         certificates = _certificates(wanted.decode(errors="replace"))
         _write_atomically(store, lambda path: _build_store(java, own, certificates, path))
