@@ -167,7 +167,7 @@ def test_a_port_in_use_is_named(taken_port: int, tmp_path: Path) -> None:
     ("host", "port", "message"),
     [
         ("0.0.0.0", 0, "cannot tell clients"),
-        ("203.0.113.1", 0, "cannot listen on 203\.0\.113\.1:0"),
+        ("203.0.113.1", 0, r"cannot listen on 203\.0\.113\.1:0"),
         ("::1", 70000, "port 70000"),
     ],
 )
