@@ -1,0 +1,114 @@
+"""Aggregates by their definitions, on the list of a group's rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from lowmark.query import syntax as s
+from tests.naive.scope import Refused, Unsupported
+from tests.naive.values import Address, Duration, Mac, Time, Value, order
+
+NAMES = frozenset(
+    (
+        "count",
+        "sum",
+        "avg",
+        "min",
+        "max",
+        "variance",
+        "stddev",
+        "first",
+        "last",
+        "bit_or",
+        "bit_and",
+        "median",
+        "quantile",
+    )
+) | {"total"}
+Arguments = Callable[[s.Expression], list[Value]]
+
+
+def is_aggregate(node: s.SyntaxNode) -> bool:
+    return isinstance(node, s.FunctionCall) and node.function.text.lower() in NAMES
+
+
+def has_aggregate(node: s.SyntaxNode) -> bool:
+    return any(is_aggregate(part) for part in s.walk(node))
+
+
+def aggregate(call: s.FunctionCall, values_of: Arguments, rows: int, keys: Sequence[object]) -> Value:
+    """`values_of` gives an expression's values on the rows in order of arrival; `keys` is what orders them."""
+    name = call.function.text
+    if name == "count" and (not call.arguments or isinstance(call.arguments[0], s.Star)):
+        return rows
+    if name == "count" and call.distinct:
+        tuples = zip(*(values_of(argument) for argument in call.arguments), strict=True)
+        return len({tuple(map(order, item)) for item in tuples if None not in item})
+    if call.distinct:
+        raise Refused("DISTINCT goes with count")
+    values = values_of(call.arguments[0])
+    present = [value for value in values if value is not None]
+    if name == "count":
+        return len(present)
+    if not present:
+        return None
+    if name in ("first", "last"):
+        placed = [(key, i) for i, key in enumerate(keys) if values[i] is not None]
+        return values[(min(placed) if name == "first" else max(placed))[1]]
+    if name == "min":
+        return min(present, key=order)
+    if name == "max":
+        return max(present, key=order)
+    return _of_numbers(call, name, present)
+
+
+def _of_numbers(call: s.FunctionCall, name: str, values: list[Value]) -> Value:
+    if any(isinstance(value, bool | str | Time | Mac | Address) for value in values):
+        raise Refused(f"{name} of this is not defined")
+    if isinstance(values[0], Duration):
+        return _of_durations(call, name, values)
+    exact = [Fraction(value) for value in values]
+    mean = sum(exact) / len(exact)
+    match name:
+        case "sum":
+            return int(sum(exact)) if isinstance(values[0], int) else math.fsum(values)
+        case "avg":
+            return float(mean)
+        case "variance":
+            return float(_variance(exact))
+        case "stddev":
+            return math.sqrt(_variance(exact))
+        case "median":
+            ranked = sorted(exact)
+            return float((ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) / 2)
+        case "quantile":
+            return sorted(values)[_rank(call, len(values)) - 1]
+        case "bit_or" | "bit_and":
+            result = values[0]
+            for value in values[1:]:
+                result = result | value if name == "bit_or" else result & value
+            return result
+    raise Unsupported(name)
+
+
+def _of_durations(call: s.FunctionCall, name: str, values: list[Value]) -> Value:
+    ns = [value.ns for value in values]
+    if name == "sum":
+        return Duration(sum(ns))
+    if name == "quantile":
+        return Duration(sorted(ns)[_rank(call, len(ns)) - 1])
+    return _of_numbers(call, name, [Fraction(value, 10**9) for value in ns])
+
+
+def _variance(values: list[Fraction]) -> Fraction:
+    mean = sum(values) / len(values)
+    return sum((value - mean) ** 2 for value in values) / len(values)
+
+
+def _rank(call: s.FunctionCall, count: int) -> int:
+    q = call.arguments[1]
+    if not isinstance(q, s.DecimalLiteral | s.IntegerLiteral):
+        raise Refused("the fraction is a number")
+    return max(1, math.ceil(Fraction(q.value) * count))

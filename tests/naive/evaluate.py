@@ -1,0 +1,51 @@
+"""A query's rows by brute force from the definitions. Nothing of lowmark is used but its parser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lowmark.query import syntax as s
+from lowmark.query.parser import parse
+from tests.naive.packets import Packet, read_source
+from tests.naive.selecting import run_select
+from tests.naive.tables import Streams, Table
+from tests.naive.values import shown
+
+ResultRow = dict[str, bool | int | float | str | None]
+
+
+@dataclass(frozen=True)
+class Answer:
+    rows: list[ResultRow]
+    whole: bool  # every capture was read to its end
+
+
+def answer(text: str, captures: Iterable[tuple[str, Path]]) -> Answer:
+    """The rows of a query over capture files: (name of the stream, file), in the order of the command line."""
+    streams: dict[str, list[list[Packet]]] = {}
+    whole = True
+    for name, path in captures:
+        sources = streams.setdefault(name, [])
+        source = read_source(name, len(sources), path)
+        sources.append(source.packets)
+        whole = whole and source.whole
+    return Answer(rows_of(text, streams), whole)
+
+
+def rows_of(text: str, streams: Mapping[str, list[list[Packet]]]) -> list[ResultRow]:
+    """The rows of a query over streams of one source or more, as JSON has them. Raises Refused, Unsupported."""
+    table = run(text, Streams(streams))
+    return [{column: shown(row[column]) for column in table.columns} for row in table.rows]
+
+
+def run(text: str, streams: Streams) -> Table:
+    table = Table((), [])
+    for statement in parse(text).statements:
+        created = isinstance(statement, s.CreateStream)
+        select = statement.select if created else statement
+        table = run_select(select, text, streams)
+        if created:
+            streams.create(statement.name.text, table)
+    return table

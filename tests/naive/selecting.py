@@ -1,0 +1,255 @@
+"""One SELECT on its rows: selection, or windows, groups, HAVING, ORDER BY, LIMIT and DISTINCT."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lowmark.query import syntax as s
+from tests.naive.aggregates import aggregate, has_aggregate, is_aggregate
+from tests.naive.expressions import evaluate
+from tests.naive.scope import Refused, Unsupported, progresses, rebuilt
+from tests.naive.tables import Joined, Row, Streams, Table, sources_of
+from tests.naive.values import Duration, Value, order
+from tests.naive.windows import Extent, windows
+
+
+@dataclass(frozen=True)
+class Output:
+    """A column of the result: its name, and its resolved expression."""
+
+    name: str
+    expression: s.Expression
+
+
+def run_select(select: s.Select, text: str, streams: Streams) -> Table:
+    joined = sources_of(select, streams, lambda inner: run_select(inner, text, streams))
+    aggregated = any(has_aggregate(part) for part in (*select.items, *filter(None, [select.having])))
+    if select.window is None and not select.group_by and not aggregated:
+        return _selection(select, text, joined)
+    return _Grouping(select, text, joined).table()
+
+
+def _selection(select: s.Select, text: str, joined: Joined) -> Table:
+    if select.having is not None or select.limit is not None:
+        raise Refused("HAVING and LIMIT go with groups")
+    outputs = _outputs(select, text, joined, ())
+    rows = [{output.name: evaluate(output.expression, row) for output in outputs} for row in joined.rows]
+    progressing = _progressing(outputs, joined)
+    arrivals = joined.arrivals
+    if select.distinct:
+        if not progressing:
+            raise Refused("DISTINCT without a window needs a progressing column")
+        rows, arrivals = _distinct(rows), None
+    if select.order_by:
+        raise Unsupported("ORDER BY without groups")
+    columns = tuple(output.name for output in outputs)
+    return Table(columns, rows, progressing, arrivals)
+
+
+def _distinct(rows: Sequence[Row]) -> list[Row]:
+    return list({tuple(map(order, row.values())): row for row in reversed(rows)}.values())[::-1]
+
+
+def _progressing(outputs: Sequence[Output], joined: Joined) -> frozenset[str]:
+    return frozenset(o.name for o in outputs if progresses(o.expression, joined.progressing))
+
+
+def _outputs(select: s.Select, text: str, joined: Joined, groups: Sequence[Output]) -> list[Output]:
+    """Columns of the SELECT list. `groups`: the expressions of GROUP BY; a name is "" where there is no alias."""
+    outputs = []
+    for item in select.items:
+        if isinstance(item.expression, s.Star):
+            name = item.expression.input.text if item.expression.input else None
+            outputs += [Output(key, _ref(key, item)) for key in joined.scope.keys_of(name)]
+            continue
+        expression = _resolved(item.expression, joined, {g.name.casefold(): g.expression for g in groups if g.name})
+        alias = next((g.name for g in groups if g.name and g.expression == expression), None)
+        written = item.alias.text if item.alias else alias or joined.scope.name(item.expression, text)
+        outputs.append(Output(written, expression))
+    if len({output.name.casefold() for output in outputs}) < len(outputs):
+        raise Refused("two columns of one name")
+    return outputs
+
+
+def _ref(key: str, node: s.SyntaxNode) -> s.FieldRef:
+    return s.FieldRef(None, s.Identifier(key, span=node.span), span=node.span)
+
+
+def _resolved(
+    node: s.Expression, joined: Joined, aliases: dict[str, s.Expression], alias_wins: bool = False
+) -> s.Expression:
+    """The resolved expression. Aliases stand for their (resolved) expressions, behind fields or before them."""
+
+    def resolve(part: s.Expression) -> s.Expression:
+        if isinstance(part, s.FieldRef):
+            known = joined.scope.find(part)
+            alias = aliases.get(part.name.text.casefold()) if part.input is None else None
+            if alias is not None and (alias_wins or known is None):
+                return alias
+            return joined.scope.resolve(part)
+        if isinstance(part, s.FunctionCall):
+            name = s.Identifier(part.function.text.lower(), span=part.function.span)
+            part = dataclasses.replace(part, function=name)
+        return rebuilt(part, resolve)
+
+    return resolve(node)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """One group of one window, with the positions of its rows in the order of arrival."""
+
+    key: tuple[Value, ...]
+    rows: list[int]
+
+
+class _Grouping:
+    """A SELECT with groups, windowed or not."""
+
+    def __init__(self, select: s.Select, text: str, joined: Joined) -> None:
+        self._select, self._joined = select, joined
+        written = {
+            i.alias.text.casefold(): i.expression for i in select.items if i.alias and not has_aggregate(i.expression)
+        }
+        selected = {name: _resolved(node, joined, {}) for name, node in written.items() if _fits(node, joined)}
+        groups = [
+            Output(g.alias.text if g.alias else "", _resolved(g.expression, joined, selected)) for g in select.group_by
+        ]
+        self._outputs = _outputs(select, text, joined, groups)
+        aggregated = any(has_aggregate(output.expression) for output in self._outputs) or select.having is not None
+        if select.window is not None and not aggregated and not select.group_by:
+            if not select.distinct:
+                raise Refused("a window needs an aggregate, GROUP BY or DISTINCT")
+            groups = self._outputs
+        partition = select.window.pa if select.window is not None else ()
+        self._keys = list(dict.fromkeys(joined.scope.resolve(field) for field in partition))
+        self._shown_keys = list(dict.fromkeys(group.expression for group in groups))
+        self._keys += [key for key in self._shown_keys if key not in self._keys]
+        aliases = {g.name.casefold(): g.expression for g in groups if g.name}
+        aliases |= {o.name.casefold(): o.expression for o, i in self._aliased()}
+        self._having = select.having and _resolved(select.having, joined, aliases, alias_wins=True)
+        self._order = [
+            (_resolved(o.expression, joined, aliases, alias_wins=True), o.descending) for o in select.order_by
+        ]
+        if select.limit is not None and not select.order_by:
+            raise Refused("LIMIT needs ORDER BY")
+        for expression in (
+            *(o.expression for o in self._outputs),
+            *filter(None, [self._having]),
+            *(e for e, _ in self._order),
+        ):
+            self._check_grouped(expression)
+
+    def _aliased(self) -> list[tuple[Output, s.SelectItem]]:
+        if any(isinstance(item.expression, s.Star) for item in self._select.items):
+            return []
+        return [(o, i) for o, i in zip(self._outputs, self._select.items, strict=True) if i.alias]
+
+    def _check_grouped(self, node: s.SyntaxNode) -> None:
+        if node in self._keys or (is_aggregate(node) and node.function.text != "total"):
+            return
+        if isinstance(node, s.FieldRef):
+            raise Refused(f"{node.name.text} is neither grouped by nor aggregated")
+        for part in s.children(node):
+            if not isinstance(part, s.Identifier):
+                self._check_grouped(part)
+
+    def table(self) -> Table:
+        if self._select.window is None:
+            return self._ungated()
+        rows: list[Row] = []
+        results: list[int] = []
+        for i, extent in enumerate(self._extents()):
+            shown = {"window_start": extent.start, "window_end": extent.end}
+            made = [shown | row for row in self._rows(extent.rows, extent)]
+            rows += made
+            results += [i] * len(made)
+        columns = ("window_start", "window_end", *(output.name for output in self._outputs))
+        return Table(columns, rows, frozenset(("window_start", "window_end")), results=results)
+
+    def _extents(self) -> list[Extent]:
+        joined = self._joined
+        return windows(self._select.window, joined.rows, joined.scope, joined.progressing, evaluate)
+
+    def _ungated(self) -> Table:
+        """Groups that agree on the progressing expressions close together."""
+        progressing = [key for key in self._keys if progresses(key, self._joined.progressing)]
+        if not progressing:
+            raise Refused("nothing ever closes a group")
+        parts: dict[object, list[int]] = {}
+        for i, row in enumerate(self._joined.rows):
+            parts.setdefault(tuple(order(evaluate(key, row)) for key in progressing), []).append(i)
+        rows: list[Row] = []
+        results: list[int] = []
+        for i, part in enumerate(parts.values()):
+            made = self._rows(part, None)
+            rows += made
+            results += [i] * len(made)
+        columns = tuple(output.name for output in self._outputs)
+        names = frozenset(o.name for o in self._outputs if o.expression in progressing)
+        return Table(columns, rows, names, results=results)
+
+    def _rows(self, positions: list[int], extent: Extent | None) -> list[Row]:
+        """Rows of one window, or of one closing of groups, in their order."""
+        groups = self._groups(positions)
+        kept = [g for g in groups if self._having is None or self._value(self._having, g, groups) is True]
+        for g_key in reversed(self._shown_keys):  # ties go by the key
+            kept.sort(key=lambda g, k=g_key: order(g.key[self._keys.index(k)]))
+        for expression, descending in reversed(self._order):
+            kept.sort(key=lambda g, e=expression: order(self._value(e, g, groups)), reverse=descending)
+        rows = [{o.name: self._value(o.expression, g, groups) for o in self._outputs} for g in kept]
+        if self._select.distinct:
+            rows = _distinct(rows)
+        return rows if self._select.limit is None else rows[: self._select.limit.value]
+
+    def _groups(self, positions: list[int]) -> list[_Group]:
+        groups: dict[object, _Group] = {}
+        for i in positions:
+            key = tuple(evaluate(expression, self._joined.rows[i]) for expression in self._keys)
+            groups.setdefault(tuple(map(order, key)), _Group(key, [])).rows.append(i)
+        return list(groups.values())
+
+    def _value(self, node: s.Expression, group: _Group, groups: list[_Group]) -> Value:
+        def known(part: s.Expression) -> tuple[Value] | None:
+            return (group.key[self._keys.index(part)],) if part in self._keys else None
+
+        def call(function: s.FunctionCall) -> Value:
+            if function.function.text == "total":
+                return _total([self._value(function.arguments[0], other, groups) for other in groups])
+            rows = [self._joined.rows[i] for i in group.rows]
+            keys = self._order_of_rows(function, group.rows)
+            return aggregate(function, lambda part: [evaluate(part, row) for row in rows], len(rows), keys)
+
+        return evaluate(node, {}, call, known)
+
+    def _order_of_rows(self, function: s.FunctionCall, positions: list[int]) -> list[object]:
+        """For first and last: ts, then arrival; over derived streams the window's attribute."""
+        if function.function.text not in ("first", "last"):
+            return []
+        window = self._select.window
+        attribute = "ts"
+        if not self._joined.packets:
+            wa = window and (window.wa or window.rattr)
+            if wa is not None:
+                resolved = self._joined.scope.resolve(wa)
+                return [(order(evaluate(resolved, self._joined.rows[i])), i) for i in positions]
+        if attribute not in self._joined.scope.keys:
+            raise Unsupported("first and last of rows without a time")
+        return [(order(self._joined.rows[i][attribute]), i) for i in positions]
+
+
+def _fits(node: s.Expression, joined: Joined) -> bool:
+    return all(joined.scope.find(part) is not None for part in s.walk(node) if isinstance(part, s.FieldRef))
+
+
+def _total(values: list[Value]) -> Value:
+    present = [value for value in values if value is not None]
+    if not present:
+        return None
+    if isinstance(present[0], Duration):
+        return Duration(sum(value.ns for value in present))
+    if not all(isinstance(value, int | float) for value in present):
+        raise Refused("total is of numbers")
+    return sum(present)

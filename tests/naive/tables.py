@@ -1,0 +1,205 @@
+"""What FROM gives: streams, unions, subqueries and joins as rows in order of arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lowmark.query import syntax as s
+from tests.naive.expressions import evaluate
+from tests.naive.packets import FIELDS, Arrival, Packet, arrive
+from tests.naive.scope import PROGRESSING, Refused, Scope, ScopeInput, Unsupported
+from tests.naive.values import NS, Time, Value
+
+Row = dict[str, Value]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows by column, in order of arrival."""
+
+    columns: tuple[str, ...]
+    rows: list[Row]
+    progressing: frozenset[str] = frozenset()
+    arrivals: list[Arrival] | None = None  # of each row; None: derived by a join or an aggregate
+    sources: list[list[Packet]] | None = None  # of packets as they come, so that a union can number them anew
+    results: list[int] = field(default_factory=list)  # index of the window (or group of windows) of each row
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The rows that a SELECT works on."""
+
+    scope: Scope
+    rows: list[Row]
+    progressing: frozenset[str]
+    arrivals: list[Arrival] | None
+    packets: bool  # rows are packet tuples: first and last go by ts
+
+
+class Streams:
+    """What a name in FROM stands for."""
+
+    def __init__(self, sources: Mapping[str, list[list[Packet]]]) -> None:
+        self._sources = {name.casefold(): captures for name, captures in sources.items()}
+        self._created: dict[str, Table] = {}
+
+    def create(self, name: str, table: Table) -> None:
+        self._created[name.casefold()] = table
+
+    def table(self, name: str) -> Table:
+        if name.casefold() in self._created:
+            return self._created[name.casefold()]
+        if name.casefold() not in self._sources:
+            raise Refused(f"there is no stream {name}")
+        return packet_table(self._sources[name.casefold()])
+
+
+def packet_table(sources: list[list[Packet]]) -> Table:
+    packets = arrive(sources)
+    return Table(FIELDS, [p.fields for p in packets], frozenset(PROGRESSING), [p.arrival for p in packets], sources)
+
+
+Select = Callable[[s.Select], Table]
+
+
+def relation(node: s.Relation, streams: Streams, select: Select) -> Table:
+    if isinstance(node, s.StreamRef):
+        return streams.table(node.name.text)
+    if isinstance(node, s.Subquery):
+        return select(node.select)
+    return union([relation(member, streams, select) for member in node.members])
+
+
+def union(tables: Sequence[Table]) -> Table:
+    if any(sorted(table.columns) != sorted(tables[0].columns) for table in tables):
+        raise Refused("a union is of streams with the same columns")
+    if all(table.sources is not None for table in tables):
+        return packet_table([source for table in tables for source in table.sources])
+    progressing = frozenset.intersection(*(table.progressing for table in tables))
+    rows = [row for table in tables for row in table.rows]
+    if any(table.arrivals is None for table in tables):
+        return Table(tables[0].columns, rows, progressing)
+    arrivals = [arrival for table in tables for arrival in table.arrivals]
+    ranked = sorted(range(len(rows)), key=lambda i: arrivals[i])
+    return Table(tables[0].columns, [rows[i] for i in ranked], progressing, [arrivals[i] for i in ranked])
+
+
+def sources_of(select: s.Select, streams: Streams, run: Select) -> Joined:
+    """FROM and WHERE."""
+    inputs, conditions = _inputs(select.sources)
+    if select.where is not None:
+        conditions.append(select.where)
+    tables = [relation(item.relation, streams, run) for item in inputs]
+    names = [_name(item) for item in inputs]
+    if len({(name or "").casefold() for name in names}) < len(names):
+        raise Refused("two inputs of one name")
+    scope = Scope(tuple(ScopeInput(n, t.columns) for n, t in zip(names, tables, strict=True)))
+    if len(inputs) == 1:
+        if inputs[0].window is not None:
+            raise Refused("a window behind the only input")
+        table = tables[0]
+        passed = [all(_passes(scope, c, row) for c in conditions) for row in table.rows]
+        arrivals = table.arrivals and [a for a, yes in zip(table.arrivals, passed, strict=True) if yes]
+        rows = [row for row, yes in zip(table.rows, passed, strict=True) if yes]
+        return Joined(scope, rows, table.progressing, arrivals, table.sources is not None)
+    rows = _join(inputs, tables, scope, conditions)
+    progressing = frozenset(
+        f"{name}.{column}" for name, table in zip(names, tables, strict=True) for column in table.progressing
+    )
+    return Joined(scope, rows, progressing, None, False)
+
+
+def _passes(scope: Scope, condition: s.Expression, row: Row) -> bool:
+    return evaluate(scope.resolve(condition), row) is True
+
+
+def _inputs(sources: tuple[s.Source, ...]) -> tuple[list[s.Input], list[s.Expression]]:
+    inputs: list[s.Input] = []
+    conditions: list[s.Expression] = []
+    for source in sources:
+        if isinstance(source, s.Input):
+            inputs.append(source)
+            continue
+        if source.kind is not s.JoinKind.INNER:
+            raise Unsupported(source.kind.value)
+        left, more = _inputs((source.left,))
+        inputs += [*left, source.right]
+        conditions += [*more, source.condition]
+    return inputs, conditions
+
+
+def _name(item: s.Input) -> str | None:
+    if item.alias is not None:
+        return item.alias.text
+    return item.relation.name.text if isinstance(item.relation, s.StreamRef) else None
+
+
+# Joins
+
+
+@dataclass(frozen=True)
+class _Band:
+    """The window of one input: its size, and its attribute's value for each of the input's rows."""
+
+    size: int
+    at: list[int]
+
+
+def _join(inputs: list[s.Input], tables: list[Table], scope: Scope, conditions: list[s.Expression]) -> list[Row]:
+    """Every combination of rows that the windows and the conditions let pass, input by input."""
+    last = inputs[-1].window
+    tumbling = last is not None and last.tumbling
+    bands = [_band(item.window or (last if tumbling else None), t) for item, t in zip(inputs, tables, strict=True)]
+    parts = [part for condition in conditions for part in _conjuncts(scope.resolve(condition))]
+    needed = [_inputs_of(part, scope) for part in parts]
+    found: list[tuple[tuple[int, ...], Row]] = [((), {})]
+    for j, table in enumerate(tables):
+        prefix = f"{scope.inputs[j].name}."
+        due = [part for part, inputs_of in zip(parts, needed, strict=True) if max(inputs_of, default=0) == j]
+        renamed = [{prefix + name: value for name, value in row.items()} for row in table.rows]
+        grown = []
+        for chosen, row in found:
+            for b, new in enumerate(renamed):
+                if not all(_together(tumbling, bands[i], a, bands[j], b) for i, a in enumerate(chosen)):
+                    continue
+                combined = row | new
+                if all(evaluate(part, combined) is True for part in due):
+                    grown.append(((*chosen, b), combined))
+        found = grown
+    return [row for _, row in found]
+
+
+def _band(window: s.Window | None, table: Table) -> _Band:
+    if window is None:
+        raise Refused("every input of a join has a window")
+    scope = Scope((ScopeInput(None, table.columns),))
+    wa = (
+        scope.resolve(window.wa)
+        if window.wa is not None
+        else s.FieldRef(None, s.Identifier("ts", span=window.span), span=window.span)
+    )
+    values = [evaluate(wa, row) for row in table.rows]
+    if not isinstance(window.range, s.DurationLiteral | s.IntegerLiteral):
+        raise Refused("windows of joins are over time")
+    size = window.range.value_ns if isinstance(window.range, s.DurationLiteral) else window.range.value * NS
+    return _Band(size, [value.ns if isinstance(value, Time) else value for value in values])
+
+
+def _together(tumbling: bool, left: _Band, a: int, right: _Band, b: int) -> bool:
+    """For inputs i before j: i.a − size(j) ≤ j.a < i.a + size(i)."""
+    x, y = left.at[a], right.at[b]
+    if tumbling:
+        return x // left.size == y // right.size
+    return x - right.size <= y < x + left.size
+
+
+def _conjuncts(condition: s.Expression) -> list[s.Expression]:
+    if isinstance(condition, s.And):
+        return [part for operand in condition.operands for part in _conjuncts(operand)]
+    return [condition]
+
+
+def _inputs_of(part: s.Expression, scope: Scope) -> set[int]:
+    keys = {node.name.text for node in s.walk(part) if isinstance(node, s.FieldRef)}
+    return {i for i, item in enumerate(scope.inputs) for column in item.columns if f"{item.name}.{column}" in keys}
