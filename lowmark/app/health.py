@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -36,6 +37,10 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
 
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name is the base class's
         """Scrapes are not news."""
@@ -62,13 +67,16 @@ class HealthServer:
     def url(self) -> str:
         assert self._server is not None, "not started"
         host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}"
+        return (
+            f"http://[{host!s}]:{port}" if self._server.address_family == socket.AF_INET6 else f"http://{host!s}:{port}"
+        )
 
     def start(self) -> None:
         """EnvironmentNotReady when the address cannot be listened on."""
         host, port = parse_listen(self._listen)
         try:
-            self._server = make_server(host, port, self._answer, server_class=_Server, handler_class=_Quiet)
+            kind = _Server6 if ":" in host else _Server
+            self._server = make_server(host, port, self._answer, server_class=kind, handler_class=_Quiet)
         except OSError as error:
             raise EnvironmentNotReady(
                 f"cannot serve metrics on {self._listen}: {error.strerror}",
