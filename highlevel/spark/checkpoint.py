@@ -1,0 +1,172 @@
+"""What belongs to a job's checkpoint beside Spark's own files: a small JSON file, replaced as a whole.
+
+It pins what a replay must not see changed: the queries, the shuffle partitions, and the number that stands for each
+bucket as Spark's key.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from highlevel.spark.errors import CheckpointRefused, TakenOver
+from lowmark.query.plan import QueryPlan
+
+__all__ = ["BucketKey", "Checkpoint", "CheckpointFolder", "differences", "plan_digests"]
+
+_VERSION = 1
+
+BucketKey = tuple[str, int]
+"""A stage's fingerprint or a query's name, and a bucket."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    id: str
+    run: int  # how often a job has been started on it
+    generation: int
+    predecessor: str | None  # the checkpoint whose token stood in Kafka when this one began
+    shuffle_partitions: int
+    queries: Mapping[str, str]  # by name: the digest of the plan
+    placements: Mapping[BucketKey, int]  # by stage and bucket: Spark's key
+    suppressed: Mapping[BucketKey, int]  # by query and bucket: windows that end at or before this had been completed
+    ended: frozenset[BucketKey] = frozenset()  # stages' buckets out of which nothing more will come
+
+
+def plan_digests(plans: Iterable[QueryPlan]) -> dict[str, str]:
+    """By query: what is the same as long as its state can be carried on with."""
+    return {plan.name: _digest((plan.stage, plan.steps, plan.output, plan.window, plan.ordered)) for plan in plans}
+
+
+def _digest(part: object) -> str:
+    return hashlib.sha256(repr(part).encode()).hexdigest()[:16]
+
+
+def differences(stored: Checkpoint, queries: Mapping[str, str], shuffle_partitions: int) -> list[str]:
+    """In what the job that is to run differs from the one that the checkpoint is of."""
+    found = []
+    for name in sorted(stored.queries.keys() | queries.keys()):
+        if name not in queries:
+            found.append(f"query {name} is missing now")
+        elif name not in stored.queries:
+            found.append(f"query {name} is new")
+        elif stored.queries[name] != queries[name]:
+            found.append(f"query {name} has another plan now")
+    if stored.shuffle_partitions != shuffle_partitions:
+        found.append(f"shuffle_partitions was {stored.shuffle_partitions} and is {shuffle_partitions} now")
+    return found
+
+
+class CheckpointFolder:
+    """A job's folder: `lowmark.json`, and Spark's checkpoint in a folder named after the checkpoint's id."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._file = self.path / "lowmark.json"
+        self._lock: int | None = None
+
+    def __enter__(self) -> CheckpointFolder:
+        """TakenOver when a process of this machine has it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise CheckpointRefused(f"the checkpoint {self.path} cannot be written: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._lock, 100, 0).decode(errors="replace").strip()
+            os.close(self._lock)
+            raise TakenOver(f"the checkpoint {self.path} is in use by process {holder}: end that job first") from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        assert self._lock is not None
+        os.close(self._lock)
+
+    def spark(self, checkpoint: Checkpoint) -> Path:
+        return self.path / checkpoint.id
+
+    def batches(self, checkpoint: Checkpoint) -> int:
+        """How many batches Spark has committed: 0 before batch 0 has been."""
+        commits = self.spark(checkpoint) / "commits"
+        return max((int(file.name) + 1 for file in commits.glob("*") if file.name.isdecimal()), default=0)
+
+    def read(self) -> Checkpoint | None:
+        """None when there is no checkpoint yet; CheckpointRefused when it cannot be read."""
+        try:
+            text = self._file.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise CheckpointRefused(f"{self._file} cannot be read: {error}") from None
+        try:
+            return _parse(json.loads(text))
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointRefused(
+                f"{self._file} is damaged, or of another version of lowmark ({error}). Restore it, or begin a new "
+                "generation with --new-generation"
+            ) from None
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Durable when it returns."""
+        staged = self._file.with_suffix(".new")
+        with staged.open("w", encoding="utf-8") as file:
+            json.dump(_form(checkpoint), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(staged, self._file)
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def forget_others(self, checkpoint: Checkpoint) -> None:
+        """Remove what former generations' Spark has left."""
+        for folder in self.path.iterdir():
+            if (folder / "metadata").is_file() and folder != self.spark(checkpoint):
+                shutil.rmtree(folder)
+
+
+def _rows(values: Mapping[BucketKey, int]) -> list[list[str | int]]:
+    return [[subject, bucket, value] for (subject, bucket), value in sorted(values.items())]
+
+
+def _form(checkpoint: Checkpoint) -> dict[str, object]:
+    return {
+        "version": _VERSION,
+        "id": checkpoint.id,
+        "run": checkpoint.run,
+        "generation": checkpoint.generation,
+        "predecessor": checkpoint.predecessor,
+        "shuffle_partitions": checkpoint.shuffle_partitions,
+        "queries": dict(checkpoint.queries),
+        "placements": _rows(checkpoint.placements),
+        "suppressed": _rows(checkpoint.suppressed),
+        "ended": [list(key) for key in sorted(checkpoint.ended)],
+    }
+
+
+def _read_rows(rows: Sequence[tuple[str, int, int]]) -> dict[BucketKey, int]:
+    return {(subject, bucket): value for subject, bucket, value in rows}
+
+
+def _parse(form: dict[str, object]) -> Checkpoint:
+    version = form.pop("version")
+    if version != _VERSION:
+        raise ValueError(f"its version is {version}, this program reads {_VERSION}")
+    fields = dict(form)
+    fields["placements"] = _read_rows(form["placements"])  # type: ignore[arg-type]  # checked by unpacking
+    fields["suppressed"] = _read_rows(form["suppressed"])  # type: ignore[arg-type]
+    fields["ended"] = frozenset((stage, bucket) for stage, bucket in form["ended"])  # type: ignore[attr-defined]
+    return Checkpoint(**fields)  # type: ignore[arg-type]

@@ -1,0 +1,27 @@
+"""Why a job does not start or stops: errors for people. A supervisor may start the job again; nothing is lost."""
+
+from __future__ import annotations
+
+__all__ = ["BucketFailure", "CheckpointRefused", "JobFailed", "JobStopped", "TakenOver"]
+
+
+class JobStopped(Exception):
+    """The message says what is wrong, where, and what would be right."""
+
+    exit_code = 1
+
+
+class CheckpointRefused(JobStopped):
+    """The checkpoint, the queries and the results that stand in Kafka do not belong together."""
+
+
+class TakenOver(JobStopped):
+    """Another process runs this job: it has fenced this one, which has written nothing since."""
+
+
+class JobFailed(JobStopped):
+    """An operator, Spark or Kafka failed."""
+
+
+class BucketFailure(Exception):
+    """Raised in an executor: an operator failed. Says for which queries, stage and bucket."""

@@ -1,0 +1,58 @@
+"""What the executors must know of a job: plain frozen data, sent to them with the processor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from highlevel.progress.roster import Roster
+from lowmark.query.plan import QueryPlan, Stage
+from lowmark.wire.partials import Origin
+from lowmark.wire.registration import SourceKind
+from lowmark.wire.schema import Schema
+from lowmark.wire.topics import Topic, TopicKind
+
+__all__ = ["JobSpec"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """`placements` gives the grouping key of each (stage, bucket): chosen once for a checkpoint."""
+
+    plans: tuple[QueryPlan, ...]
+    roster: Mapping[str, tuple[str, ...]]  # sources of each stream
+    kinds: Mapping[str, SourceKind]  # of sources that are known not to be live
+    placements: Mapping[tuple[str, int], int]
+    generation: int
+    suppressed: Mapping[tuple[str, int], int]  # by query and bucket: windows that end at or before this are complete
+    prefix: str  # of topic names
+
+    def stages(self) -> dict[str, Stage]:
+        """By fingerprint, in the order of the queries."""
+        return {plan.stage.fingerprint: plan.stage for plan in self.plans}
+
+    def readers(self, fingerprint: str) -> tuple[QueryPlan, ...]:
+        return tuple(plan for plan in self.plans if plan.stage.fingerprint == fingerprint)
+
+    def roster_of(self, stage: Stage) -> Roster:
+        streams = sorted({stream for node in stage.nodes for stream in node.streams})
+        return Roster.of({stream: self.roster[stream] for stream in streams})
+
+    def schema_of(self, origin: Origin) -> Schema | None:
+        stage = self.stages().get(origin.stage)
+        for node in stage.nodes if stage else ():
+            if node.name == origin.node:
+                return node.reduction.schema
+        return None
+
+    def kind(self, source: str) -> SourceKind:
+        return self.kinds.get(source, SourceKind.LIVE)
+
+    def partials_topic(self, fingerprint: str) -> str:
+        return Topic(TopicKind.PARTIALS, fingerprint, self.prefix).name
+
+    def results_topic(self, query: str) -> str:
+        return Topic(TopicKind.RESULTS, query, self.prefix).name
+
+    def dead_topic(self) -> str:
+        return Topic(TopicKind.DEAD, None, self.prefix).name

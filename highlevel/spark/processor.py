@@ -1,0 +1,172 @@
+"""The stateful processor: a bucket's new records through its driver, and what comes out, encoded for Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, cast
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from highlevel.progress.driver import BucketDriver
+from highlevel.progress.outputs import Counts, LateRows, Outcome, Output, Rejection, ResultRows
+from highlevel.progress.records import Arrival, Record, batch_of_wire
+from highlevel.spark.bundles import Bundle, Report
+from highlevel.spark.errors import BucketFailure
+from highlevel.spark.jobspec import JobSpec
+from highlevel.spark.statestore import SparkByteStore
+from highlevel.spark.suppression import Suppression
+from highlevel.state import PiecewiseState
+from lowmark.wire.announcements import result_headers
+from lowmark.wire.codec import decode, encode
+from lowmark.wire.deadletters import bury
+from lowmark.wire.partials import PartialBatch
+from lowmark.wire.promises import Punctuation
+from lowmark.wire.record import BadReason, BadRecord, RecordKind
+from lowmark.wire.registration import Exclusion, Retirement, Return, RosterChange, SourceKind
+from lowmark.wire.results import Amendment, Complete
+from lowmark.wire.text import json_writer
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import MapState
+
+__all__ = ["BucketProcessor"]
+
+_DEAD_LETTERS = 20
+"""Of one bucket, reason and micro-batch that are written; the rest are only counted."""
+
+
+class BucketProcessor(StatefulProcessor):  # type: ignore[misc]  # pyspark ships no types that mypy is shown
+    """One task's: `handleInputRows` is called once for each bucket that has new records."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self._spec = spec
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._buckets = {number: place for place, number in self._spec.placements.items()}
+        self._state: MapState = handle.getMapState("pieces", "space string, key long", "piece binary")
+
+    def handleInputRows(self, key: tuple[int], rows: Iterator[Row], timerValues: object) -> Iterator[Row]:
+        fingerprint, bucket = self._buckets[key[0]]
+        work = _BucketWork(self._spec, fingerprint, bucket, self._state)
+        try:
+            yield from work.run(rows)
+        except Exception as error:
+            queries = ", ".join(plan.name for plan in self._spec.readers(fingerprint))
+            raise BucketFailure(
+                f"{type(error).__name__} in bucket {bucket} of stage {fingerprint} (queries: {queries}): {error}"
+            ) from error
+
+    def close(self) -> None:
+        pass
+
+
+class _BucketWork:
+    """One bucket's part of a micro-batch."""
+
+    def __init__(self, spec: JobSpec, fingerprint: str, bucket: int, pieces: MapState) -> None:
+        stage = spec.stages()[fingerprint]
+        self._spec = spec
+        self._bucket = bucket
+        self._stage = stage
+        self._suppress = Suppression(
+            {plan.name: plan.window for plan in spec.readers(fingerprint)},
+            {query: bound for (query, of), bound in spec.suppressed.items() if of == bucket},
+        )
+        self._state = PiecewiseState(SparkByteStore(pieces), fingerprint)
+        self._driver = BucketDriver(
+            stage, spec.readers(fingerprint), bucket, self._state, spec.roster_of(stage), spec.generation
+        )
+        self._bundles: list[Bundle] = []
+        self._dead: dict[BadReason, int] = {}
+        self._seen: dict[int, Row] = {}  # by offset: a rejection names its record by it
+
+    def run(self, rows: Iterable[Row]) -> Iterator[Row]:
+        # Spark orders nothing within a key; a bucket's records are all of one partition.
+        ordered = sorted(rows, key=lambda row: cast(int, row.offset))
+        for row in ordered:
+            self._take(row)
+        outcome = self._driver.flush()
+        for output in outcome.outputs:
+            if (wanted := self._suppress(output)) is not None:
+                self._encode(wanted)
+        written = self._state.commit()
+        place = 0
+        for place, bundle in enumerate(self._bundles, 1):
+            yield bundle.row(place)
+        yield self._report(len(ordered), outcome, written).row(place + 1)
+
+    def _take(self, row: Row) -> None:
+        value = None if row.value is None else bytes(row.value)
+        decoded = decode(_headers(row), value, self._spec.schema_of)
+        if isinstance(decoded, BadRecord):
+            self._bury(decoded, row)
+            return
+        record: Record
+        kind = SourceKind.FINITE
+        match decoded:
+            case PartialBatch(origin=origin):
+                schema = self._spec.schema_of(origin)
+                assert schema is not None, "the decoder has refused it otherwise"
+                record, kind = batch_of_wire(decoded, schema), self._spec.kind(origin.source)
+            case Punctuation(origin=origin):
+                record, kind = decoded, self._spec.kind(origin.source)
+            case RosterChange() | Exclusion() | Return() | Retirement():
+                record = decoded
+            case _:
+                self._bury(BadRecord(BadReason.KIND, "this kind of record does not belong on a partials topic"), row)
+                return
+        self._seen[row.offset] = row
+        self._driver.take(record, Arrival(row.offset, kind, row.appended_us * 1000))
+
+    def _encode(self, output: Output) -> None:
+        match output:
+            case ResultRows(query=query, rows=rows, schema=schema):
+                lines = json_writer(schema, b"").write(rows)
+                headers = result_headers(RecordKind.ROW, query, self._spec.generation, self._bucket)
+                topic = self._spec.results_topic(query)
+                self._bundles.append(Bundle(topic, self._bucket, headers, lines.starts.tobytes(), lines.data.tobytes()))
+            case Complete(query=query) | Amendment(query=query):
+                self._bundles.append(Bundle.of(self._spec.results_topic(query), self._bucket, encode(output)))
+            case Rejection(reason=reason, detail=detail, position=position):
+                self._bury(BadRecord(reason, detail), self._seen[position])
+            case LateRows():
+                pass  # counted, and left out: what a query does with them beyond that is its `late` setting
+
+    def _bury(self, bad: BadRecord, row: Row) -> None:
+        self._dead[bad.reason] = count = self._dead.get(bad.reason, 0) + 1
+        if count > _DEAD_LETTERS:
+            return
+        value = None if row.value is None else bytes(row.value)
+        letter = bury(bad, row.topic, row.partition, row.offset, _headers(row), value)
+        self._bundles.append(Bundle.of(self._spec.dead_topic(), 0, encode(letter)))
+
+    def _report(self, records: int, outcome: Outcome, written: int) -> Report:
+        progress = self._driver.progress()
+        counts: Counts = outcome.counts
+        return Report(
+            stage=self._stage.fingerprint,
+            bucket=self._bucket,
+            records=records,
+            counters={
+                "rows_in": counts.rows_in, "merged": counts.merged, "late": counts.late,
+                "duplicates": counts.duplicates, "gaps": counts.gaps, "fenced": counts.fenced,
+                "replayed": counts.replayed,
+            },
+            dead={reason.value: count for reason, count in self._dead.items()},
+            rows=dict(counts.rows_out),
+            windows=[
+                (query, None if reason is None else reason.value, count)
+                for (query, reason), count in counts.windows.items()
+            ],
+            complete_to=dict(progress.complete_to),
+            open_windows=dict(progress.open_windows),
+            waiting=list(progress.waiting),
+            ended=progress.ended,
+            state_bytes=written,
+        )  # fmt: skip
+
+
+def _headers(row: Row) -> list[tuple[str, bytes | None]]:
+    """Spark hands nested rows to a processor as dictionaries."""
+    return [(item["key"], None if item["value"] is None else bytes(item["value"])) for item in row.headers or ()]

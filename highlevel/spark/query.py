@@ -1,0 +1,135 @@
+"""The job's one StreamingQuery: from the partials topics through the buckets into the sink, batch by batch."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from highlevel.spark.bundles import BUNDLE_SCHEMA, Report, read_bundle, read_report
+from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
+from highlevel.spark.errors import JobFailed
+from highlevel.spark.jobspec import JobSpec
+from highlevel.spark.processor import BucketProcessor
+from highlevel.spark.sink import TransactionalSink
+from highlevel.spark.source import KEY, SourceSettings, partials
+from lowmark.wire.sinktoken import Token
+
+__all__ = ["JobQuery", "OnBatch"]
+
+OnBatch = Callable[[int, Sequence[Report]], None]
+"""A batch has been written: its number, and a report of each bucket that had records in it."""
+
+_COMMIT_WITHIN_S = 5.0
+_LOOK_AGAIN_S = 0.02
+
+_FAILURE = re.compile(r"BucketFailure: (.+)")
+
+
+class JobQuery:
+    """Inert until `start`. The sink is open, and stays the caller's to close. `wake` is set when there is something to
+    look at: the query has failed, or has ended."""
+
+    def __init__(
+        self, spec: JobSpec, source: SourceSettings, folder: CheckpointFolder, checkpoint: Checkpoint,
+        sink: TransactionalSink, job: str, on_batch: OnBatch, wake: threading.Event,
+    ) -> None:  # fmt: skip
+        self._spec = spec
+        self._source = source
+        self._folder = folder
+        self._checkpoint = checkpoint
+        self._sink = sink
+        self._job = job
+        self._on_batch = on_batch
+        self._wake = wake
+        self._query: StreamingQuery | None = None
+        self._failure: Exception | None = None
+        token = sink.token
+        self._written = token.batch if token is not None and token.checkpoint == checkpoint.id else -1
+        self._handed_back = -1  # the last batch of this run that Spark has been left to commit
+
+    @property
+    def ended(self) -> bool:
+        """All sources have ended, and everything has come out: of every bucket of every stage."""
+        return len(self._checkpoint.ended) == sum(stage.buckets for stage in self._spec.stages().values())
+
+    @property
+    def active(self) -> bool:
+        return self._query is not None and bool(self._query.isActive)
+
+    def start(self, spark: SparkSession) -> None:
+        """Begin after the last batch that Spark has committed."""
+        buckets = partials(spark, self._spec, self._source).groupBy(KEY)
+        bundles = buckets.transformWithState(BucketProcessor(self._spec), BUNDLE_SCHEMA, "Append", "None")
+        location = str(self._folder.spark(self._checkpoint))
+        writer = bundles.writeStream.foreachBatch(self._take).option("checkpointLocation", location)
+        self._query = writer.queryName(self._job).start()
+
+    def check(self) -> None:
+        """JobStopped when the query has failed or ended."""
+        assert self._query is not None, "not started"
+        if self._failure is not None:
+            raise self._explained(self._failure)
+        if not self._query.isActive:
+            error = self._query.exception()
+            raise JobFailed("Spark ended the job by itself") if error is None else self._explained(error)
+
+    def stop(self) -> None:
+        """A batch that is running is undone, and will be run again; one that has been written may be committed yet."""
+        if self._query is None:
+            return
+        deadline = time.monotonic() + _COMMIT_WITHIN_S
+        while self.active and self._folder.batches(self._checkpoint) <= self._handed_back:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_LOOK_AGAIN_S)
+        self._query.stop()
+
+    def _take(self, batch: DataFrame, number: int) -> None:
+        try:
+            self._finish(batch, number)
+        except Exception as error:  # py4j would hand it to Spark as text: kept for whoever asks why the query ended
+            self._failure = error
+            self._wake.set()
+            raise
+        self._handed_back = number
+        if self.ended:
+            self._wake.set()
+
+    def _finish(self, batch: DataFrame, number: int) -> None:
+        rows = batch.collect()  # also of a batch that has been written: its state has yet to be committed
+        reports = [read_report(row) for row in rows if row.topic is None]
+        # Bundles of one partition are of one bucket, which has put them in order.
+        bundles = sorted((row for row in rows if row.topic is not None), key=lambda row: int(row.place))
+        if number > self._written:
+            if bundles or number == 0:  # batch 0 leaves a token in any case: without one, later batches are refused
+                token = Token(self._job, self._checkpoint.id, self._checkpoint.run, number)
+                self._sink.write(map(read_bundle, bundles), token)
+            self._written = number
+        self._note_ended(reports)
+        self._on_batch(number, reports)
+
+    def _note_ended(self, reports: Sequence[Report]) -> None:
+        """Kept because a bucket without new records reports nothing. Spark commits the batch after this, or runs it
+        again."""
+        ended = set(self._checkpoint.ended)
+        for report in reports:
+            (ended.add if report.ended else ended.discard)((report.stage, report.bucket))
+        if ended != self._checkpoint.ended:
+            self._checkpoint = replace(self._checkpoint, ended=frozenset(ended))
+            self._folder.write(self._checkpoint)
+
+    def _explained(self, error: Exception) -> Exception:
+        if not isinstance(error, PySparkException) and type(error).__module__.partition(".")[0] != "py4j":
+            return error
+        text = str(error)
+        if found := _FAILURE.search(text):
+            return JobFailed(f"{found[1]}. The job has stopped, and has lost nothing")
+        first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+        return JobFailed(f"Spark ended the job: {first}")

@@ -1,0 +1,181 @@
+"""The Spark session of a job: a JVM of its own, with the settings that were measured to matter.
+
+What the JVM and its Python workers print is kept apart from the terminal; Spark's log is a file in the work folder.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from highlevel.spark.errors import JobFailed
+
+__all__ = ["Spark", "SparkSettings"]
+
+_LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.filePattern = {file}.%i
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 2
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{ISO8601}} %p %c{{1}}: %m%n%ex
+"""
+
+_LINES_KEPT = 40
+_END_WITHIN_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """`java_home` and `jars` are of this machine; on a cluster the executors find the jars under the same paths."""
+
+    master: str
+    java_home: Path
+    jars: Sequence[Path]
+    shuffle_partitions: int  # pinned in a checkpoint by its first batch
+    heap: str  # of the driver, and so of all in local mode: as Java writes sizes
+    work_dir: Path  # scratch space, local
+    log: Path  # the file that Spark writes its log into
+    extra: Mapping[str, str] = field(default_factory=dict)  # the user's own settings; they win
+
+
+class Spark:
+    """Inert until `start`; `stop` ends the JVM and its workers. One at a time in a process."""
+
+    def __init__(self, settings: SparkSettings) -> None:
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        self._session: SparkSession | None = None
+        self._printed: deque[str] = deque(maxlen=_LINES_KEPT)
+
+    def __enter__(self) -> Spark:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def session(self) -> SparkSession:
+        assert self._session is not None, "not started"
+        return self._session
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def printed(self) -> tuple[str, ...]:
+        """The last lines that the JVM and its workers printed."""
+        return tuple(self._printed)
+
+    def start(self) -> None:
+        """Takes seconds. JobFailed when Spark cannot be started."""
+        settings = self._settings
+        settings.work_dir.mkdir(parents=True, exist_ok=True)
+        log_settings = settings.work_dir / "log4j2.properties"
+        log_settings.write_text(_LOG4J.format(file=settings.log))
+        os.environ["JAVA_HOME"] = str(settings.java_home)
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        conf = SparkConf(loadDefaults=False).setAppName("lowmark").setMaster(settings.master)
+        for name, value in (_options(settings, log_settings) | dict(settings.extra)).items():
+            conf.set(name, value)
+        handler = signal.getsignal(signal.SIGINT)
+        try:
+            # In a session of its own, so that Ctrl-C reaches this process alone; it ends when its input does.
+            gateway = launch_gateway(
+                conf, {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
+            )
+            self._process = gateway.proc
+            threading.Thread(target=self._drain, args=(gateway.proc.stdout,), name="spark-output", daemon=True).start()
+            self._session = SparkSession(SparkContext(conf=conf, gateway=gateway))
+        except PySparkException as error:
+            self.stop()
+            said = "\n".join(f"    {line}" for line in self.printed())
+            raise JobFailed(f"Spark could not be started: {error}\n{said}\nIts log is {settings.log}") from None
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, handler)  # Spark has put its own there, which ends jobs behind our back
+
+    def stop(self) -> None:
+        """End the session and the JVM, by force after 20 s; does nothing when there is none."""
+        session, self._session = self._session, None
+        process, self._process = self._process, None
+        if process is None:
+            return
+        try:
+            if session is not None and process.poll() is None:
+                session.stop()
+            gateway = SparkContext._gateway
+            if gateway is not None:
+                gateway.shutdown()
+        finally:
+            SparkContext._gateway = SparkContext._jvm = None
+            assert process.stdin is not None
+            process.stdin.close()  # the JVM ends with its input
+            try:
+                process.wait(_END_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _drain(self, output: IO[bytes]) -> None:
+        with output:
+            for line in output:
+                self._printed.append(line.decode(errors="replace").rstrip())
+
+
+def _options(settings: SparkSettings, log_settings: Path) -> dict[str, str]:
+    classpath = os.pathsep.join(str(jar) for jar in settings.jars)
+    options = {
+        "spark.driver.extraClassPath": classpath,
+        "spark.executor.extraClassPath": classpath,
+        "spark.driver.memory": settings.heap,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings.as_uri()}",
+        "spark.local.dir": str(settings.work_dir),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.speculation": "false",  # two attempts at a task would both be right, and cost twice
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # time passes only by records
+        "spark.sql.streaming.stopTimeout": "30s",
+    }
+    if settings.master.startswith("local"):
+        options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # The checkpoint is on a drive of this machine, where a rename is atomic: the checksummed, slower manager is
+        # for object stores.
+        options |= {
+            "spark.sql.streaming.checkpointFileManagerClass": (
+                "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+            ),
+            "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        }
+    return options

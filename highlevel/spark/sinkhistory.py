@@ -1,0 +1,86 @@
+"""What former jobs have left on the result topics: their generation, and up to where they have completed windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from highlevel.spark.checkpoint import BucketKey
+from lowmark.wire.codec import decode
+from lowmark.wire.kafka import KafkaSettings, translate
+from lowmark.wire.kafkasettings import consumer_options
+from lowmark.wire.record import Headers, Refused
+from lowmark.wire.results import Complete
+
+__all__ = ["History", "read_history"]
+
+_STEP = 1000
+_ANSWER_WITHIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    generation: int  # the greatest that has written; 0: there are no results
+    bounds: Mapping[BucketKey, int]  # by query and bucket: windows that end at or before this are complete
+
+
+def read_history(settings: KafkaSettings, topics: Mapping[str, tuple[str, int]], group: str) -> History:
+    """`topics`: by query, its result topic and the number of its partitions. Reads the ends of the topics only, which
+    nobody writes meanwhile."""
+    options = consumer_options(settings, group) | {"enable.partition.eof": True}
+    reader = Consumer(options)
+    try:
+        generation, bounds = 0, {}
+        for query, (topic, partitions) in topics.items():
+            for bucket in range(partitions):
+                written, bound = _read_end(reader, TopicPartition(topic, bucket))
+                generation = max(generation, written)
+                if bound is not None:
+                    bounds[query, bucket] = bound
+        return History(generation, bounds)
+    except KafkaException as error:
+        raise translate(error.args[0], settings) from None
+    finally:
+        reader.close()
+
+
+def _read_end(reader: Consumer, place: TopicPartition) -> tuple[int, int | None]:
+    """The generation of the partition's last record, and the end of its last completion: read in growing steps from
+    the end, because all that is wanted stands there."""
+    low, high = reader.get_watermark_offsets(place, timeout=_ANSWER_WITHIN_S)
+    generation, step, end = 0, _STEP, high
+    while end > low:
+        start = max(low, high - step)
+        bound = None
+        for headers, value in _records(reader, place, start, end):
+            try:
+                written = Headers(headers).natural("generation")
+            except Refused:
+                continue  # a record of another program
+            generation = max(generation, written)
+            record = decode(headers, value, lambda origin: None)
+            if isinstance(record, Complete):
+                bound = record.end
+        if bound is not None:
+            return generation, bound
+        end, step = start, step * 4
+    return generation, None
+
+
+def _records(
+    reader: Consumer, place: TopicPartition, start: int, end: int
+) -> Iterator[tuple[list[tuple[str, bytes]], bytes | None]]:
+    reader.assign([TopicPartition(place.topic, place.partition, start)])
+    while True:
+        message = reader.poll(_ANSWER_WITHIN_S)
+        if message is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        if message.error() is not None:
+            if message.error().code() == KafkaError._PARTITION_EOF:
+                return
+            raise KafkaException(message.error())
+        if message.offset() >= end:
+            return
+        yield message.headers() or [], message.value()

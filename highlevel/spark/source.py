@@ -1,0 +1,52 @@
+"""The job's input: the records of all its stages' partials topics, each with its bucket's key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from highlevel.spark.jobspec import JobSpec
+from lowmark.wire.kafkasettings import KafkaSettings, spark_options
+
+__all__ = ["KEY", "SourceSettings", "partials"]
+
+KEY = "key"
+"""The column that Spark groups by: the placement number of a record's stage and bucket, an int."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    kafka: KafkaSettings
+    max_offsets: int  # records of a micro-batch, over all topics: a backlog is read in steps of this size
+
+
+def partials(spark: SparkSession, spec: JobSpec, settings: SourceSettings) -> DataFrame:
+    """Columns KEY, topic, partition, offset, appended_us (the broker's time of append, us since 1970), headers, value.
+
+    Partition = bucket. A bucket's records come in no order within a micro-batch.
+    """
+    numbers = [f.lit(part) for topic, keys in _keys(spec).items() for part in (topic, keys)]
+    options = spark_options(settings.kafka) | {
+        "subscribe": ",".join(_keys(spec)),
+        "includeHeaders": "true",
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "false",  # sequence numbers detect loss, and the windows it touches say so
+        "maxOffsetsPerTrigger": str(settings.max_offsets),
+        "kafka.fetch.max.wait.ms": "10",  # at Kafka's 500 every task on fresh data waits half a second
+    }
+    records = spark.readStream.format("kafka").options(**options).load()
+    key = f.element_at(f.element_at(f.create_map(*numbers), f.col("topic")), f.col("partition") + 1)
+    appended_us = f.unix_micros("timestamp").alias("appended_us")
+    return records.select(key.alias(KEY), "topic", "partition", "offset", appended_us, "headers", "value")
+
+
+def _keys(spec: JobSpec) -> dict[str, list[int]]:
+    """By topic: the key of each partition, in order."""
+    return {
+        spec.partials_topic(stage.fingerprint): [
+            spec.placements[stage.fingerprint, bucket] for bucket in range(stage.buckets)
+        ]
+        for stage in spec.stages().values()
+    }

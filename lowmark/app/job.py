@@ -1,0 +1,227 @@
+"""`lowmark run`: a configuration's queries, or some of them, as one Spark job."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from prometheus_client import CollectorRegistry
+
+from highlevel.spark.bundles import Report
+from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, plan_digests
+from highlevel.spark.jobspec import JobSpec
+from highlevel.spark.opening import Standing, begun_anew, carried_on
+from highlevel.spark.query import JobQuery
+from highlevel.spark.session import Spark, SparkSettings
+from highlevel.spark.sink import TransactionalSink
+from highlevel.spark.sinkhistory import History, read_history
+from highlevel.spark.source import SourceSettings
+from lowmark.app.config import Config, ConfigError
+from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.health import Health, HealthServer
+from lowmark.app.jars import SPARK_KAFKA, obtain
+from lowmark.app.java import Java, find_java, spark_java_home
+from lowmark.query.compile import compile_query
+from lowmark.query.plan import QueryPlan, Stage
+from lowmark.wire.kafka import admin, ensure_topics
+from lowmark.wire.registration import SourceKind
+from lowmark.wire.topics import Topic, TopicKind, TopicSettings, settings_of
+
+__all__ = ["compile_queries", "job_topics", "run_job"]
+
+_LOOK_EVERY_S = 0.25
+_NAME_LENGTH = 100
+
+
+def compile_queries(config: Config, queries: Sequence[str] | None) -> tuple[QueryPlan, ...]:
+    """The plans of these queries, of all where None; ConfigError for a name that is none."""
+    names = tuple(config.queries) if queries is None else tuple(dict.fromkeys(queries))
+    for name in names:
+        if name not in config.queries:
+            raise ConfigError(f"there is no query {name!r}. Valid: {', '.join(config.queries)}")
+    if not names:
+        raise ConfigError(f"{config.path} has no [queries.NAME]: there is nothing to run")
+    sources = {stream: len(config.roster(stream)) for stream in config.streams}
+    return tuple(
+        compile_query(
+            config.sql(name), name=name, streams=sources, buckets=config.queries[name].buckets or config.job.buckets
+        )
+        for name in names
+    )
+
+
+def job_topics(config: Config, plans: Sequence[QueryPlan]) -> list[TopicSettings]:
+    """All that a job reads and writes."""
+    wanted = [(Topic(TopicKind.DEAD, None, config.prefix), 1), (Topic(TopicKind.SOURCES, None, config.prefix), 1)]
+    for stage in _stages(plans):
+        wanted.append((Topic(TopicKind.PARTIALS, stage.fingerprint, config.prefix), stage.buckets))
+    wanted += [(Topic(TopicKind.RESULTS, plan.name, config.prefix), plan.stage.buckets) for plan in plans]
+    return [settings_of(topic, partitions, config.topics) for topic, partitions in wanted]
+
+
+def run_job(
+    config: Config, *, queries: Sequence[str] | None, master: str | None, until_last: bool, new_generation: bool,
+    progress: Callable[[str], None],
+) -> int:  # fmt: skip
+    """Run until SIGTERM or SIGINT, or with `until_last` until all sources have ended and their windows are out; 0 then.
+
+    JobStopped, EnvironmentNotReady, ConfigError or QueryError say why it could not start or stopped. Called from the
+    main thread, which hears signals.
+    """
+    plans = compile_queries(config, queries)
+    job = _Job(config, plans, _job_name(config, queries), master or config.job.master)
+    with ExitStack() as stack:
+        return job.run(stack, until_last, new_generation, progress)
+
+
+def _stages(plans: Sequence[QueryPlan]) -> tuple[Stage, ...]:
+    return tuple({plan.stage.fingerprint: plan.stage for plan in plans}.values())
+
+
+def _job_name(config: Config, queries: Sequence[str] | None) -> str:
+    """A subset of the queries is a job of its own, with a checkpoint of its own."""
+    name: str = config.job.name
+    if queries is None:
+        return name
+    subset = "+".join(sorted(set(queries)))
+    if len(subset) > _NAME_LENGTH:
+        subset = hashlib.sha256(subset.encode()).hexdigest()[:16]
+    return f"{name}.{subset}"
+
+
+@dataclass
+class _Stop:
+    requested: bool = False
+
+
+@contextmanager
+def _signals() -> Iterator[_Stop]:
+    stop = _Stop()
+
+    def request(number: int, frame: FrameType | None) -> None:
+        stop.requested = True
+
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Job:
+    def __init__(self, config: Config, plans: tuple[QueryPlan, ...], name: str, master: str) -> None:
+        self._config = config
+        self._plans = plans
+        self._stages = _stages(plans)
+        self._name = name
+        self._master = master
+        self._wake = threading.Event()
+
+    def run(self, stack: ExitStack, until_last: bool, anew: bool, progress: Callable[[str], None]) -> int:
+        config, settings = self._config, self._config.job
+        progress("checking topics")
+        self._ensure_topics()
+        folder = stack.enter_context(CheckpointFolder(config.path.parent / settings.checkpoint / self._name))
+        dead = Topic(TopicKind.DEAD, None, config.prefix).name
+        sink = stack.enter_context(TransactionalSink(config.kafka, self._group, dead))
+        checkpoint = self._open(folder, sink, anew)
+        query = JobQuery(
+            self._spec(checkpoint), SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder, checkpoint,
+            sink, self._name, self._reported, self._wake,
+        )  # fmt: skip
+        registry = CollectorRegistry()
+        health = HealthServer(settings.metrics, registry, lambda: self._ready(query), lambda: Health(True, {}))
+        stack.enter_context(health)
+        java = find_java()
+        jars = obtain(SPARK_KAFKA, java=java, progress=progress)
+        stop = stack.enter_context(_signals())
+        progress("starting Spark")
+        spark = stack.enter_context(Spark(self._spark_settings(folder, java, jars)))
+        query.start(spark.session)
+        stack.callback(query.stop)
+        names = ", ".join(plan.name for plan in self._plans)
+        progress(f"running {names}: generation {checkpoint.generation}, run {checkpoint.run}; {health.url}/metrics")
+        while not stop.requested and not (until_last and query.ended):
+            query.check()
+            sink.renew()
+            self._wake.wait(_LOOK_EVERY_S)
+            self._wake.clear()
+        progress("ending")
+        return 0
+
+    @property
+    def _group(self) -> str:
+        """Of the job's transactions and its token."""
+        return f"{self._config.prefix}lowmark.v1.job.{self._name}"
+
+    def _ensure_topics(self) -> None:
+        problems = ensure_topics(admin(self._config.kafka), job_topics(self._config, self._plans))
+        if problems:
+            raise EnvironmentNotReady(
+                "topics are not as this job needs them",
+                "change the topics' settings, or delete a topic that may be lost: it is created anew",
+                tuple(str(problem) for problem in problems),
+            )
+
+    def _open(self, folder: CheckpointFolder, sink: TransactionalSink, anew: bool) -> Checkpoint:
+        """The checkpoint to run on, written: from here on this is the job's only process."""
+        stored = folder.read()
+        standing = Standing(
+            queries=plan_digests(self._plans),
+            stages=self._stages,
+            shuffle_partitions=self._config.job.shuffle_partitions,
+            stored=stored,
+            batches=0 if stored is None else folder.batches(stored),
+            token=sink.token,
+            where=str(folder.path),
+        )
+        checkpoint = begun_anew(standing, self._history()) if anew else carried_on(standing, self._history)
+        folder.write(checkpoint)
+        folder.forget_others(checkpoint)
+        return checkpoint
+
+    def _history(self) -> History:
+        topics = {
+            plan.name: (Topic(TopicKind.RESULTS, plan.name, self._config.prefix).name, plan.stage.buckets)
+            for plan in self._plans
+        }
+        return read_history(self._config.kafka, topics, self._group)
+
+    def _spec(self, checkpoint: Checkpoint) -> JobSpec:
+        config = self._config
+        return JobSpec(
+            plans=self._plans,
+            roster={stream: config.roster(stream) for stream in config.streams},
+            kinds={name: SourceKind.FINITE for name, source in config.sources.items() if source.file is not None},
+            placements=checkpoint.placements,
+            generation=checkpoint.generation,
+            suppressed=checkpoint.suppressed,
+            prefix=config.prefix,
+        )
+
+    def _spark_settings(self, folder: CheckpointFolder, java: Java, jars: Sequence[Path]) -> SparkSettings:
+        work = folder.path / "work"
+        shutil.rmtree(work, ignore_errors=True)  # what a killed job has left: the lock says that it is gone
+        return SparkSettings(
+            master=self._master,
+            java_home=spark_java_home(java),
+            jars=jars,
+            shuffle_partitions=self._config.job.shuffle_partitions,
+            heap=self._config.job.heap,
+            work_dir=work,
+            log=folder.path / "spark.log",
+        )
+
+    def _reported(self, batch: int, reports: Sequence[Report]) -> None:
+        """A batch has been written."""
+
+    def _ready(self, query: JobQuery) -> Health:
+        return Health(query.active, {"job": self._name, "query": "running" if query.active else "not running"})
