@@ -1,49 +1,284 @@
 """The pure driver of one bucket of a stage: lanes, fencing, ledger, frontiers and the chains of operators.
 
 It serves both runners. The same records in the same order give the same outputs, wherever the order is cut into
-micro-batches. Granules are the node's panes throughout; ports of operators that read a node get
-`Promise((Bound(PANE, below=f),), last=f == FOREVER)`, f the first pane that has not ended.
+micro-batches (but for how the rows of a query without windows are divided into `ResultRows`). Granules are the nodes'
+panes throughout, and those of control records are the panes of every node of the stage.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from highlevel.interface import State
-from highlevel.progress.outputs import Outcome
-from highlevel.progress.records import Arrival, Record
-from highlevel.progress.roster import Roster
-from lowmark.query.plan import QueryPlan, Stage
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["BucketDriver", "Progress"]
+from highlevel.chain import Build, build
+from highlevel.interface import Space, State, Words
+from highlevel.progress.completions import Completions, Place, Witness
+from highlevel.progress.frontier import promised_granule
+from highlevel.progress.lanes import LANES, Lane, Lanes
+from highlevel.progress.ledger import ROW_NUMBER, Ledger
+from highlevel.progress.marks import Finding
+from highlevel.progress.outputs import LateRows, Outcome, Rejection
+from highlevel.progress.punctuations import receive
+from highlevel.progress.records import Arrival, Batch, Record
+from highlevel.progress.roster import NEVER, Roster
+from highlevel.progress.tally import Tally
+from lowmark.query.plan import QueryPlan, Stage
+from lowmark.wire.partials import PANE
+from lowmark.wire.promises import FOREVER, Punctuation
+from lowmark.wire.record import BadReason
+from lowmark.wire.registration import Control, Retirement, SourceKind
+from lowmark.wire.results import Reason, Verdict
+
+__all__ = ["MAX_AHEAD_NS", "BucketDriver", "Progress"]
+
+MAX_AHEAD_NS = 600 * 10**9
+"""How far a live source's panes and promises may lie ahead of the time at which their record was appended."""
+
+_PENDING_ROWS = 1 << 18
+"""Rows of a node that wait to be merged as one run."""
+
+_LATE = frozenset({Reason.LATE})
+_NOT_COVERED = frozenset({Reason.NOT_COVERED})
+
+_ROSTER: Space[Roster] = Space("roster", Roster.encode, Roster.decode)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a bucket stands. Times in the node's attribute (`ts`: ns since 1970); None: nothing is promised yet."""
+    """Where a bucket stands. Bounds are values of the nodes' attribute (`ts`: ns since 1970)."""
 
-    frontiers: tuple[tuple[str, int | None], ...]  # by query: complete up to; FOREVER: its sources have ended
-    open_windows: tuple[tuple[str, int], ...]  # by query: windows that hold tuples or losses and are not closed
-    waiting: tuple[tuple[str, str], ...]  # (node, source) that hold the frontier of the node
-    ended: bool  # nothing more will come out
+    complete_to: tuple[tuple[str, int | None], ...]  # by query; FOREVER: its sources have ended; None: nothing promised
+    open_windows: tuple[tuple[str, int], ...]  # by query: at most so many hold tuples and are not closed
+    waiting: tuple[tuple[str, str], ...]  # (node, source): those without whose promise the node's frontier stays
+    ended: bool  # all sources have ended: nothing more will come out
 
 
 class BucketDriver:
     """One for each (stage, bucket), made anew from its state for a micro-batch or kept from one to the next.
 
-    `plans` are the queries that read the stage, in a fixed order. `roster` is the one declared when the state is
-    empty; later changes come as control records and are kept in the state. `generation` is the job's.
+    `plans` are the queries that read the stage. `roster` is the one declared when the state is empty; changes come as
+    control records and are kept in the state. `generation` is the job's.
+
+    Of a punctuation's cumulative counters `late`, `dropped` and `given_up` are read, after a gap: whether a lost
+    punctuation told of losses in granules promised before.
     """
 
     def __init__(
-        self, stage: Stage, plans: tuple[QueryPlan, ...], bucket: int, state: State, roster: Roster, generation: int
-    ) -> None: ...
+        self, stage: Stage, plans: tuple[QueryPlan, ...], bucket: int, state: State, roster: Roster, generation: int,
+        build: Build = build,
+    ) -> None:  # fmt: skip
+        self._stage = stage
+        self._state = state
+        self._nodes = {node.name: node for node in stage.nodes}
+        self._roster = state.get(_ROSTER, 0) or roster
+        self._lanes = state.get(LANES, 0) or Lanes()
+        self._ledgers = {node.name: Ledger(node, state) for node in stage.nodes}
+        place = Place(bucket, stage.buckets, generation)
+        self._queries = [
+            Completions(plan, build, self._ledgers, place, state, self._witness)
+            for plan in sorted(plans, key=lambda plan: plan.name)
+        ]
+        self._readers = {
+            name: tuple(query for query in self._queries if name in query.chain.nodes) for name in self._nodes
+        }
+        self._pending: dict[str, list[Words]] = {name: [] for name in self._nodes}
+        self._tally = Tally()
+        self._retired = False
 
     def take(self, record: Record, arrival: Arrival) -> None:
         """The next record of the bucket, in order of position."""
+        if self._retired:
+            return
+        if not isinstance(record, Batch | Punctuation):
+            self._control(record)
+            return
+        origin = record.origin
+        node = self._nodes.get(origin.node)
+        if origin.stage != self._stage.fingerprint or node is None:
+            detail = f"node {origin.node} of stage {origin.stage}: this bucket reads stage {self._stage.fingerprint}"
+            self._tally.put(Rejection(BadReason.STAGE, detail, arrival.position))
+            return
+        if not self._roster.lists(origin.source, node.streams):
+            self._tally.unlisted += sum(record.tuples.values()) if isinstance(record, Batch) else 0
+            return
+        for ended in self._lanes.fence(origin, arrival.kind):
+            why = Reason.REPLAYED if arrival.kind is SourceKind.FINITE else Reason.NOT_COVERED
+            self._ledgers[ended.node].end_epoch(ended, why)
+        if self._lanes.fenced(origin):
+            self._tally.fenced += 1
+            return
+        lane, missing = self._lanes.enter(origin, record.sequence, arrival.kind)
+        if missing is None:
+            self._tally.duplicates += 1
+            return
+        if missing:
+            self._tally.gaps += missing
+            lane.suspect = Reason.GAP
+        if self._is_future(record, arrival):
+            self._refuse_future(record, lane, arrival)
+        elif isinstance(record, Batch):
+            self._batch(record, lane, arrival.position)
+        else:
+            self._punctuation(record, lane)
 
     def flush(self) -> Outcome:
-        """End a micro-batch: hand pending runs to the operators, write the driver's pieces to the state (the runner
+        """End a micro-batch: hand pending runs to the operators, put the driver's pieces into the state (the runner
         then commits it), and give out everything since the last flush."""
+        self._merge_pending()
+        for query in self._queries:
+            self._tally.extend(query.collect())
+            query.save()
+        for ledger in self._ledgers.values():
+            ledger.save()
+        self._state.put(LANES, 0, self._lanes)
+        self._state.put(_ROSTER, 0, self._roster)
+        outcome = self._tally.outcome(self._retired)
+        self._tally = Tally()
+        return outcome
 
-    def progress(self) -> Progress: ...
+    def progress(self) -> Progress:
+        complete_to = tuple((query.plan.name, query.complete_to()) for query in self._queries)
+        return Progress(
+            complete_to,
+            tuple((query.plan.name, query.open_windows()) for query in self._queries),
+            tuple((name, source) for name in self._nodes for source in self._waiting(name)),
+            all(bound == FOREVER for _, bound in complete_to),
+        )
+
+    def _waiting(self, name: str) -> list[str]:
+        front = self._ledgers[name].frontier.value
+        members = self._roster.members(self._nodes[name].streams)
+        return [m.source for m in members if m.bound(self._lanes.promised(m.source, name)) <= front < FOREVER]
+
+    def _witness(self, nodes: tuple[str, ...]) -> Witness:
+        sources: list[str] = []
+        since: int | None = None
+        for name in nodes:
+            front = self._ledgers[name].frontier.value
+            for member in self._roster.members(self._nodes[name].streams):
+                lane = self._lanes.find(member.source, name)
+                if lane is None or lane.promised < front or member.source in sources:
+                    continue
+                sources.append(member.source)
+                if lane.covered_ns is not None:
+                    since = lane.covered_ns if since is None else max(since, lane.covered_ns)
+        return Witness(tuple(sources), since)
+
+    def _is_future(self, record: Batch | Punctuation, arrival: Arrival) -> bool:
+        pane = self._nodes[record.origin.node].reduction.pane
+        if arrival.kind is not SourceKind.LIVE or arrival.appended_ns is None or pane.attribute == ROW_NUMBER:
+            return False
+        if isinstance(record, Batch):
+            last = int(self._panes(record).max()) if len(record.rows) else NEVER
+        else:
+            granule = promised_granule(record.promise, pane)
+            last = NEVER if granule is None else granule
+        return last == FOREVER or pane.start(last) > arrival.appended_ns + MAX_AHEAD_NS
+
+    def _refuse_future(self, record: Batch | Punctuation, lane: Lane, arrival: Arrival) -> None:
+        lane.future = True
+        if isinstance(record, Punctuation) and lane.suspect is None:
+            lane.suspect = Reason.FUTURE
+        what = "its rows lie" if isinstance(record, Batch) else "its promise lies"
+        detail = f"{what} more than {MAX_AHEAD_NS // 10**9} s ahead of the time at which it was appended"
+        self._tally.put(Rejection(BadReason.FUTURE, detail, arrival.position))
+
+    def _panes(self, batch: Batch) -> npt.NDArray[np.int64]:
+        offset = self._nodes[batch.origin.node].reduction.schema.offset(PANE)
+        return batch.rows[:, offset].view(np.int64)
+
+    def _batch(self, batch: Batch, lane: Lane, position: int) -> None:
+        if not len(batch.rows):
+            return
+        panes, ledger, streams = self._panes(batch), self._ledgers[lane.node], self._nodes[lane.node].streams
+        if int(panes.min()) < min(batch.tuples, default=FOREVER) or int(panes.max()) > max(batch.tuples, default=NEVER):
+            self._tally.put(Rejection(BadReason.COUNT, "its rows lie in panes that its header does not name", position))
+            return
+        merge: dict[int, int] = {}
+        late: dict[int, int] = {}
+        for pane, tuples in sorted(batch.tuples.items()):
+            if pane < lane.floor:
+                self._tally.replayed += tuples
+            elif not self._roster.belongs(lane.source, streams, pane):
+                self._tally.unlisted += tuples
+            elif batch.late or ledger.frontier.is_late(pane):
+                late[pane] = tuples
+            else:
+                merge[pane] = tuples
+        if late:
+            self._late(lane, batch.rows[np.isin(panes, list(late))], late, batch.late)
+        if merge:
+            rows = batch.rows if len(merge) == len(batch.tuples) else batch.rows[np.isin(panes, list(merge))]
+            self._merge(lane, rows, merge)
+
+    def _merge(self, lane: Lane, rows: Words, tuples: Mapping[int, int]) -> None:
+        for pane, count in tuples.items():
+            self._ledgers[lane.node].merged(lane, pane, count)
+        self._tally.merged += sum(tuples.values())
+        self._tally.rows_in += len(rows)
+        self._pending[lane.node].append(rows)
+        if sum(map(len, self._pending[lane.node])) >= _PENDING_ROWS:
+            self._merge_pending()
+
+    def _late(self, lane: Lane, rows: Words, tuples: Mapping[int, int], told: bool) -> None:
+        """`told`: their source sent them as late, and its accounts count them."""
+        readers = self._readers[lane.node]
+        names = tuple(query.plan.name for query in readers)
+        schema = self._nodes[lane.node].reduction.schema
+        self._tally.put(LateRows(lane.node, lane.source, names, rows, schema))
+        self._tally.late += sum(tuples.values())
+        if not told:
+            for pane, count in tuples.items():
+                self._lost(lane.node, pane, Finding(Verdict(_LATE), late=count))
+
+    def _lost(self, node: str, granule: int, finding: Finding) -> None:
+        """Something became known against a granule that has ended."""
+        verdict = finding.verdict
+        self._ledgers[node].taint(
+            granule, granule + 1, verdict.reasons, verdict.partial, finding.dropped, finding.late
+        )  # fmt: skip
+        for query in self._readers[node]:
+            self._tally.extend(query.amend(node, granule, finding))
+
+    def _merge_pending(self) -> None:
+        for name, parts in self._pending.items():
+            if parts:
+                rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+                self._pending[name] = []
+                for query in self._readers[name]:
+                    query.chain.feed(name, rows)
+
+    def _punctuation(self, record: Punctuation, lane: Lane) -> None:
+        for granule, finding in receive(record, lane, self._ledgers[lane.node], self._roster):
+            self._lost(lane.node, granule, finding)
+        self._advance(lane.node)
+
+    def _control(self, control: Control) -> None:
+        if isinstance(control, Retirement):
+            self._retired |= control.stage == self._stage.fingerprint
+            return
+        before, self._roster = self._roster, self._roster.changed(control)
+        for name, node in self._nodes.items():
+            if control.stream not in node.streams:
+                continue
+            front = self._ledgers[name].frontier.value
+            if len(self._roster.members(node.streams)) > len(before.members(node.streams)):
+                self._ledgers[name].taint(control.granule, front, _NOT_COVERED)
+            self._advance(name)
+
+    def _advance(self, name: str) -> None:
+        node, ledger = self._nodes[name], self._ledgers[name]
+        value = ledger.frontier.closed_by(
+            self._roster, node.streams, lambda source: self._lanes.promised(source, name)
+        )  # fmt: skip
+        ended = ledger.frontier.advance(value)
+        if ended is None:
+            return
+        self._merge_pending()
+        ledger.settle(*ended, self._lanes, self._roster.members(node.streams))
+        for query in self._readers[name]:
+            self._tally.extend(query.advance(name, *ended))
+        ledger.prune(min((query.needs(name) for query in self._readers[name]), default=value))

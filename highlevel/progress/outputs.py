@@ -59,6 +59,7 @@ class Counts:
     gaps: int = 0  # sequence numbers that are missing
     fenced: int = 0  # records of an epoch that a later one has ended
     replayed: int = 0  # tuples that a restarted finite source sent again, of granules that it had promised before
+    unlisted: int = 0  # tuples of a source from granules in which its stream does not list it
     dead: Mapping[BadReason, int] = field(default_factory=dict)  # rejections
     rows_out: Mapping[str, int] = field(default_factory=dict)  # result rows by query
     windows: Mapping[tuple[str, Reason | None], int] = field(default_factory=dict)
@@ -71,3 +72,4 @@ class Outcome:
 
     outputs: tuple[Output, ...]
     counts: Counts
+    retired: bool = False  # the stage is read no more: the runner drops all state of the bucket

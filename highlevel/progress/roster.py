@@ -6,6 +6,7 @@ after it left, and while it is excluded.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -69,7 +70,12 @@ class Roster:
     def members(self, streams: tuple[str, ...]) -> tuple[Member, ...]:
         return tuple(member for stream in streams for member in self.streams.get(stream, ()))
 
+    def belongs(self, source: str, streams: tuple[str, ...], granule: int) -> bool:
+        """Whether one of the streams lists the source in this granule."""
+        return any(member.source == source and member.belongs(granule) for member in self.members(streams))
+
     def lists(self, source: str, streams: tuple[str, ...]) -> bool:
+        """Whether one of the streams ever listed the source."""
         return any(member.source == source for member in self.members(streams))
 
     def changed(self, control: RosterChange | Exclusion | Return) -> Roster:
@@ -84,9 +90,26 @@ class Roster:
         else:
             move = Member.exclude if isinstance(control, Exclusion) else Member.readmit
             members = tuple(move(m, control.granule) if m.source == control.source else m for m in members)
-        return Roster(
-            {**self.streams, control.stream: members}, {**self.versions, control.stream: version}
-        )  # fmt: skip
+        return Roster({**self.streams, control.stream: members}, {**self.versions, control.stream: version})
+
+    def encode(self) -> bytes:
+        streams = {
+            stream: [self.versions[stream], [[m.source, m.joined, m.left, m.excluded] for m in members]]
+            for stream, members in self.streams.items()
+        }
+        return json.dumps(streams, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, piece: bytes) -> Roster:
+        stored = json.loads(piece)
+        streams = {
+            stream: tuple(
+                Member(source, joined, left, tuple((start, stop) for start, stop in excluded))
+                for source, joined, left, excluded in members
+            )
+            for stream, (_, members) in stored.items()
+        }
+        return cls(streams, {stream: version for stream, (version, _) in stored.items()})
 
 
 def _ruled(members: tuple[Member, ...], change: RosterChange) -> tuple[Member, ...]:

@@ -1,0 +1,160 @@
+"""A query's steps inside one bucket: which operator each step is, and how rows and promises pass between them.
+
+What an operator may count on, and what is counted on here:
+
+- a port that reads a node gets `Promise((Bound(PANE, below=p),), last=p == FOREVER)`: panes below p have ended. A port
+  that reads another step gets that step's promises as they are made;
+- rows, closings and promises of one advance come out before `work` has nothing left, in whatever order: a row belongs
+  to the window that its column `window_end` names;
+- an aggregate step tells each window into which tuples were merged with `closed`, one window a call, in ascending
+  order. Windows without tuples need not be told. What other steps tell of closing is not listened to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from highlevel.interface import Operator, State, Words
+from highlevel.state import ScopedState
+from lowmark.query.plan import Aggregate, Finish, NodeInput, Number, QueryPlan, Reduce, StepPlan
+from lowmark.wire.partials import PANE
+from lowmark.wire.promises import FOREVER, Bound, Promise
+
+__all__ = ["Build", "Chain", "Closing", "Events", "LatePart", "build"]
+
+Build = Callable[[StepPlan], Operator]
+
+_WORK = 1 << 16
+"""Units of deferred work asked for at a time; only its being positive matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """A window of an aggregate step that is final, with the tuples merged into it."""
+
+    step: int
+    windows: range
+    tuples: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LatePart:
+    """Rows that an operator refused as late."""
+
+    step: int
+    rows: Words
+
+
+@dataclass(slots=True)
+class Events:
+    """What came out of a chain since it was last asked."""
+
+    rows: list[Words] = field(default_factory=list)  # of the answer
+    closings: list[Closing] = field(default_factory=list)
+    overflows: list[tuple[int, int]] = field(default_factory=list)  # (step, window)
+    late: list[LatePart] = field(default_factory=list)
+
+
+def build(plan: StepPlan) -> Operator:
+    """The operator of a step."""
+    from highlevel.aggregate import AggregateOperator, FinishOperator, NumberOperator, ReduceOperator
+
+    match plan:
+        case Aggregate():
+            return AggregateOperator(plan)
+        case Finish():
+            return FinishOperator(plan)
+        case Number():
+            return NumberOperator(plan)
+        case Reduce():
+            return ReduceOperator(plan)
+
+
+class Chain:
+    """`fronts[step][port]` is the first pane that has not ended at a port that reads panes; the caller keeps it."""
+
+    def __init__(self, plan: QueryPlan, build: Build, state: State, fronts: list[list[int]]) -> None:
+        self.operators = tuple(build(step.plan) for step in plan.steps)
+        self.fronts = fronts
+        self._plans = tuple(step.plan for step in plan.steps)
+        self._states = tuple(ScopedState(state, f"{plan.name}.{index}.") for index in range(len(plan.steps)))
+        self._outs = tuple(_StepOut(self, index) for index in range(len(plan.steps)))
+        self._readers: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self._node_readers: dict[str, list[tuple[int, int]]] = {}
+        for index, step in enumerate(plan.steps):
+            for port, source in enumerate(step.inputs):
+                if isinstance(source, NodeInput):
+                    self._node_readers.setdefault(source.node, []).append((index, port))
+                else:
+                    self._readers.setdefault((source.step, source.port), []).append((index, port))
+        self.events = Events()
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that it reads, in the order of their first reader."""
+        return tuple(self._node_readers)
+
+    def feed(self, node: str, rows: Words) -> None:
+        self._rows(self._node_readers.get(node, []), rows)
+
+    def promise(self, node: str, frontier: int) -> None:
+        """The panes of the node below `frontier` have ended."""
+        self._promise(self._node_readers.get(node, []), Promise((Bound(PANE, frontier),), frontier == FOREVER))
+
+    def work(self) -> None:
+        """All deferred work, of all steps: what one does may give another some."""
+        parts = tuple(zip(self.operators, self._states, self._outs, strict=True))
+        while sum(operator.work(state, out, _WORK) for operator, state, out in parts):
+            pass
+
+    def take_events(self) -> Events:
+        events, self.events = self.events, Events()
+        return events
+
+    def emitted(self, step: int, port: int, rows: Words) -> None:
+        if step == len(self.operators) - 1 and port == 0:
+            self.events.rows.append(rows)
+        self._rows(self._readers.get((step, port), []), rows)
+
+    def promised(self, step: int, port: int, promise: Promise) -> None:
+        self._promise(self._readers.get((step, port), []), promise)
+
+    def closed(self, step: int, windows: range, tuples: int) -> None:
+        if isinstance(self._plans[step], Aggregate):
+            self.events.closings.append(Closing(step, windows, tuples))
+
+    def _rows(self, readers: list[tuple[int, int]], rows: Words) -> None:
+        if len(rows):
+            for step, port in readers:
+                self.operators[step].on_batch(port, rows, self._states[step], self._outs[step])
+
+    def _promise(self, readers: list[tuple[int, int]], promise: Promise) -> None:
+        pane = promise.below(PANE)
+        for step, port in readers:
+            if pane is not None:
+                self.fronts[step][port] = max(self.fronts[step][port], pane)
+            self.operators[step].on_promise(port, promise, self._states[step], self._outs[step])
+
+
+class _StepOut:
+    """The `Out` of one step."""
+
+    def __init__(self, chain: Chain, step: int) -> None:
+        self._chain = chain
+        self._step = step
+
+    def rows(self, port: int, rows: Words) -> None:
+        self._chain.emitted(self._step, port, rows)
+
+    def promise(self, port: int, promise: Promise) -> None:
+        self._chain.promised(self._step, port, promise)
+
+    def closed(self, port: int, windows: range, tuples: int) -> None:
+        self._chain.closed(self._step, windows, tuples)
+
+    def late(self, port: int, rows: Words) -> None:
+        self._chain.events.late.append(LatePart(self._step, rows))
+
+    def overflow(self, port: int, window: int) -> None:
+        self._chain.events.overflows.append((self._step, window))

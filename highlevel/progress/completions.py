@@ -1,0 +1,284 @@
+"""What one query announces: rows of closed windows, completions with their verdicts, amendments."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from highlevel.chain import Build, Chain, Events
+from highlevel.interface import Space, State, Words
+from highlevel.progress.ledger import ROW_NUMBER, Ledger
+from highlevel.progress.marks import EXACT, NOTHING, Finding, FindingRow, Mark
+from highlevel.progress.outputs import Output, ResultRows
+from highlevel.progress.roster import NEVER
+from highlevel.progress.route import Route, answer_step, routes
+from highlevel.progress.sequence import SequenceRow, Span, WindowSequence
+from lowmark.query.plan import QueryPlan
+from lowmark.wire.promises import FOREVER
+from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
+from lowmark.wire.schema import Kind
+
+__all__ = ["Completions", "Place", "Witness"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which bucket of how many, in which generation of the job."""
+
+    bucket: int
+    buckets: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """The sources that vouch for what a frontier has passed, and from when on the last of them does."""
+
+    covered_by: tuple[str, ...]
+    covered_from_ns: int | None
+
+
+@dataclass(slots=True)
+class _Saved:
+    """A query's piece of state."""
+
+    fronts: list[list[int]]
+    sequences: list[SequenceRow] = field(default_factory=list)
+    announced: int | None = None  # of a query without windows: the bound announced last
+    rows: int = 0  # … rows since
+    since: FindingRow = NOTHING  # … what was found since
+
+    def encode(self) -> bytes:
+        parts = [self.fronts, self.sequences, self.announced, self.rows, self.since]
+        return json.dumps(parts, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, piece: bytes) -> _Saved:
+        return cls(*json.loads(piece))
+
+
+class Completions:
+    """One query over its bucket: its chain of operators and what it has announced of their windows."""
+
+    def __init__(
+        self, plan: QueryPlan, build: Build, ledgers: Mapping[str, Ledger], place: Place, state: State,
+        witness: Callable[[tuple[str, ...]], Witness],
+    ) -> None:  # fmt: skip
+        self.plan = plan
+        self._place = place
+        self._state = state
+        self._space: Space[_Saved] = Space(f"query.{plan.name}", _Saved.encode, _Saved.decode)
+        fresh = _Saved([[NEVER] * len(step.inputs) for step in plan.steps])
+        self._saved = state.get(self._space, 0) or fresh
+        self.chain = Chain(plan, build, state, self._saved.fronts)
+        self._ledgers = {node: ledgers[node] for node in self.chain.nodes}
+        self._witness = witness
+        self._routes = routes(plan)
+        self._answer = answer_step(plan)
+        self._sequences = {
+            route.step: WindowSequence(route.window, [ledgers[node] for node in route.nodes], not route.nodes)
+            for route in self._routes
+        }
+        for sequence, row in zip(self._sequences.values(), self._saved.sequences, strict=False):
+            sequence.restore(row)
+
+    def save(self) -> None:
+        self._saved.sequences = [sequence.row() for sequence in self._sequences.values()]
+        self._state.put(self._space, 0, self._saved)
+
+    def advance(self, node: str, start: int, stop: int) -> list[Output]:
+        """The node's frontier passed the granules from `start` up to `stop`, which are settled."""
+        before = {step: self._front(step) for step in self._sequences}
+        self.chain.promise(node, stop)
+        self.chain.work()
+        return self._collect(before, {node: self._ledgers[node].finding(range(start, stop))})
+
+    def collect(self) -> list[Output]:
+        """What came out of the operators without an advance."""
+        self.chain.work()
+        return self._collect({step: self._front(step) for step in self._sequences}, {})
+
+    def amend(self, node: str, granule: int, finding: Finding) -> list[Output]:
+        """Losses became known in a granule that has ended; the ledger has them marked for windows still open."""
+        outputs: list[Output] = []
+        for route in self._routes:
+            if node not in route.nodes:
+                continue
+            sequence = self._sequences[route.step]
+            windows = sequence.closed_with(granule)
+            if not windows:
+                continue
+            sequence.lost(finding)
+            if route.step == self._answer:
+                span, reasons = WindowSpan(windows.start, windows.stop - 1), finding.verdict.reasons
+                place = self._place
+                outputs.append(
+                    Amendment(
+                        self.plan.name, place.generation, place.bucket, span, finding.late, finding.dropped, reasons
+                    )
+                )
+        return outputs
+
+    def needs(self, node: str) -> int:
+        """The first granule of the node that something still to be announced needs."""
+        sequences = [self._sequences[route.step] for route in self._routes if node in route.nodes]
+        front = self._ledgers[node].frontier.value
+        return min((sequence.needs(front) for sequence in sequences), default=front)
+
+    def complete_to(self) -> int | None:
+        """Up to which value of the nodes' attribute all rows are out; FOREVER: all of them; None: nothing is known."""
+        bounds = []
+        for ledger in self._ledgers.values():
+            front = ledger.frontier.value
+            bounds.append(front if front in (NEVER, FOREVER) else ledger.node.reduction.pane.start(front))
+        bound = min(bounds)
+        return None if bound == NEVER else bound
+
+    def open_windows(self) -> int:
+        """At most so many windows hold tuples and are not closed."""
+        step = self._answer
+        if step is None:
+            return 0
+        sequence, total, reached = self._sequences[step], 0, NEVER
+        for panes in self._content(step):
+            wids = range(sequence.window.wids(panes.start).start, sequence.window.wids(panes.stop - 1).stop)
+            start = max(wids.start, reached, NEVER if sequence.next is None else sequence.next)
+            total += max(0, wids.stop - start)
+            reached = max(reached, wids.stop)
+        return total
+
+    def _content(self, step: int) -> Iterator[range]:
+        route = next(route for route in self._routes if route.step == step)
+        for node in route.nodes:
+            ledger = self._ledgers[node]
+            if ledger.high is not None:
+                yield from ledger.content(ledger.high + 1)
+
+    def _front(self, step: int) -> int:
+        return min(self._saved.fronts[step])
+
+    def _collect(self, before: Mapping[int, int], settled: Mapping[str, Finding]) -> list[Output]:
+        events = self.chain.take_events()
+        against = {node: finding for node, finding in settled.items() if finding.verdict != EXACT.verdict}
+        spans: dict[int, list[Span]] = {}
+        for route in self._routes:
+            self._derive(route, before[route.step], against, spans, events)
+            sequence = self._sequences[route.step]
+            for step, window in events.overflows:
+                if step == route.step:
+                    sequence.overflow(window)
+            told = [closing for closing in events.closings if closing.step == route.step]
+            spans[route.step] = sequence.close(told, self._front(route.step))
+        if self._answer is not None:
+            return list(self._windowed(events.rows, spans[self._answer]))
+        return list(self._plain(events, settled, spans))
+
+    def _derive(
+        self, route: Route, before: int, against: Mapping[str, Finding], spans: Mapping[int, list[Span]], events: Events
+    ) -> None:  # fmt: skip
+        """Mark the panes in which an aggregate step reads rows that came of something lossy."""
+        sequence, front = self._sequences[route.step], self._front(route.step)
+        stop = FOREVER if route.numbered else min(front, FOREVER - 1) + 1
+        numbering = frozenset({Reason.NUMBERING}) if route.numbered else frozenset()
+        for node in route.selections:
+            if node in against:
+                verdict = against[node].verdict
+                reasons = verdict.reasons | (numbering if verdict.reasons else frozenset())
+                sequence.marks.add(Mark(before, stop, Verdict(reasons, verdict.partial)))
+        for upstream in route.upstream:
+            window = self._sequences[upstream.step].window
+            for span in spans[upstream.step]:
+                if span.finding.verdict == EXACT.verdict:
+                    continue
+                first, last = before, stop - 1
+                if upstream.pane is not None:
+                    of = window.end if upstream.at_end else window.start
+                    ends = [of(span.first), of(span.to)]
+                    first, last = (before if end is None else upstream.pane.index(end) for end in ends)
+                sequence.marks.add(Mark(first, last + 1, span.finding.verdict))
+        if any(part.step <= route.step for part in events.late):
+            sequence.marks.add(Mark(NEVER, min(front, FOREVER - 1) + 1, Verdict(frozenset({Reason.LATE}))))
+
+    def _windowed(self, rows: list[Words], spans: list[Span]) -> Iterator[Output]:
+        waiting = deque(sorted(self._by_window(rows).items()))
+        for span in spans:
+            count = 0
+            while waiting and waiting[0][0] <= span.to:
+                window, parts = waiting.popleft()
+                if not span.first == window == span.to:
+                    raise ValueError(f"query {self.plan.name}: rows of window {window}, which holds no tuple")
+                for part in parts:
+                    count += len(part)
+                    yield ResultRows(self.plan.name, window, part, self.plan.output)
+            yield self._complete(span, count)
+        if waiting:
+            raise ValueError(f"query {self.plan.name}: rows of window {waiting[0][0]}, which has not closed")
+
+    def _by_window(self, rows: list[Words]) -> dict[int, list[Words]]:
+        assert self.plan.window is not None
+        length = self.plan.window.axis.unit * self.plan.window.slide
+        found: dict[int, list[Words]] = {}
+        for part in rows:
+            windows = part[:, self.plan.output.offset("window_end")].view(np.int64) // length - 1
+            cuts = [0, *(np.flatnonzero(np.diff(windows)) + 1).tolist(), len(part)]
+            for start, stop in pairwise(cuts):
+                if start < stop:
+                    found.setdefault(int(windows[start]), []).append(part[start:stop])
+        return found
+
+    def _complete(self, span: Span, rows: int) -> Complete:
+        window = self.plan.window
+        assert window is not None
+        witness, finding = self._witness(self.chain.nodes), span.finding
+        return Complete(
+            self.plan.name, self._place.generation, self._place.bucket, self._place.buckets,
+            WindowSpan(span.first, span.to), window.start(span.first), window.end(span.to), window.axis.attribute,
+            rows, span.tuples, finding.promised, finding.dropped, finding.late,
+            witness.covered_from_ns, witness.covered_by, finding.verdict, window.axis.kind,
+        )  # fmt: skip
+
+    def _plain(
+        self, events: Events, settled: Mapping[str, Finding], spans: Mapping[int, list[Span]]
+    ) -> Iterator[Output]:
+        """Of a query without windows: its rows as they come, and how far they are complete when that has moved and
+        there were rows or losses since."""
+        saved = self._saved
+        for part in events.rows:
+            saved.rows += len(part)
+            yield ResultRows(self.plan.name, None, part, self.plan.output)
+        found = Finding.of_row(saved.since)
+        for finding in settled.values():
+            found += finding
+        for route in self._routes:
+            for span in spans[route.step]:
+                found += Finding(span.finding.verdict)
+        saved.since = found.row()
+        bound = self._bound()
+        moved = bound is not None and (saved.announced is None or bound > saved.announced)
+        if settled and moved and bound is not None and (saved.rows or not found.verdict.exact):
+            yield self._announce(bound, found)
+            saved.announced, saved.rows, saved.since = bound, 0, NOTHING
+
+    def _announce(self, bound: int, found: Finding) -> Complete:
+        attribute = next(iter(self._ledgers.values())).node.reduction.pane.attribute
+        witness = self._witness(self.chain.nodes)
+        return Complete(
+            self.plan.name, self._place.generation, self._place.bucket, self._place.buckets, None, None, bound,
+            attribute, self._saved.rows, found.merged, found.promised, found.dropped, found.late,
+            witness.covered_from_ns, witness.covered_by, found.verdict,
+            Kind.INT if attribute == ROW_NUMBER else Kind.TIME,
+        )  # fmt: skip
+
+    def _bound(self) -> int | None:
+        """The bound to announce: when all has ended, the end of the last granule with a tuple or a loss."""
+        bound = self.complete_to()
+        if bound != FOREVER:
+            return bound
+        ledgers = self._ledgers.values()
+        reached = [(ledger.node.reduction.pane, ledger.reach()) for ledger in ledgers]
+        return max((pane.start(high + 1) for pane, high in reached if high is not None), default=None)

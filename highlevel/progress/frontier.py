@@ -1,0 +1,56 @@
+"""The frontier of a node: the first granule that has not ended for every source that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from highlevel.progress.roster import NEVER, Roster
+from lowmark.query.plan import Pane
+from lowmark.wire.partials import PANE
+from lowmark.wire.promises import FOREVER, Promise
+
+__all__ = ["Frontier", "granule_of_time", "promised_granule"]
+
+
+class Frontier:
+    """Never regresses. Every granule below `value` has ended: all its members have promised it or are free in it."""
+
+    def __init__(self, value: int = NEVER) -> None:
+        self.value = value
+
+    def closed_by(self, roster: Roster, streams: tuple[str, ...], promised: Callable[[str], int]) -> int:
+        """Where the frontier stands once the promises are taken into account: what an `advance` would make of it.
+        `promised(source)` is the first granule that the source has not promised, NEVER if it has not been seen."""
+        bounds = [member.bound(promised(member.source)) for member in roster.members(streams)]
+        return max(self.value, min(bounds, default=NEVER))
+
+    def advance(self, value: int) -> tuple[int, int] | None:
+        """Move to `value`; the granules that this ends (from, up to), None when there are none."""
+        if value <= self.value:
+            return None
+        ended = self.value, value
+        self.value = value
+        return ended
+
+    def is_late(self, granule: int) -> bool:
+        """Whether what arrives now for this granule is late: it ended at or before the frontier."""
+        return granule < self.value
+
+
+def promised_granule(promise: Promise, pane: Pane) -> int | None:
+    """The first granule that this promise leaves open; None: it is joint, or about values or another column, and
+    moves no frontier of the pane's attribute."""
+    if promise.last:
+        return FOREVER
+    below = promise.below(PANE)
+    if below is not None:
+        return below
+    value = promise.below(pane.attribute)
+    if value is None or value == FOREVER:
+        return value
+    return pane.index(value)
+
+
+def granule_of_time(pane: Pane, time: int) -> int:
+    """The first granule that begins at this time of the attribute or later."""
+    return -((pane.origin - time) // pane.width)

@@ -1,0 +1,138 @@
+"""Lanes: who sends, in which epoch, how far its records have been seen, and what it has promised.
+
+Per source only the current epoch has lanes: the first record of a greater one fences them, and what they had promised
+is carried into the lanes that follow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from highlevel.interface import Space
+from highlevel.progress.roster import NEVER
+from lowmark.wire.partials import Origin
+from lowmark.wire.promises import Account
+from lowmark.wire.registration import SourceKind
+from lowmark.wire.results import Reason
+
+__all__ = ["LANES", "Counters", "Lane", "Lanes", "accounted_losses", "loss_counters"]
+
+Counters = tuple[int, int, int]
+"""An epoch's cumulative `late`, `dropped` and `given_up`."""
+
+
+def loss_counters(counters: Mapping[str, int]) -> Counters:
+    """Of a punctuation's ledger; a counter that it does not name is 0."""
+    return counters.get("late", 0), counters.get("dropped", 0), counters.get("given_up", 0)
+
+
+def accounted_losses(accounts: Iterable[Account]) -> Counters:
+    """The same three, summed over accounts."""
+    late = dropped = given_up = 0
+    for account in accounts:
+        late, dropped, given_up = late + account.late, dropped + account.dropped, given_up + account.given_up
+    return late, dropped, given_up
+
+
+@dataclass(slots=True)
+class Lane:
+    source: str
+    epoch: int
+    node: str
+    kind: SourceKind
+    sequence: int = -1  # the last one seen
+    promised: int = NEVER  # the first granule that the source may still send, in this epoch or one before
+    floor: int = NEVER  # of a finite source that began again: what it sends below is a repetition
+    resumes: int | None = None  # of a live source that began again, until its coverage is known: promised until then
+    covered: bool = False  # whether it is known from when on this epoch covers its source
+    covered_ns: int | None = None  # from when on the first epoch did; None: unknown, or finite
+    suspect: Reason | None = None  # why a punctuation may be missing since the last one
+    future: bool = False  # a record was refused as `future`: missing tuples are explained by it
+    counters: Counters = (0, 0, 0)
+
+    def successor(self, epoch: int, kind: SourceKind) -> Lane:
+        """The same source's lane in a later epoch."""
+        finite = kind is SourceKind.FINITE
+        return Lane(
+            self.source, epoch, self.node, kind,
+            promised=self.promised,
+            floor=self.promised if finite else NEVER,
+            resumes=None if finite else self.promised,
+            covered_ns=self.covered_ns,
+        )  # fmt: skip
+
+
+class Lanes:
+    """The lanes of a bucket, by source and node."""
+
+    def __init__(self) -> None:
+        self._epochs: dict[str, int] = {}
+        self._lanes: dict[tuple[str, str], Lane] = {}
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(self._lanes.values())
+
+    def find(self, source: str, node: str) -> Lane | None:
+        return self._lanes.get((source, node))
+
+    def promised(self, source: str, node: str) -> int:
+        lane = self._lanes.get((source, node))
+        return NEVER if lane is None else lane.promised
+
+    def fence(self, origin: Origin, kind: SourceKind) -> list[Lane]:
+        """Take note of the record's epoch. A greater one than the source's begins lanes in the place of those that
+        it ends, which are returned in the order in which they began."""
+        known = self._epochs.get(origin.source)
+        if known is not None and origin.epoch <= known:
+            return []
+        self._epochs[origin.source] = origin.epoch
+        ended = [lane for lane in self._lanes.values() if lane.source == origin.source]
+        for lane in ended:
+            self._lanes[lane.source, lane.node] = lane.successor(origin.epoch, kind)
+        return ended
+
+    def fenced(self, origin: Origin) -> bool:
+        """Whether a later epoch of the record's source has begun."""
+        return origin.epoch < self._epochs[origin.source]
+
+    def enter(self, origin: Origin, sequence: int, kind: SourceKind) -> tuple[Lane, int | None]:
+        """Number a record that is not fenced: its lane, and how many numbers before it are missing; None: it is a
+        duplicate."""
+        lane = self._lanes.get((origin.source, origin.node))
+        if lane is None:
+            lane = Lane(origin.source, origin.epoch, origin.node, kind)
+            self._lanes[origin.source, origin.node] = lane
+        if sequence <= lane.sequence:
+            return lane, None
+        missing = sequence - lane.sequence - 1
+        lane.sequence = sequence
+        return lane, missing
+
+    def encode(self) -> bytes:
+        lanes = [
+            [
+                lane.source, lane.epoch, lane.node, lane.kind.value, lane.sequence, lane.promised, lane.floor,
+                lane.resumes, lane.covered, lane.covered_ns, lane.suspect and lane.suspect.value, lane.future,
+                lane.counters,
+            ]
+            for lane in self
+        ]  # fmt: skip
+        return json.dumps({"epochs": list(self._epochs.items()), "lanes": lanes}, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, piece: bytes) -> Lanes:
+        stored = json.loads(piece)
+        lanes = cls()
+        lanes._epochs = dict(map(tuple, stored["epochs"]))
+        for source, epoch, node, kind, *rest, suspect, future, counters in stored["lanes"]:
+            lane = Lane(source, epoch, node, SourceKind(kind), *rest)
+            lane.suspect = None if suspect is None else Reason(suspect)
+            lane.future = future
+            lane.counters = tuple(counters)
+            lanes._lanes[source, node] = lane
+        return lanes
+
+
+LANES: Space[Lanes] = Space("lanes", Lanes.encode, Lanes.decode)

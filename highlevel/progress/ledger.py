@@ -1,0 +1,251 @@
+"""The ledger of a node in one bucket: what each lane promised for each granule, and what was merged of it.
+
+While a granule is open it has an entry for each lane with content there. When the frontier passes it the entries are
+*settled*: totals remain, and whatever does not add up becomes a mark. Granules lie in chunks, one state piece each;
+those without content have no entry anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from highlevel.interface import Space, State
+from highlevel.progress.frontier import Frontier
+from highlevel.progress.lanes import Lane, Lanes
+from highlevel.progress.marks import Finding, Mark, MarkRow, Marks
+from highlevel.progress.roster import NEVER, Member
+from lowmark.query.plan import Node
+from lowmark.wire.promises import FOREVER, Account
+from lowmark.wire.results import Reason, Verdict
+
+__all__ = ["ROW_NUMBER", "Ledger", "account_reasons"]
+
+_CHUNK = 64
+ROW_NUMBER = "row_num"
+"""The one attribute of panes that is not a time."""
+
+
+def account_reasons(account: Account) -> frozenset[Reason]:
+    """What the sender itself says against a granule."""
+    counts = ((account.late, Reason.LATE), (account.dropped, Reason.DROPPED), (account.given_up, Reason.GIVEN_UP))
+    return frozenset(Reason(text) for text in account.reasons) | {reason for count, reason in counts if count}
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One lane's content of one open granule. `here` is the sender's final count, None until it has promised."""
+
+    merged: int = 0
+    here: int | None = None
+    dropped: int = 0
+    late: int = 0
+    reasons: frozenset[Reason] = frozenset()
+    partial: bool = False
+
+
+@dataclass(slots=True)
+class _Chunk:
+    entries: dict[tuple[int, str, int], _Entry] = field(default_factory=dict)  # by granule, source, epoch
+    settled: dict[int, tuple[int, int]] = field(default_factory=dict)  # merged and promised by granule
+
+    def encode(self) -> bytes:
+        entries = [
+            [*key, e.merged, e.here, e.dropped, e.late, [r.value for r in Reason if r in e.reasons], e.partial]
+            for key, e in self.entries.items()
+        ]
+        settled = [[granule, *totals] for granule, totals in self.settled.items()]
+        return json.dumps([entries, settled], separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, piece: bytes) -> _Chunk:
+        entries, settled = json.loads(piece)
+        return cls(
+            {
+                (granule, source, epoch): _Entry(merged, here, dropped, late, frozenset(map(Reason, reasons)), partial)
+                for granule, source, epoch, merged, here, dropped, late, reasons, partial in entries
+            },
+            {granule: (merged, promised) for granule, merged, promised in settled},
+        )
+
+
+@dataclass(slots=True)
+class _Summary:
+    """What a node's ledger says beyond single granules. `low` and `high` are the first and last granule that ever held
+    a tuple, merged or only promised."""
+
+    frontier: int = NEVER
+    low: int | None = None
+    high: int | None = None
+    marks: list[MarkRow] = field(default_factory=list)
+
+    def encode(self) -> bytes:
+        return json.dumps([self.frontier, self.low, self.high, self.marks], separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, piece: bytes) -> _Summary:
+        return cls(*json.loads(piece))
+
+
+class Ledger:
+    """Ledger and frontier of one node."""
+
+    def __init__(self, node: Node, state: State) -> None:
+        self.node = node
+        self._state = state
+        self._chunks: Space[_Chunk] = Space(f"ledger.{node.name}", _Chunk.encode, _Chunk.decode)
+        self._summaries: Space[_Summary] = Space(f"frontier.{node.name}", _Summary.encode, _Summary.decode)
+        summary = state.get(self._summaries, 0) or _Summary()
+        self.frontier = Frontier(summary.frontier)
+        self.low, self.high = summary.low, summary.high
+        self.marks = Marks.of_rows(summary.marks)
+
+    def save(self) -> None:
+        self._state.put(self._summaries, 0, _Summary(self.frontier.value, self.low, self.high, self.marks.rows()))
+
+    def merged(self, lane: Lane, granule: int, tuples: int) -> None:
+        """Tuples of an open granule were merged."""
+        self._touch(granule, lane).merged += tuples
+        self._content(granule, tuples)
+
+    def account(self, lane: Lane, account: Account) -> None:
+        """The sender's final account of a granule that this promise of it closes, while the granule is open here."""
+        entry = self._touch(account.granule, lane)
+        entry.here = (entry.here or 0) + account.here
+        self._supplement(entry, account)
+        self._content(account.granule, account.here)
+
+    def supplement(self, lane: Lane, account: Account, reasons: frozenset[Reason]) -> None:
+        """What became known of an open granule outside the promise that closes it: no more tuples, but losses."""
+        entry = self._touch(account.granule, lane)
+        self._supplement(entry, account)
+        entry.reasons |= reasons
+
+    def taint(
+        self, start: int, stop: int, reasons: frozenset[Reason], partial: bool = False, dropped: int = 0, late: int = 0
+    ) -> None:  # fmt: skip
+        """Mark the granules from `start` up to `stop`. After a loss nothing numbers later rows as they were."""
+        if not reasons and not partial:
+            return
+        self.marks.add(Mark(start, stop, Verdict(reasons, partial), dropped, late))
+        if reasons and self.node.reduction.pane.attribute == ROW_NUMBER:
+            self.marks.add(Mark(start, FOREVER, Verdict(frozenset({Reason.NUMBERING}))))
+
+    def end_epoch(self, lane: Lane, reason: Reason) -> None:
+        """The lane's epoch was ended by a later one: what it had not promised finally is lossy."""
+        for key, chunk in self._open_chunks(FOREVER):
+            for (_, source, epoch), entry in chunk.entries.items():
+                if (source, epoch) == (lane.source, lane.epoch) and entry.here is None:
+                    entry.here = entry.merged
+                    entry.reasons |= {reason}
+                    self._state.put(self._chunks, key, chunk)
+
+    def unaccounted(self, lane: Lane, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The runs of granules from `start` up to `stop` for which the lane gave no account."""
+        for key, chunk in self._open_chunks(stop):
+            if (key + 1) * _CHUNK <= start:
+                continue
+            known = sorted(
+                granule
+                for (granule, source, epoch), entry in chunk.entries.items()
+                if (source, epoch) == (lane.source, lane.epoch) and entry.here is not None and start <= granule < stop
+            )
+            for granule in known:
+                if start < granule:
+                    yield start, granule
+                start = granule + 1
+        if start < stop:
+            yield start, stop
+
+    def settle(self, start: int, stop: int, lanes: Lanes, members: tuple[Member, ...]) -> None:
+        """The frontier passed the granules from `start` up to `stop`."""
+        excluded = frozenset({Reason.EXCLUDED})
+        for member in members:
+            missing = max(start, lanes.promised(member.source, self.node.name))
+            for first, end in member.excluded:
+                self.taint(max(first, missing), min(end, stop), excluded)
+        for key, chunk in self._open_chunks(stop, start):
+            ended = sorted(name for name in chunk.entries if name[0] < stop)
+            for name in ended:
+                self._settle_entry(chunk, name, lanes)
+            if ended:
+                self._state.put(self._chunks, key, chunk)
+
+    def finding(self, extent: range) -> Finding:
+        """What is known of settled granules of an extent."""
+        found = self.marks.finding(extent.start, extent.stop)
+        merged = promised = 0
+        for key in self._keys(extent.start, extent.stop):
+            chunk = self._chunk(key)
+            whole = extent.start <= key * _CHUNK and (key + 1) * _CHUNK <= extent.stop
+            for granule, totals in chunk.settled.items():
+                if whole or granule in extent:
+                    merged += totals[0]
+                    promised += totals[1]
+        return Finding(found.verdict, merged, promised, found.dropped, found.late)
+
+    def reach(self) -> int | None:
+        """The last granule with a tuple, or where a mark begins or ends."""
+        return max((high for high in (self.high, self.marks.high()) if high is not None), default=None)
+
+    def prune(self, below: int) -> None:
+        """No window needs a granule below any more."""
+        below = min(below, self.frontier.value)
+        for key in self._state.keys(self._chunks, below // _CHUNK):
+            self._state.drop(self._chunks, key)
+        self.marks.prune(below)
+
+    def content(self, below: int) -> Iterator[range]:
+        """Runs of granules from the frontier up to `below` outside of which nothing has content; loads no piece."""
+        for key in self._keys(self.frontier.value, below):
+            yield range(max(key * _CHUNK, self.frontier.value), min((key + 1) * _CHUNK, below))
+
+    def _settle_entry(self, chunk: _Chunk, name: tuple[int, str, int], lanes: Lanes) -> None:
+        granule, source, epoch = name
+        entry = chunk.entries.pop(name)
+        lane = lanes.find(source, self.node.name)
+        current = lane is not None and lane.epoch == epoch
+        reasons = entry.reasons
+        if entry.here is None and entry.merged:
+            covered = not current or lane is None or lane.promised > granule
+            reasons |= {Reason.GAP if covered else Reason.EXCLUDED}
+        elif entry.here is not None and entry.here != entry.merged:
+            reasons |= {Reason.FUTURE if current and lane is not None and lane.future else Reason.GAP}
+        self.taint(granule, granule + 1, reasons, entry.partial, entry.dropped, entry.late)
+        merged, promised = chunk.settled.get(granule, (0, 0))
+        here = entry.merged if entry.here is None else entry.here
+        chunk.settled[granule] = merged + entry.merged, promised + here
+
+    @staticmethod
+    def _supplement(entry: _Entry, account: Account) -> None:
+        entry.dropped += account.dropped
+        entry.late += account.late
+        entry.reasons |= account_reasons(account)
+        entry.partial |= account.partial
+
+    def _content(self, granule: int, tuples: int) -> None:
+        if tuples:
+            self.low = granule if self.low is None else min(self.low, granule)
+            self.high = granule if self.high is None else max(self.high, granule)
+
+    def _touch(self, granule: int, lane: Lane) -> _Entry:
+        key = granule // _CHUNK
+        chunk = self._state.get(self._chunks, key) or _Chunk()
+        self._state.put(self._chunks, key, chunk)
+        return chunk.entries.setdefault((granule, lane.source, lane.epoch), _Entry())
+
+    def _chunk(self, key: int) -> _Chunk:
+        chunk = self._state.get(self._chunks, key)
+        assert chunk is not None, "a listed piece is there"
+        return chunk
+
+    def _keys(self, start: int, stop: int) -> list[int]:
+        keys = self._state.keys(self._chunks, (stop - 1) // _CHUNK + 1)
+        return list(keys[bisect_left(keys, start // _CHUNK) :])
+
+    def _open_chunks(self, stop: int, start: int | None = None) -> Iterator[tuple[int, _Chunk]]:
+        """Chunks that may have entries of granules below `stop`: entries lie at or above the frontier."""
+        for key in self._keys(self.frontier.value if start is None else start, stop):
+            yield key, self._chunk(key)

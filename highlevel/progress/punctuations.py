@@ -1,0 +1,92 @@
+"""What a punctuation says to its lane and to the node's ledger: coverage, accounts, what a gap may have hidden."""
+
+from __future__ import annotations
+
+from highlevel.progress.frontier import granule_of_time, promised_granule
+from highlevel.progress.lanes import Lane, accounted_losses, loss_counters
+from highlevel.progress.ledger import ROW_NUMBER, Ledger, account_reasons
+from highlevel.progress.marks import Finding
+from highlevel.progress.roster import NEVER, Roster
+from lowmark.wire.promises import Account, Punctuation
+from lowmark.wire.promises import Ledger as Told
+from lowmark.wire.registration import SourceKind
+from lowmark.wire.results import Reason, Verdict
+
+__all__ = ["receive"]
+
+_GAP = frozenset({Reason.GAP})
+_NOT_COVERED = frozenset({Reason.NOT_COVERED})
+_REPLAYED = frozenset({Reason.REPLAYED})
+
+
+def receive(record: Punctuation, lane: Lane, ledger: Ledger, roster: Roster) -> list[tuple[int, Finding]]:
+    """Take a punctuation into account, which moves the lane's promise. What it tells of granules that have ended is
+    for the caller to make known."""
+    granule = promised_granule(record.promise, ledger.node.reduction.pane)
+    after = lane.promised if granule is None else max(lane.promised, granule)
+    _cover(lane, ledger, record.start_ns, granule)
+    news: list[tuple[int, Finding]] = []
+    for account in record.ledger.accounts:
+        if account.granule >= lane.floor and roster.belongs(lane.source, ledger.node.streams, account.granule):
+            news += _account(lane, ledger, account, lane.promised <= account.granule < after)
+    if granule is not None:
+        _settle_suspicion(lane, ledger, after, record.ledger)
+    lane.promised = after
+    return news
+
+
+def _cover(lane: Lane, ledger: Ledger, start_ns: int | None, granule: int | None) -> None:
+    """From when on the lane's epoch covers its source, told by its first punctuation. A live source that does not say
+    vouches for nothing before its first promise. One that begins before its last epoch had ended may have been seen
+    twice until then."""
+    if lane.covered or lane.kind is SourceKind.FINITE:
+        return
+    pane = ledger.node.reduction.pane
+    if pane.attribute == ROW_NUMBER:
+        touched, start = NEVER, NEVER
+        if lane.resumes is not None:
+            touched, start = lane.resumes, lane.resumes + 1
+    elif start_ns is not None:
+        touched, start = pane.index(start_ns), granule_of_time(pane, start_ns)
+    elif granule is not None:
+        touched, start = granule, granule
+    else:
+        return
+    lane.covered = True
+    if lane.resumes is None:
+        lane.covered_ns = start_ns
+        ledger.taint(NEVER, start, frozenset(), partial=True)
+    else:
+        ledger.taint(lane.resumes, start, _NOT_COVERED)
+        ledger.taint(touched, lane.resumes, _REPLAYED)
+
+
+def _account(lane: Lane, ledger: Ledger, account: Account, final: bool) -> list[tuple[int, Finding]]:
+    ended = ledger.frontier.is_late(account.granule)
+    if final and not ended:
+        ledger.account(lane, account)
+        return []
+    # A granule ends without its lane's final account only when the lane was excluded, which is marked. Tuples promised
+    # for one that the lane had promised before are more than it said, and cannot be told from lost ones.
+    reasons = account_reasons(account) | (_GAP if account.here and not final else frozenset())
+    if not reasons and not account.partial:
+        return []
+    if ended:
+        verdict = Verdict(reasons, account.partial)
+        return [(account.granule, Finding(verdict, dropped=account.dropped, late=account.late))]
+    ledger.supplement(lane, account, reasons)
+    return []
+
+
+def _settle_suspicion(lane: Lane, ledger: Ledger, after: int, told: Told) -> None:
+    """A promise arrived. After a gap, a lost record may have held the accounts that it leaves out, and losses in
+    granules promised before, which the counters would show."""
+    counters = loss_counters(told.counters)
+    if lane.suspect is not None:
+        why = frozenset({lane.suspect})
+        for start, stop in tuple(ledger.unaccounted(lane, lane.promised, after)):
+            ledger.taint(start, stop, why)
+        grown = tuple(now - then for now, then in zip(counters, lane.counters, strict=True))
+        if grown != accounted_losses(told.accounts):
+            ledger.taint(NEVER, after, why)
+    lane.suspect, lane.counters = None, counters

@@ -1,0 +1,101 @@
+"""How losses travel through a plan: from which nodes and aggregates each aggregate step hears, and on which panes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lowmark.query.expressions import Field
+from lowmark.query.plan import Aggregate, Finish, NodeInput, Number, Pane, QueryPlan, Reduce
+from lowmark.query.windows import Window, WindowKind
+
+__all__ = ["Route", "Upstream", "answer_step", "routes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """An aggregate step whose rows another one reads. With a `pane` the rows of a window lie in the pane of its end
+    (or its start); without one it is only known that they lie in a pane that was open when the window closed."""
+
+    step: int
+    pane: Pane | None
+    at_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where an aggregate step's input comes from."""
+
+    step: int
+    window: Window
+    nodes: tuple[str, ...]  # it reads their panes
+    upstream: tuple[Upstream, ...]  # aggregates, through steps that keep or reduce their rows
+    selections: tuple[str, ...]  # nodes, through such steps
+    numbered: bool  # rows are numbered on the way: a loss shifts all later numbers
+
+
+def routes(plan: QueryPlan) -> tuple[Route, ...]:
+    """Of every aggregate step, in the order of the steps: what one hears from stands before it."""
+    return tuple(_route(plan, step, at.plan) for step, at in enumerate(plan.steps) if isinstance(at.plan, Aggregate))
+
+
+def answer_step(plan: QueryPlan) -> int | None:
+    """The aggregate step whose windows the answer's rows belong to; None: a query without windows."""
+    if plan.window is None or plan.window.kind is WindowKind.NONE:
+        return None
+    step = len(plan.steps) - 1
+    while not isinstance(plan.steps[step].plan, Aggregate):
+        source = plan.steps[step].inputs[0]
+        if isinstance(source, NodeInput) or not isinstance(plan.steps[step].plan, Finish):
+            raise ValueError(f"query {plan.name}: the answer has windows, and no aggregate step makes them")
+        step = source.step
+    if "window_end" not in plan.output.names:
+        raise ValueError(f"query {plan.name}: an answer with windows shows window_end")
+    return step
+
+
+def _route(plan: QueryPlan, step: int, aggregate: Aggregate) -> Route:
+    nodes, upstream, selections, numbered = [], [], [], False
+    pending = []
+    for source in plan.steps[step].inputs:
+        if isinstance(source, NodeInput):
+            nodes.append(source.node)
+        else:
+            pending.append(source.step)
+    seen = set(pending)
+    while pending:
+        at = pending.pop(0)
+        between = plan.steps[at].plan
+        if isinstance(between, Aggregate):
+            upstream.append(_upstream(plan, step, at))
+            continue
+        numbered |= isinstance(between, Number)
+        for source in plan.steps[at].inputs:
+            if isinstance(source, NodeInput):
+                selections.append(source.node)
+            elif source.step not in seen:
+                seen.add(source.step)
+                pending.append(source.step)
+    return Route(step, aggregate.window, tuple(nodes), tuple(upstream), tuple(dict.fromkeys(selections)), numbered)
+
+
+def _upstream(plan: QueryPlan, step: int, above: int) -> Upstream:
+    """Follow the paned column from the step back to the aggregate above, through columns passed as they are."""
+    sources = plan.steps[step].inputs
+    at, column, pane = step, None, None
+    while at != above:
+        between, source = plan.steps[at].plan, sources[0]
+        if len(sources) != 1 or isinstance(source, NodeInput):
+            return Upstream(above, None, False)
+        if isinstance(between, Reduce) and pane is None:
+            pane = between.reduction.pane
+            column = pane.attribute
+        elif isinstance(between, Finish) and column is not None:
+            passed = {named.name: named.expr for named in between.columns}.get(column)
+            column = passed.name if isinstance(passed, Field) else None
+        elif at != step:
+            return Upstream(above, None, False)
+        at = source.step
+        sources = plan.steps[at].inputs
+    if pane is None or column not in ("window_start", "window_end"):
+        return Upstream(above, None, False)
+    return Upstream(above, pane, column == "window_end")

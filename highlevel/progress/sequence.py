@@ -1,0 +1,152 @@
+"""The windows of one aggregate step as a contiguous run: which have closed, with what against them.
+
+Runs of windows without tuples are one span wherever nothing distinguishes them; no window of them is walked over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from highlevel.chain import Closing
+from highlevel.progress.ledger import Ledger
+from highlevel.progress.marks import EXACT, Finding, FindingRow, MarkRow, Marks
+from highlevel.progress.roster import NEVER
+from lowmark.query.windows import Window, WindowKind
+from lowmark.wire.promises import FOREVER
+from lowmark.wire.results import Reason, Verdict
+
+__all__ = ["SequenceRow", "Span", "WindowSequence"]
+
+SequenceRow = tuple[int | None, int | None, list[MarkRow], list[int], FindingRow]
+"""A sequence as it is written in state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Windows `first` to `to` (included) are final, with `tuples` merged into them."""
+
+    first: int
+    to: int
+    tuples: int
+    finding: Finding
+
+
+class WindowSequence:
+    """`ledgers` are of the nodes whose panes the windows are made of; `marks` are on the panes of other inputs."""
+
+    def __init__(self, window: Window, ledgers: Sequence[Ledger], derived: bool) -> None:
+        self.window = window
+        self.marks = Marks()
+        self.first: int | None = None  # the first window of all
+        self.next: int | None = None
+        self._ledgers = ledgers
+        self._derived = derived
+        self._overflowed: list[int] = []  # windows not yet closed
+        self._past = EXACT  # of a landmark window: what is known of the tuples before its own slide
+
+    def overflow(self, window: int) -> None:
+        if window not in self._overflowed:
+            self._overflowed.append(window)
+
+    def close(self, closings: Iterable[Closing], front: int) -> list[Span]:
+        """The spans that follow those given out before, when the step told these closings and every pane below
+        `front` has ended."""
+        told = list(closings)
+        if self.next is None:
+            self.first = self.next = self._begin(told, front)
+        spans: list[Span] = []
+        for closing in told:
+            windows = closing.windows
+            if self.next is None or windows.start < self.next:
+                raise ValueError(f"step {closing.step} closed window {windows.start} twice, or out of order")
+            if not closing.tuples:
+                continue
+            spans += self._empty(self.next, windows.start)
+            spans.append(self._span(windows.start, windows.stop - 1, closing.tuples))
+            self.next = windows.stop
+        if self.next is not None:
+            end = self._end(front)
+            spans += self._empty(self.next, end)
+            self.next = max(self.next, end)
+            self.marks.prune(self.window.first_needed(self.next))
+        return spans
+
+    def needs(self, front: int) -> int:
+        """The first pane that a window still to close needs."""
+        if self.next is None:
+            return front
+        return min(front, self.window.first_needed(self.next))
+
+    def closed_with(self, pane: int) -> range:
+        """The windows with this pane that have been given out. A landmark's pane is in all later windows too."""
+        if self.first is None or self.next is None:
+            return range(0)
+        wids = self.window.wids(pane)
+        stop = self.next if self.window.kind is WindowKind.LANDMARK else min(wids.stop, self.next)
+        return range(max(wids.start, self.first), stop)
+
+    def lost(self, finding: Finding) -> None:
+        """Something became known of panes that only closed windows had as their own; landmark windows go on with it."""
+        if self.window.kind is WindowKind.LANDMARK:
+            self._past += finding
+
+    def row(self) -> SequenceRow:
+        return self.first, self.next, self.marks.rows(), self._overflowed, self._past.row()
+
+    def restore(self, row: SequenceRow) -> None:
+        self.first, self.next, marks, self._overflowed, past = row
+        self.marks, self._past = Marks.of_rows(marks), Finding.of_row(past)
+
+    def _begin(self, told: Sequence[Closing], front: int) -> int | None:
+        """The first window that ends after the first frontier, or the first one of a tuple that came before it."""
+        begins = [closing.windows.start for closing in told if closing.tuples]
+        begins += [self.window.wids(ledger.low).start for ledger in self._ledgers if ledger.low is not None]
+        if NEVER < front < FOREVER:
+            begins.append(self.window.closed_by(front))
+        return min(begins, default=None) if front > NEVER else None
+
+    def _end(self, front: int) -> int:
+        """Windows below this one are final. When all has ended, those behind the last tuple or loss are not told."""
+        if front < FOREVER:
+            return self.window.closed_by(front) if front > NEVER else NEVER
+        highs = [self.marks.high(), *(ledger.reach() for ledger in self._ledgers)]
+        return max((self.window.wids(high).stop for high in highs if high is not None), default=NEVER)
+
+    def _empty(self, start: int, stop: int) -> Iterator[Span]:
+        """Windows without tuples, in runs of windows that have the same marks."""
+        if start >= stop:
+            return
+        panes = range(self.window.extent(start).start, self.window.extent(stop - 1).stop)
+        edges = {start, stop}
+        for mark in self._marks_within(panes):
+            edges.add(self.window.wids(max(mark[0], panes.start)).start)
+            edges.add(self.window.wids(min(mark[1], panes.stop) - 1).stop)
+        for window in self._overflowed:
+            edges |= {window, window + 1}
+        bounds = sorted(edge for edge in edges if start <= edge <= stop)
+        for first, after in pairwise(bounds):
+            yield self._span(first, after - 1, 0)
+
+    def _marks_within(self, panes: range) -> Iterator[tuple[int, int]]:
+        for marks in (self.marks, *(ledger.marks for ledger in self._ledgers)):
+            for mark in marks.within(panes.start, panes.stop):
+                yield mark.start, mark.stop
+
+    def _span(self, first: int, to: int, tuples: int) -> Span:
+        landmark = self.window.kind is WindowKind.LANDMARK
+        start = NEVER if landmark and first == self.first else self.window.extent(first).start
+        panes = range(start, self.window.extent(to).stop)
+        finding = self.marks.finding(panes.start, panes.stop)
+        for ledger in self._ledgers:
+            finding += ledger.finding(panes)
+        if any(first <= window <= to for window in self._overflowed):
+            self._overflowed = [window for window in self._overflowed if not first <= window <= to]
+            finding += Finding(Verdict(frozenset({Reason.OVERFLOW})))
+        if landmark:
+            finding = self._past = self._past + finding
+            tuples = finding.merged if not self._derived else tuples
+        if self._derived:
+            finding = Finding(finding.verdict, tuples, tuples, finding.dropped, finding.late)
+        return Span(first, to, tuples, finding)
