@@ -142,6 +142,9 @@ class Aggregate:
     calls: tuple[AggregateCall, ...]
     window: Window
     output: Schema
+    progress: tuple[Named, ...] = ()
+    """Without windows: the keys that progress. Each expression is non-decreasing over Field(PANE) and gives, of the
+    first pane that has not ended, the least value that the key can still have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +173,11 @@ class Finish:
     distinct: bool
     columns: tuple[Named, ...]
     output: Schema
+    within: tuple[str, ...] = ()
+    """Columns of the input: rows that agree on them are one unit for totals, ORDER BY, DISTINCT and LIMIT. Without any:
+    window_start and window_end, where the input begins with them. Queries without windows name the progressing
+    expressions here, windows over rows with PA the partition's fields too."""
+    window: Window | None = None  # of the input's rows, where they have one: names the window whose total overflows
 
 
 @dataclass(frozen=True, slots=True)
