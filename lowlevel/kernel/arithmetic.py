@@ -1,0 +1,55 @@
+"""Arithmetic that kernels call. Written into every kernel (`assemble`), as `layers` is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lowlevel.kernel.machine import fold_product
+
+__all__ = [
+    "canonical_double", "double_less", "floor_div", "floor_mod", "hash_pair", "ip_less", "unsigned_less",
+]  # fmt: skip
+
+
+def floor_div(a: int, b: int) -> int:
+    """Rounded down and wrapping; 0 by zero, which the caller takes for null."""
+    if b == 0:
+        return 0
+    if b == -1:  # the processor traps on the one quotient that does not fit
+        return -a
+    return a // b
+
+
+def floor_mod(a: int, b: int) -> int:
+    if b == 0 or b == -1:
+        return 0
+    return a % b
+
+
+def unsigned_less(a: int, b: int) -> bool:
+    return (a ^ -0x8000000000000000) < (b ^ -0x8000000000000000)
+
+
+def ip_less(a_high: int, a_low: int, b_high: int, b_low: int) -> bool:
+    """IPv4 (::ffff:0:0/96) before all others, each numerically."""
+    a_other = a_high != 0 or a_low >> 32 != 0xFFFF
+    b_other = b_high != 0 or b_low >> 32 != 0xFFFF
+    if a_other != b_other:
+        return b_other
+    if a_high != b_high:
+        return unsigned_less(a_high, b_high)
+    return unsigned_less(a_low, b_low)
+
+
+def double_less(a: float, b: float) -> bool:
+    """A total order up to zeros: NaN is the greatest."""
+    return a < b or (b != b and a == a)
+
+
+def canonical_double(value: float) -> float:
+    """The same for both zeros, and one NaN."""
+    return np.nan if value != value else value + 0.0
+
+
+def hash_pair(a: int, b: int, secret_a: int, secret_b: int) -> int:
+    return int(fold_product(a ^ secret_a, b ^ secret_b))

@@ -1,0 +1,24 @@
+"""Loads of single bytes, and the loads of `machine` made of them: numba looks at every index in the checked build."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["be16", "be32", "be64", "byte"]
+
+
+def byte(data: npt.NDArray[np.uint8], at: int) -> int:
+    return np.int64(data[at])  # type: ignore[return-value]  # numba's int() would be unsigned
+
+
+def be16(data: npt.NDArray[np.uint8], at: int) -> int:
+    return (byte(data, at) << 8) | byte(data, at + 1)
+
+
+def be32(data: npt.NDArray[np.uint8], at: int) -> int:
+    return (be16(data, at) << 16) | be16(data, at + 2)
+
+
+def be64(data: npt.NDArray[np.uint8], at: int) -> int:
+    return (be32(data, at) << 32) | be32(data, at + 4)

@@ -1,0 +1,242 @@
+"""Lowered expressions as source text over scalars, each with a flag that says whether it is null.
+
+A value is one Python expression a word (a variable or a literal); FLOAT is a double and BOOL a boolean here, and
+`row_words` gives the form that they have in rows. A null value's words are arbitrary until then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from lowlevel.kernel.source import Source
+from lowmark.query.expressions import Call, Expr, Field, Literal, Op
+from lowmark.wire.schema import Kind
+from lowmark.wire.values import INT64_MIN
+
+__all__ = ["Scalars", "Value", "ip_less", "less", "word_literal"]
+
+_MASK64 = (1 << 64) - 1
+_WORD_OPERATORS = {
+    Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.BIT_AND: "&", Op.BIT_OR: "|", Op.BIT_XOR: "^",
+}  # fmt: skip
+_FLOAT_OPERATORS = {Op.FLOAT_ADD: "+", Op.FLOAT_SUB: "-", Op.FLOAT_MUL: "*"}
+_COMPARISONS = {Op.EQ: "==", Op.NE: "!=", Op.LT: "<", Op.LE: "<=", Op.GT: ">", Op.GE: ">="}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    words: tuple[str, ...]
+    null: str | None = None  # a boolean variable, or "True"; None: never null
+
+
+class Scalars:
+    """Writes the statements that compute expressions, each expression once."""
+
+    def __init__(self, source: Source, fields: Mapping[str, tuple[str, ...]]) -> None:
+        self._source = source
+        self._fields = fields
+        self._done: dict[Expr, Value] = {}
+
+    def value(self, expr: Expr) -> Value:
+        if expr not in self._done:
+            self._done[expr] = self._write(expr)
+        return self._done[expr]
+
+    def holds(self, condition: Expr) -> str:
+        """Source of a boolean: the condition is true, not false and not null."""
+        value = self.value(condition)
+        return value.words[0] if value.null is None else f"({value.words[0]} and not {value.null})"
+
+    def row_words(self, expr: Expr, canonical: bool) -> Value:
+        """The value as it stands in a row: int64 words, all 0 for a null. `canonical`: one form for all zeros and one
+        for all NaNs, so that equal values have equal words."""
+        value = self.value(expr)
+        words = value.words
+        if expr.kind is Kind.FLOAT:
+            words = (f"word_of(canonical_double({words[0]}))" if canonical else f"word_of({words[0]})",)
+        elif expr.kind is Kind.BOOL:
+            words = (f"np.int64({words[0]})",)
+        if value.null is None:
+            return value if words is value.words else Value(tuple(self._source.let(word) for word in words))
+        if value.null == "True":
+            return Value(("0",) * len(words), "True")
+        return Value(tuple(self._source.let(f"0 if {value.null} else {word}") for word in words), value.null)
+
+    def _write(self, expr: Expr) -> Value:
+        match expr:
+            case Field(name, kind):
+                words = self._fields[name]
+                if len(words) != kind.words:
+                    raise ValueError(f"field {name} is no {kind.value}")
+                return Value(words)
+            case Literal(value, kind):
+                return _literal(value, kind)
+            case Call(op, args):
+                return _WRITERS[op](self, op, args)
+
+    # One method a family of operations.
+
+    def words(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        a, b = (self._integer(arg) for arg in args)
+        return self._result(f"{a} {_WORD_OPERATORS[op]} {b}", args)
+
+    def negated(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        return self._result(f"{'-' if op is Op.NEG else '~'}{self._integer(args[0])}", args)
+
+    def floored(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        a, b = (self._integer(arg) for arg in args)
+        divisor = args[1]
+        if isinstance(divisor, Literal) and divisor.value is not None and divisor.value > 0:
+            return self._result(f"{a} {'//' if op is Op.FLOOR_DIV else '%'} {b}", args)
+        function = "floor_div" if op is Op.FLOOR_DIV else "floor_mod"
+        return self._result(f"{function}({a}, {b})", args, f"{b} == 0")
+
+    def shifted(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        a, b = (self._integer(arg) for arg in args)
+        sign = "<<" if op is Op.SHIFT_LEFT else ">>"
+        distance = args[1]
+        if isinstance(distance, Literal) and distance.value is not None and 0 <= distance.value <= 63:
+            return self._result(f"{a} {sign} {b}", args)
+        return self._result(f"{a} {sign} ({b} & 63)", args, f"({b} < 0 or {b} > 63)")
+
+    def to_float(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        return self._result(f"np.float64({self._integer(args[0])})", args)
+
+    def floats(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        if op is Op.FLOAT_NEG:
+            return self._result(f"-{self._word(args[0])}", args)
+        a, b = (self._word(arg) for arg in args)
+        return self._result(f"{a} {_FLOAT_OPERATORS[op]} {b}", args)
+
+    def float_divided(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        a, b = (self._word(arg) for arg in args)
+        sign = "/" if op is Op.FLOAT_DIV else "%"
+        divisor = self._source.let(f"1.0 if {b} == 0.0 else {b}")
+        return self._result(f"{a} {sign} {divisor}", args, f"{b} == 0.0")
+
+    def compared(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        if args[0].kind is not Kind.IP:
+            a, b = (self._word(arg) for arg in args)
+            return self._result(f"{a} {_COMPARISONS[op]} {b}", args)
+        left, right = (self.value(arg).words for arg in args)
+        equal = f"({left[0]} == {right[0]} and {left[1]} == {right[1]})"
+        text = {
+            Op.EQ: equal,
+            Op.NE: f"not {equal}",
+            Op.LT: ip_less(left, right),
+            Op.GT: ip_less(right, left),
+            Op.LE: f"not {ip_less(right, left)}",
+            Op.GE: f"not {ip_less(left, right)}",
+        }[op]
+        return self._result(text, args)
+
+    def in_prefix(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        match args:
+            case (_, Literal(int(network)), Literal(int(mask))):
+                high, low = self.value(args[0]).words
+                inside = " and ".join(
+                    f"{word} & {word_literal(mask >> shift)} == {word_literal((network & mask) >> shift)}"
+                    for word, shift in ((high, 64), (low, 0))
+                )
+                return self._result(f"({inside})", args[:1])
+        raise ValueError("a prefix is a literal network and a literal mask")
+
+    def both(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        """AND and OR: what decides is false or true, whatever is null beside it."""
+        values = [self.value(arg) for arg in args]
+        if all(value.null is None for value in values):
+            word = " and " if op is Op.AND else " or "
+            return Value((self._source.let(f"({word.join(value.words[0] for value in values)})"),))
+        decides = "not " if op is Op.AND else ""
+        decided = self._source.let(
+            " or ".join(
+                f"({decides}{value.words[0]})"
+                if value.null is None
+                else f"({decides}{value.words[0]} and not {value.null})"
+                for value in values
+            )
+        )
+        some_null = " or ".join(value.null for value in values if value.null is not None)
+        null = self._source.let(f"not {decided} and ({some_null})")
+        return Value((f"(not {decided})" if op is Op.AND else decided,), null)
+
+    def inverted(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        return self._result(f"not {self._word(args[0])}", args)
+
+    def is_null(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        return Value((self.value(args[0]).null or "False",))
+
+    def _result(self, text: str, args: tuple[Expr, ...], or_null: str | None = None) -> Value:
+        """A value of one word, null where an argument is or where `or_null` holds."""
+        nulls = [null for arg in args if (null := self.value(arg).null) is not None]
+        word = self._source.let(text)
+        if or_null is not None:
+            nulls.append(or_null)
+        if not nulls:
+            return Value((word,))
+        return Value((word,), self._source.let(" or ".join(nulls)))
+
+    def _word(self, expr: Expr) -> str:
+        return self.value(expr).words[0]
+
+    def _integer(self, expr: Expr) -> str:
+        word = self._word(expr)
+        return f"np.int64({word})" if expr.kind is Kind.BOOL else word
+
+
+_Writer = Callable[[Scalars, Op, tuple[Expr, ...]], Value]
+
+_WRITERS: dict[Op, _Writer] = {
+    **dict.fromkeys(_WORD_OPERATORS, Scalars.words),
+    **dict.fromkeys(_FLOAT_OPERATORS, Scalars.floats),
+    **dict.fromkeys(_COMPARISONS, Scalars.compared),
+    Op.NEG: Scalars.negated,
+    Op.INVERT: Scalars.negated,
+    Op.FLOOR_DIV: Scalars.floored,
+    Op.MOD: Scalars.floored,
+    Op.SHIFT_LEFT: Scalars.shifted,
+    Op.SHIFT_RIGHT: Scalars.shifted,
+    Op.TO_FLOAT: Scalars.to_float,
+    Op.FLOAT_NEG: Scalars.floats,
+    Op.FLOAT_DIV: Scalars.float_divided,
+    Op.FLOAT_MOD: Scalars.float_divided,
+    Op.IN_PREFIX: Scalars.in_prefix,
+    Op.AND: Scalars.both,
+    Op.OR: Scalars.both,
+    Op.NOT: Scalars.inverted,
+    Op.IS_NULL: Scalars.is_null,
+}
+
+
+def word_literal(value: int) -> str:
+    """The low 64 bits of an integer as an int64 literal."""
+    word = (value & _MASK64) - ((value & 1 << 63) << 1)
+    return f"({word + 1} - 1)" if word == INT64_MIN else f"({word})" if word < 0 else str(word)
+
+
+def _literal(value: int | float | None, kind: Kind) -> Value:
+    if value is None:
+        zero = "0.0" if kind is Kind.FLOAT else "False" if kind is Kind.BOOL else "0"
+        return Value((zero,) * kind.words, "True")
+    if kind is Kind.FLOAT:
+        if math.isfinite(value):
+            return Value((f"({float(value)!r})",))
+        return Value(("np.nan" if math.isnan(value) else "np.inf" if value > 0 else "(-np.inf)",))
+    if kind is Kind.BOOL:
+        return Value((str(bool(value)),))
+    return Value(tuple(word_literal(int(value) >> shift) for shift in ((64, 0) if kind is Kind.IP else (0,))))
+
+
+def ip_less(left: tuple[str, ...], right: tuple[str, ...]) -> str:
+    return f"ip_less({left[0]}, {left[1]}, {right[0]}, {right[1]})"
+
+
+def less(kind: Kind, left: tuple[str, ...], right: tuple[str, ...]) -> str:
+    """Source of a boolean: `left` before `right`, in the order of the kind, both in the form of rows."""
+    if kind is Kind.IP:
+        return ip_less(left, right)
+    if kind is Kind.FLOAT:
+        return f"double_less(double_of({left[0]}), double_of({right[0]}))"
+    return f"{left[0]} < {right[0]}"

@@ -1,0 +1,92 @@
+"""How partials leave a table when their pane has ended (Li 8.3.3). Written into every kernel, as `panes` is."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from lowlevel.kernel.panes import (
+    DELAY,
+    DONE,
+    DUE,
+    FLUSHED,
+    HEAD,
+    HURRY,
+    LENGTH,
+    OLD,
+    OUT,
+    OUT_TUPLES,
+    PANES,
+    SHIFT,
+    WALK,
+    WITHIN,
+    copy_row,
+    pane_of,
+)
+
+__all__ = ["flush"]
+
+
+def flush(
+    table: npt.NDArray[np.int64],
+    ring: npt.NDArray[np.uint32],
+    panes: npt.NDArray[np.int64],  # [0]: which pane is counted, [1]: its residents
+    state: npt.NDArray[np.int64],
+    out: npt.NDArray[np.int64],
+    low: int,  # the low-watermark, ns
+    force: int,  # 1: everything whose pane has ended leaves now; 2: everything
+    width: int,
+    origin: int,
+) -> bool:
+    """Put out what has to leave by now; False: the output buffer is full, and there is more to do."""
+    index = pane_of(low, width, origin)
+    due = index - state[SHIFT]
+    if force == 2:
+        due = np.int64(0x7FFFFFFFFFFFFFFF)
+    elif force == 0:
+        due -= state[DELAY]
+    if due > state[DUE]:
+        # A new walk. What is left of the one before has been due for a whole pane.
+        old, hurry = 0, 0
+        for place in range(PANES):
+            if panes[1, place] != 0 and panes[0, place] < due:
+                old += panes[1, place]
+                if panes[0, place] < due - 1:
+                    hurry = 1
+        state[DUE] = due
+        state[OLD] = old
+        state[WALK] = state[LENGTH]
+        state[DONE] = 0
+        state[HURRY] = hurry
+    if state[OLD] == 0:
+        return True
+    target = state[WALK]
+    if force == 0 and state[HURRY] == 0:
+        elapsed = (low - origin) - index * width
+        if elapsed < state[WITHIN]:
+            target = np.int64(state[WALK] * (elapsed / state[WITHIN]))
+
+    head, length, done, old = state[HEAD], state[LENGTH], state[DONE], state[OLD]
+    rows, tuples, flushed = state[OUT], 0, 0
+    slots = table.shape[0] - 1
+    while done < target and old != 0 and rows < out.shape[0]:
+        slot = ring[head]
+        head = (head + 1) & slots
+        pane = table[slot, 1]
+        if pane < due:
+            copy_row(out, rows, table, slot, table.shape[1])
+            rows += 1
+            tuples += table[slot, 2]
+            table[slot, 2] = 0
+            panes[1, pane & (PANES - 1)] -= 1
+            length -= 1
+            old -= 1
+            flushed += 1
+        else:
+            ring[(head + length - 1) & slots] = slot
+        done += 1
+    state[HEAD], state[LENGTH], state[DONE], state[OLD] = head, length, done, old
+    state[OUT] = rows
+    state[OUT_TUPLES] += tuples
+    state[FLUSHED] += flushed
+    return bool(done >= target or old == 0)

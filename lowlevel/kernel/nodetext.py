@@ -1,0 +1,221 @@
+"""The text of one node's part of a kernel: from a parsed frame to its row, and from the row to the table.
+
+In the templates `@` stands for the node's number, so that each node has variables and parameters of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lowlevel.kernel.expressions import Scalars, Value
+from lowlevel.kernel.fold import ORDERED_FOLDS, write_merge, write_sums
+from lowlevel.kernel.parse import FIELDS
+from lowlevel.kernel.source import Source
+from lowmark.query.plan import Reduction
+
+__all__ = ["BATCH", "SECRETS", "NodeText"]
+
+BATCH = 64
+"""Frames of a batch. Measured: 256 is slower, their rows leave the nearest cache."""
+
+SECRETS = 16
+"""Random words that seed the hash of a table."""
+
+_CACHE_LINE = 8  # words
+
+_BUFFERS = (("state", "words_out"), ("out", "matrix"), ("late", "matrix"))
+_TABLE = (
+    ("table", "matrix"), ("ring", "slot_numbers"), ("panes", "matrix"), ("rows", "matrix"), ("slots", "words_out"),
+)  # fmt: skip
+
+
+class NodeText:
+    """Writes the parts of one node, in the order in which its methods stand here."""
+
+    def __init__(self, source: Source, number: int, reduction: Reduction, prefetch: bool) -> None:
+        self._source = source
+        self._suffix = f"_{number}"
+        self._reduction = reduction
+        self._prefetch = prefetch
+        self._words = reduction.schema.words
+        self._grid = f"{reduction.pane.width}, {reduction.pane.origin % reduction.pane.width}"
+
+    @property
+    def parameters(self) -> list[tuple[str, str]]:
+        kinds = (*_BUFFERS, *_TABLE) if self._reduction.grouped else _BUFFERS
+        return [(f"{name}{self._suffix}", kind) for name, kind in kinds]
+
+    def _write(self, template: str) -> None:
+        self._source.lines(template.replace("@", self._suffix))
+
+    def write_room(self) -> None:
+        """A batch puts out at most a row a tuple, and an entry of the late ones."""
+        self._write("""
+            if out@.shape[0] - state@[OUT] < BATCH or late@.shape[0] - state@[LATE] < BATCH:
+                return False
+        """)
+
+    def write_begin(self) -> None:
+        self._write("""
+            open@, open_until@ = state@[OPEN], state@[OPEN_UNTIL]
+            rank@, link@, shift@ = state@[RANK], state@[LINK], state@[SHIFT]
+            filtered@, count@, put@ = 0, 0, state@[OUT]
+        """)
+
+    def write_tuple(self) -> None:
+        """The first pass: what becomes of a parsed frame."""
+        source, reduction = self._source, self._reduction
+        fields = {**FIELDS, "link": (f"link{self._suffix}",), "_rank": (f"rank{self._suffix}",)}
+        scalars = Scalars(source, fields)
+        passes = "True" if reduction.where is None else scalars.holds(reduction.where)
+        with source.block(f"if {passes}:"):
+            self._write(f"""
+                pane = pane_of(time, {self._grid}) - shift@
+                if low[j] >= open_until@:
+                    open@ = pane_of(low[j], {self._grid}) - shift@
+                    open_until@ = pane_end(low[j], {self._grid})
+                if pane < open@:
+                    note_late(late@, state@, pane)
+            """)
+            with source.block("else:"):
+                self._write_row(scalars)
+        if reduction.where is not None:
+            with source.block("else:"):
+                self._write("filtered@ += 1")
+
+    def _write_row(self, scalars: Scalars) -> None:
+        """The tuple as a row: of the scratch for the table, or of a selection's output."""
+        reduction = self._reduction
+        keys = [scalars.row_words(item.expr, True) for item in (*reduction.keys, *reduction.details)]
+        lifted = [scalars.row_words(lift, fold.op in ORDERED_FOLDS) for fold in reduction.folds for lift in fold.lift]
+        words = [self._null_mask([*keys, *lifted]), "pane", "1"]
+        words += [word for value in (*keys, *lifted) for word in value.words]
+        row = "rows@[count@, {}] = {}" if reduction.grouped else "out@[put@, {}] = {}"
+        for place, word in enumerate(words):
+            self._write(row.format(place, word))
+        if reduction.grouped:
+            self._write_slot(keys)
+        self._write("count@ += 1" if reduction.grouped else "put@ += 1")
+
+    def _null_mask(self, values: Sequence[Value]) -> str:
+        """Source of the null mask of a row whose columns behind pane and tuples these are."""
+        bits = [f"np.int64({value.null}) << {place}" for place, value in enumerate(values, 2) if value.null is not None]
+        return self._source.let(" | ".join(f"({bit})" for bit in bits)) if bits else "0"
+
+    def _write_slot(self, keys: Sequence[Value]) -> None:
+        """Which slot a group has: a keyed hash, as nobody outside may choose packets that all fall into one slot. The
+        pane is no part of it, so that a group of a new pane takes the slot of its old self."""
+        source = self._source
+        mask = self._null_mask(keys)
+        words = [word for value in keys for word in value.words] + ([mask] if mask != "0" else [])
+        if len(words) % 2:
+            words.append("0")
+        digest = "secrets[0]"
+        for number in range(len(words) // 2):
+            first, second = (f"secrets[{(2 * number + place) % (SECRETS - 1) + 1}]" for place in (0, 1))
+            pair = f"hash_pair({words[2 * number]}, {words[2 * number + 1]}, {first}, {second})"
+            digest = source.let(f"hash_pair({digest}, {pair}, secrets[0], {first})" if number else pair)
+        self._write(f"""
+            slot = {digest} & (table@.shape[0] - 1)
+            slots@[count@] = slot
+        """)
+        if self._prefetch:
+            for word in {0, self._words - 1} if self._words > _CACHE_LINE else {0}:
+                self._write(f"prefetch(table@, slot, {word})")
+
+    def write_end(self) -> None:
+        """The second pass, and the flush that is due by the batch's last frame."""
+        self._write("""
+            state@[OPEN], state@[OPEN_UNTIL] = open@, open_until@
+            state@[FILTERED] += filtered@
+        """)
+        if not self._reduction.grouped:
+            self._write("""
+                count@ = put@ - state@[OUT]
+                state@[OUT] = put@
+                state@[TAKEN] += count@
+                state@[OUT_TUPLES] += count@
+                state@[STRAIGHT] += count@
+            """)
+            return
+        self._write("""
+            state@[TAKEN] += count@
+            head, length_, due, old = state@[HEAD], state@[LENGTH], state@[DUE], state@[OLD]
+            tuples_out, evicted, straight = 0, 0, 0
+        """)
+        with self._source.block(f"for k in range(count{self._suffix}):"):
+            self._write_step()
+        self._write(f"""
+            state@[OUT], state@[LENGTH], state@[OLD] = put@, length_, old
+            state@[OUT_TUPLES] += tuples_out
+            state@[EVICTED] += evicted
+            state@[STRAIGHT] += straight
+            low_now = low[last_frame - 1]
+            if length_ != 0 and (old != 0 or low_now >= open_until@ or open@ - state@[DELAY] > due):
+                if not flush(table@, ring@, panes@, state@, out@, low_now, 0, {self._grid}):
+                    return False
+        """)
+
+    def _write_step(self) -> None:
+        """One tuple into the table: merged with its group, or in the place of another one, or past it."""
+        source, reduction = self._source, self._reduction
+        straight = f"""
+            copy_row(out@, put@, rows@, k, {self._words})
+            put@ += 1
+            tuples_out += 1
+            straight += 1
+            continue
+        """
+        self._write("""
+            slot = slots@[k]
+            pane = rows@[k, 1]
+            tuples = table@[slot, 2]
+        """)
+        with source.block("if tuples != 0:"):
+            self._write("old_pane = table@[slot, 1]")
+            with source.block(f"if {self._same_group()}:"):
+                names = (f"table{self._suffix}", f"rows{self._suffix}")
+                overflow = write_sums(source, reduction, *names)
+                with source.block(f"if not ({overflow}):"):
+                    write_merge(source, reduction, *names)
+                    source.line("continue")
+            with source.block("elif pane < old_pane:"):
+                self._write(straight)
+        self._write("place = pane & (PANES - 1)")
+        with source.block(f"if panes{self._suffix}[1, place] != 0 and panes{self._suffix}[0, place] != pane:"):
+            self._write(straight)
+        self._write(f"""
+            if tuples != 0:
+                copy_row(out@, put@, table@, slot, {self._words})
+                put@ += 1
+                tuples_out += tuples
+                evicted += 1
+                panes@[1, old_pane & (PANES - 1)] -= 1
+                if old_pane < due:
+                    old -= 1
+            else:
+                ring@[(head + length_) & (table@.shape[0] - 1)] = slot
+                length_ += 1
+            panes@[0, place] = pane
+            panes@[1, place] += 1
+            copy_row(table@, slot, rows@, k, {self._words})
+        """)
+
+    def _same_group(self) -> str:
+        named = (*self._reduction.keys, *self._reduction.details)
+        nullable = sum(1 << place for place, item in enumerate(named, 2) if item.expr.nullable)
+        tests = ["old_pane == pane"]
+        if nullable:
+            tests.append(f"(table@[slot, 0] ^ rows@[k, 0]) & {nullable} == 0")
+        words = sum(item.expr.kind.words for item in named)
+        tests += [f"table@[slot, {at}] == rows@[k, {at}]" for at in range(3, 3 + words)]
+        return " and ".join(tests).replace("@", self._suffix)
+
+    def write_last_flush(self) -> None:
+        """What is due when all frames of the block have been taken."""
+        if self._reduction.grouped:
+            self._write(f"""
+                if state@[LENGTH] != 0 and low_after > -0x7FFFFFFFFFFFFFFF:
+                    if not flush(table@, ring@, panes@, state@, out@, low_after, force, {self._grid}):
+                        done = False
+            """)

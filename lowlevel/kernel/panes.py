@@ -1,0 +1,70 @@
+"""The state of a node, and small steps on it. Written into every kernel (`assemble`), as `layers` is.
+
+A table is a matrix of rows in word form; a slot whose `tuples` word is 0 is empty. Each occupied slot stands once in a
+ring of slot numbers, in the order in which slots came to be occupied, so that a flush walks what is there and not what
+is empty. Residents are counted by pane in a small direct-mapped table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+# Places in a node's state, all int64.
+OUT = 0  # rows in the output buffer
+LATE = 1  # entries in the buffer of late tuples
+OPEN = 2  # the first pane that has not ended, by the low-watermark of the frame looked at last
+OPEN_UNTIL = 3  # the low-watermark at which OPEN grows
+HEAD = 4  # of the ring: its first entry,
+LENGTH = 5  # and how many there are: the residents
+DUE = 6  # panes below this one are being flushed
+OLD = 7  # residents of those panes
+WALK = 8  # entries of the ring that the flush walks,
+DONE = 9  # and those that it has walked
+HURRY = 10  # 1: it has no more time
+DELAY = 11  # a flush begins this many panes after a pane's end,
+WITHIN = 12  # and takes this long, ns
+FILTERED = 13  # tuples that the predicate refused
+TAKEN = 14  # tuples neither filtered nor late
+OUT_TUPLES = 15  # tuples in the rows that were put out
+EVICTED = 16  # rows that left because of a collision
+STRAIGHT = 17  # rows that never were in the table
+FLUSHED = 18  # rows that left because their pane had ended
+LINK = 19  # code of the source's stream in the node's strings
+RANK = 20  # of the source
+SHIFT = 21  # the plan's pane 0 is pane SHIFT of `pane_of`
+STATE_WORDS = 22
+
+PANES = 256
+"""Entries of the table that counts residents by pane."""
+
+CONSTANTS = {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
+"""What kernels call by name."""
+
+
+def pane_of(value: int, width: int, origin: int) -> int:
+    """Index of the pane (origin from 0 to width - 1) in which a value lies, without leaving int64 on the way."""
+    index = value // width
+    return index - 1 if value - index * width < origin else index
+
+
+def pane_end(value: int, width: int, origin: int) -> int:
+    """Where the pane of a value ends, at most the greatest int64."""
+    rest = width - ((value - origin) - pane_of(value, width, origin) * width)
+    return value + rest if value <= 0x7FFFFFFFFFFFFFFF - rest else 0x7FFFFFFFFFFFFFFF
+
+
+def note_late(late: npt.NDArray[np.int64], state: npt.NDArray[np.int64], pane: int) -> None:
+    """Counts a late tuple; there is room for one more entry (pane, tuples)."""
+    last = state[LATE] - 1
+    if last >= 0 and late[last, 0] == pane:
+        late[last, 1] += 1
+    else:
+        late[last + 1, 0] = pane
+        late[last + 1, 1] = 1
+        state[LATE] += 1
+
+
+def copy_row(target: npt.NDArray[np.int64], to: int, source: npt.NDArray[np.int64], row: int, words: int) -> None:
+    for word in range(words):
+        target[to, word] = source[row, word]

@@ -1,0 +1,270 @@
+"""All nodes on one source: blocks of frames in, partials, selected tuples and progress out. Knows no clock."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from lowlevel.config import LowLevelConfig
+from lowlevel.kernel.assemble import BATCH, SECRETS, Build, SkipReason, fields_of
+from lowlevel.kernel.cache import Kernel, kernel
+from lowlevel.table import Counts, NodeMemory
+from lowmark.query.plan import Node, Pane
+from lowmark.wire.frames import FOREVER, FrameBlock
+from lowmark.wire.rows import Words
+from lowmark.wire.values import INT64_MIN
+
+__all__ = ["NodeOutput", "Progress", "SourceNodes"]
+
+_FUTURE_NS = 60 * 1_000_000_000
+_MOST_DROPPED_GRANULES = 4096
+_NO_TAGS = np.empty(0, np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """No later row of the node lies in a granule that ends at or before `promised_ns`: FOREVER, or the start of a
+    granule. The counts are of closed granules alone, each said once; late tuples may be of granules that an earlier
+    promise had closed."""
+
+    promised_ns: int
+    late: Mapping[int, int] = field(default_factory=dict)
+    dropped: Mapping[int, int] = field(
+        default_factory=dict
+    )  # frames that the kernel dropped, in each granule they may be of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeOutput:
+    """Rows in the word form of the node's schema, the receiver's own; then the progress that covers them."""
+
+    node: str
+    rows: Words
+    progress: Progress | None = None
+
+
+class _Member:
+    """One node, its memory, and what it has promised."""
+
+    def __init__(self, node: Node, memory: NodeMemory) -> None:
+        self.node = node
+        self.memory = memory
+        self.late: dict[int, int] = {}
+        self.dropped: dict[int, int] = {}
+        self.promised = INT64_MIN  # the first granule that is not closed
+        self.waiting: tuple[int, int] | None = None  # the oldest pane that has ended and is here, and since when
+
+    @property
+    def pane(self) -> Pane:
+        return self.node.reduction.pane
+
+    def ended_resident(self, low: int) -> int | None:
+        oldest = self.memory.oldest_resident()
+        return oldest if oldest is not None and oldest < self._open(low) else None
+
+    def progress(self, low: int) -> Progress | None:
+        """What can be promised at this low-watermark, if it is more than before. The output has to be drained then."""
+        if low == INT64_MIN:
+            return None
+        first = self._open(low)
+        oldest = self.memory.oldest_resident()
+        promised_ns = FOREVER if low == FOREVER else self.pane.start(first)
+        if oldest is not None and oldest < first:
+            first = oldest
+            promised_ns = self.pane.start(first)
+        if first <= self.promised:
+            return None
+        self.promised = first
+        return Progress(promised_ns, _below(first, self.late), _below(first, self.dropped))
+
+    def _open(self, low: int) -> int:
+        return FOREVER if low == FOREVER else self.pane.index(low)
+
+
+def _below(first: int, counts: dict[int, int]) -> dict[int, int]:
+    """Takes the counts of closed granules out."""
+    return {granule: counts.pop(granule) for granule in sorted(counts) if granule < first}
+
+
+class SourceNodes:
+    """Inert until `start()`. `take`, `heartbeat` and `finish` are generators to be run to their end, by one thread."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        *,
+        stream: str,
+        rank: int = 0,
+        config: LowLevelConfig | None = None,
+        seed: int | None = None,
+        build: Build = Build.FAST,
+    ) -> None:
+        """`stream` is what the tuples' `link` says, `rank` their `_rank`; `seed` makes the tables' hash repeatable
+        (None: it is random, as it must be where strangers choose the packets)."""
+        if not nodes:
+            raise ValueError("a source without nodes has nothing to do")
+        self._nodes = tuple(nodes)
+        self._stream = stream
+        self._rank = rank
+        self._config = config or LowLevelConfig()
+        self._build = build
+        self._secrets = _secrets(seed)
+        self._kernel: Kernel | None = None
+        self._members: dict[str, _Member] = {}
+        self._progress = np.zeros(2, np.int64)  # the first frame of the block that was not taken; decoded packets
+        self._skipped = np.zeros(len(SkipReason), np.int64)
+        self._received = 0
+        self._low = INT64_MIN
+
+    def start(self) -> None:
+        """Compiles or loads the kernel and allocates the tables."""
+        self._kernel = kernel([node.reduction for node in self._nodes], self._build)
+        for node in self._nodes:
+            memory = NodeMemory(node.reduction, self._config, self._link_code(node), self._rank)
+            self._members[node.name] = _Member(node, memory)
+
+    @property
+    def received(self) -> int:
+        """Frames: received = skipped + decoded."""
+        return self._received
+
+    @property
+    def decoded(self) -> int:
+        return int(self._progress[1])
+
+    @property
+    def skipped(self) -> dict[SkipReason, int]:
+        return {reason: int(self._skipped[reason.value]) for reason in SkipReason}
+
+    @property
+    def low_ns(self) -> int:
+        """The low-watermark of the blocks taken."""
+        return self._low
+
+    def counts(self) -> dict[str, Counts]:
+        """Of each node."""
+        return {name: member.memory.counts() for name, member in self._members.items()}
+
+    def residents(self, node: str) -> Words:
+        """The partials in a node's table, for audits."""
+        return self._members[node].memory.residents()
+
+    def take(self, block: FrameBlock, now_ns: int | None = None) -> Iterator[NodeOutput]:
+        """`now_ns`: of a live source, the clock that stamps its frames, read when the block was: frames from more than
+        a minute ahead of it are skipped, and dropped frames are of no later time."""
+        _check(block)
+        if block.dropped:
+            self._note_dropped(block, now_ns)
+        self._received += len(block)
+        latest = FOREVER if now_ns is None else now_ns + _FUTURE_NS
+        yield from self._run(block, latest, 2 if block.low_after == FOREVER else 0)
+        self._low = max(self._low, block.low_after)
+        yield from self._promise(self._low)
+
+    def heartbeat(self, now_ns: int) -> Iterator[NodeOutput]:
+        """To be called several times a second: rows do not wait longer in the buffers, and partials whose pane has
+        ended leave in time although no packets come. `now_ns` is of any clock that does not step."""
+        overdue = False
+        for member in self._members.values():
+            ended = member.ended_resident(self._low)
+            if ended is None:
+                member.waiting = None
+            elif member.waiting is None or member.waiting[0] != ended:
+                member.waiting = (ended, now_ns)
+            else:
+                width = member.pane.width
+                patience = self._config.delay_panes() * width + self._config.within_ns(width)
+                overdue = overdue or now_ns - member.waiting[1] >= patience
+        if overdue:
+            yield from self._run(_nothing(self._low), FOREVER, 1)
+            yield from self._promise(self._low)
+        yield from self._drain(self._members.values())
+
+    def finish(self, promised_ns: int = FOREVER) -> Iterator[NodeOutput]:
+        """Everything leaves the tables. What is promised at last: FOREVER at the end of a finite source; a source that
+        is only stopped may give less."""
+        yield from self._run(_nothing(FOREVER), FOREVER, 2)
+        yield from self._drain(self._members.values())
+        yield from self._promise(max(promised_ns, self._low))
+
+    def _run(self, block: FrameBlock, latest: int, force: int) -> Iterator[NodeOutput]:
+        if self._kernel is None:
+            raise RuntimeError("the nodes have not been started")
+        members = self._members.values()
+        tags = _NO_TAGS if block.vlan is None else block.vlan
+        columns = (block.data, block.offset, block.captured, block.length, block.ts, block.link, block.low, tags)
+        shared = (block.low_after, latest, force, self._progress, self._skipped, self._secrets)
+        arguments = (*columns, *shared, *(array for member in members for array in member.memory.arguments))
+        self._progress[0] = 0
+        done = False
+        while not done:
+            done = self._kernel(*arguments)
+            for member in members:
+                member.memory.drain_late(member.late)
+            if not done:
+                yield from self._drain(member for member in members if self._is_full(member.memory))
+
+    def _is_full(self, memory: NodeMemory) -> bool:
+        room = self._config.output_rows - memory.pending_rows
+        return room < BATCH or room < self._config.output_rows // 2
+
+    def _drain(self, members: Iterable[_Member]) -> Iterator[NodeOutput]:
+        for member in members:
+            if member.memory.pending_rows:
+                yield NodeOutput(member.node.name, member.memory.drain())
+
+    def _promise(self, low: int) -> Iterator[NodeOutput]:
+        for member in self._members.values():
+            progress = member.progress(low)
+            if progress is not None:
+                yield NodeOutput(member.node.name, member.memory.drain(), progress)
+
+    def _note_dropped(self, block: FrameBlock, now_ns: int | None) -> None:
+        """Dropped frames may be of any time from the low-watermark before to now (without a clock: to the newest
+        frame), and count for each granule there."""
+        times = [block.low_after] if block.low_after != FOREVER else []
+        times += [int(block.ts.min()), int(block.ts.max())] if len(block) else []
+        latest = now_ns if now_ns is not None else max(times, default=self._low)
+        earliest = self._low if self._low != INT64_MIN else min(times, default=latest)
+        for member in self._members.values():
+            first = member.pane.index(earliest)
+            last = max(first, member.pane.index(latest))
+            for granule in range(first, min(last + 1, first + _MOST_DROPPED_GRANULES)):
+                member.dropped[granule] = member.dropped.get(granule, 0) + block.dropped
+
+    def _link_code(self, node: Node) -> int:
+        if "link" not in fields_of(node.reduction):
+            return 0
+        strings = node.reduction.strings
+        if self._stream not in strings:
+            raise ValueError(f"node {node.name} reads `link`, and its strings do not have stream {self._stream}")
+        return strings.index(self._stream)
+
+
+def _secrets(seed: int | None) -> npt.NDArray[np.int64]:
+    if seed is None:
+        return np.frombuffer(secrets.token_bytes(8 * SECRETS), np.int64)
+    return np.random.default_rng(seed).integers(INT64_MIN, FOREVER, SECRETS, np.int64, endpoint=True)
+
+
+def _nothing(low: int) -> FrameBlock:
+    none = np.empty(0, np.int64)
+    codes = np.empty(0, np.int32)
+    return FrameBlock(np.empty(0, np.uint8), none, none, none, none, codes, none, low)
+
+
+def _check(block: FrameBlock) -> None:
+    """The kernel trusts these: a wrong one would be read behind the data."""
+    if len(block) == 0:
+        return
+    if block.offset.min() < 0 or block.captured.min() < 0 or (block.offset + block.captured).max() > len(block.data):
+        raise ValueError("a frame of the block lies outside of its data")
+    columns = (block.offset, block.captured, block.length, block.link, block.low)
+    if any(len(column) != len(block) for column in columns) or (
+        block.vlan is not None and len(block.vlan) != len(block)
+    ):
+        raise ValueError("the columns of the block are not of one length")

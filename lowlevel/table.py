@@ -1,0 +1,108 @@
+"""The memory of one node: its table, buffers and counters, allocated once (`kernel.panes` says what they mean)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lowlevel.config import LowLevelConfig
+from lowlevel.kernel import panes as at
+from lowlevel.kernel.assemble import BATCH
+from lowmark.query.plan import Reduction
+from lowmark.wire.rows import Words
+from lowmark.wire.values import INT64_MIN
+
+__all__ = ["Counts", "NodeMemory"]
+
+_LATE_ENTRIES = 1024
+_CACHE_LINE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Cumulative counts of one node since it began. Tuples: decoded = filtered + late + put_out + resident; rows that
+    were put out: evicted + flushed + straight."""
+
+    filtered: int  # tuples
+    late: int
+    put_out: int
+    resident: int
+    evicted: int  # rows that left because of a collision (or because a sum would not have fitted)
+    flushed: int  # … because their pane had ended
+    straight: int  # … that never were in the table: older than the resident, and selected tuples
+    groups: int  # rows in the table at present
+
+
+class NodeMemory:
+    def __init__(self, reduction: Reduction, config: LowLevelConfig, link_code: int, rank: int) -> None:
+        width, words = reduction.pane.width, reduction.schema.words
+        self.late_tuples = 0
+        self._state = np.zeros(at.STATE_WORDS, np.int64)
+        self._state[[at.OPEN, at.OPEN_UNTIL, at.DUE]] = (INT64_MIN, INT64_MIN + 1, INT64_MIN)
+        self._state[at.DELAY] = config.delay_panes()
+        self._state[at.WITHIN] = config.within_ns(width)
+        self._state[at.LINK], self._state[at.RANK] = link_code, rank
+        self._state[at.SHIFT] = reduction.pane.origin // width
+        self._out = np.empty((config.output_rows, words), np.int64)
+        self._late = np.empty((_LATE_ENTRIES, 2), np.int64)
+        self.arguments: tuple[npt.NDArray[np.generic], ...] = (self._state, self._out, self._late)
+        self._table = np.empty((0, words), np.int64)
+        self._panes = np.zeros((2, at.PANES), np.int64)
+        if reduction.grouped:
+            self._table = _aligned(config.slots, words)
+            ring = np.empty(config.slots, np.uint32)
+            rows, slots = np.empty((BATCH, words), np.int64), np.empty(BATCH, np.int64)
+            self.arguments = (*self.arguments, self._table, ring, self._panes, rows, slots)
+
+    @property
+    def pending_rows(self) -> int:
+        """Rows in the output buffer."""
+        return int(self._state[at.OUT])
+
+    def drain(self) -> Words:
+        """The rows in the output buffer, which is empty then."""
+        rows = self._out[: self.pending_rows].view(np.uint64).copy()
+        self._state[at.OUT] = 0
+        return rows
+
+    def drain_late(self, into: dict[int, int]) -> None:
+        """Adds the late tuples of each granule."""
+        entries = int(self._state[at.LATE])
+        for granule, tuples in self._late[:entries].tolist():
+            into[granule] = into.get(granule, 0) + tuples
+            self.late_tuples += tuples
+        self._state[at.LATE] = 0
+
+    def oldest_resident(self) -> int | None:
+        """The pane of the oldest partial in the table."""
+        counted = self._panes[0][self._panes[1] > 0]
+        return int(counted.min()) if len(counted) else None
+
+    def counts(self) -> Counts:
+        """To be asked for when late tuples have been drained."""
+        state = self._state
+        put_out = int(state[at.OUT_TUPLES])
+        return Counts(
+            filtered=int(state[at.FILTERED]),
+            late=self.late_tuples,
+            put_out=put_out,
+            resident=int(state[at.TAKEN]) - put_out,
+            evicted=int(state[at.EVICTED]),
+            flushed=int(state[at.FLUSHED]),
+            straight=int(state[at.STRAIGHT]),
+            groups=int(state[at.LENGTH]),
+        )
+
+    def residents(self) -> Words:
+        """The partials in the table, by slot: for audits, it walks the whole table."""
+        rows: Words = self._table[self._table[:, 2] != 0].view(np.uint64)
+        return rows
+
+
+def _aligned(rows: int, words: int) -> npt.NDArray[np.int64]:
+    """Zeros, of which nothing is resident until it is touched; rows of eight words fill one cache line each."""
+    raw = np.zeros(8 * rows * words + _CACHE_LINE, np.uint8)
+    start = -raw.ctypes.data % _CACHE_LINE
+    return raw[start : start + 8 * rows * words].view(np.int64).reshape(rows, words)
