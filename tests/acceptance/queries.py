@@ -1,0 +1,179 @@
+"""Random queries, as text: what is drawn is valid, and what runs on captures now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+Text = st.SearchStrategy[str]
+
+INTEGERS = ("len", "ip_len", "payload_len", "ttl", "tos", "srcPort", "destPort", "proto", "tcp_flags", "ip_version",
+            "fragment", "vlan", "icmp_type", "icmp_code")  # fmt: skip
+NULLABLE = "len / (destPort - 80)"
+KEYS = ("srcIP", "destIP", "proto", "destPort", "vlan", "srcMAC", "ip_version", "link", "fragment",
+        "srcIP IN 10.0.0.0/30", "len > 100", "len / 100", NULLABLE, "ts % 7", "ts / 20",
+        "len / 2.5")  # fmt: skip
+
+
+TIMES = ("ts % 10 < 5", "ts >= '2024-05-01T12:00:30Z'", "ts < 1714564860", "ts / 7 % 2 = 0",
+         "ts + 5 seconds > '2024-05-01T14:00:59.5+02:00'")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What an input of FROM has."""
+
+    integers: tuple[str, ...] = INTEGERS
+    addresses: tuple[str, ...] = ("srcIP", "destIP")
+    keys: tuple[str, ...] = KEYS
+    packets: bool = True
+
+
+PACKETS = Columns()
+SUBQUERY = Columns(
+    integers=("destPort", "bits", "proto"),
+    addresses=("srcIP", "destIP"),
+    keys=("srcIP", "destIP", "proto", "bits / 1000", "destPort", "ts / 20", "srcIP IN 10.0.0.0/30"),
+    packets=False,
+)
+
+
+def integers(columns: Columns) -> Text:
+    leaf = st.one_of(st.sampled_from(columns.integers), st.integers(0, 300).map(str))
+    field = st.sampled_from(columns.integers)
+    divisor = st.one_of(st.sampled_from(("7", "2", "100", "(-3)")), field.map(lambda f: f"({f} - 80)"))
+    return st.recursive(
+        leaf,
+        lambda inner: st.one_of(
+            st.builds("({} {} {})".format, inner, st.sampled_from("+-&|^"), inner),
+            st.builds("({} * {})".format, inner, st.sampled_from(("2", "8", "(-1)"))),
+            st.builds("({} {} {})".format, inner, st.sampled_from("/%"), divisor),
+            st.builds("({} {} {})".format, field, st.sampled_from(("<<", ">>")), st.integers(0, 9)),
+            st.builds("({}{})".format, st.sampled_from("-~"), inner),
+        ),
+        max_leaves=3,
+    )
+
+
+def numbers(columns: Columns) -> Text:
+    whole = integers(columns)
+    return st.one_of(
+        whole, whole, st.builds("({} / 2.5)".format, whole), st.builds("(0.1 * {})".format, whole),
+        st.builds("({} + 0.5)".format, whole),
+    )  # fmt: skip
+
+
+def conditions(columns: Columns) -> Text:
+    whole = integers(columns)
+    compared = st.sampled_from(("=", "<>", "<", "<=", ">", ">=", "!="))
+    address = st.sampled_from(columns.addresses)
+    hosts = ("10.0.0.1", "10.0.0.2", "2001:db8::1", "'10.0.1.1'")
+    prefixes = ("10.0.0.0/30", "10.0.0.0/8", "2001:db8::/32", "0.0.0.0/0", "::/0")
+    leaf = st.one_of(
+        st.builds("{} {} {}".format, whole, compared, whole),
+        st.builds("{} {} {}".format, whole, compared, st.sampled_from(("0", "80", "100", "60.5"))),
+        st.builds("{} {} {}".format, address, compared, st.sampled_from(hosts)),
+        st.builds("{} {}IN {}".format, address, st.sampled_from(("", "NOT ")), st.sampled_from(prefixes)),
+        st.builds("{} {}IN (10.0.0.2, {})".format, address, st.sampled_from(("", "NOT ")), st.sampled_from(prefixes)),
+        st.builds("{} {}IN (6, 80, {})".format, whole, st.sampled_from(("", "NOT ")), st.integers(0, 200)),
+        st.builds("{} {}BETWEEN {} AND {}".format, whole, st.sampled_from(("", "NOT ")), whole, st.integers(0, 400)),
+        st.builds("({}) IS {}NULL".format, whole, st.sampled_from(("", "NOT "))),
+        st.sampled_from(TIMES),
+    )  # fmt: skip
+    return st.recursive(
+        leaf,
+        lambda inner: st.one_of(
+            st.builds("({} AND {})".format, inner, inner),
+            st.builds("({} OR {})".format, inner, inner),
+            st.builds("(NOT {})".format, inner),
+        ),
+        max_leaves=3,
+    )
+
+
+def aggregates(columns: Columns, ordered: bool = True) -> Text:
+    whole, number = integers(columns), numbers(columns)
+    anything = st.one_of(number, st.sampled_from((*columns.addresses, "ts")))
+    names = ("sum", "avg", "variance", "stddev", "median")
+    choices = [
+        st.just("count(*)"),
+        st.builds("count({})".format, anything),
+        st.builds("{}({})".format, st.sampled_from(names), number),
+        st.builds("{}({})".format, st.sampled_from(("min", "max")), anything),
+        st.builds("{}({})".format, st.sampled_from(("bit_or", "bit_and")), whole),
+        st.builds("count(distinct {})".format, anything),
+        st.builds("count(distinct {}, {})".format, st.sampled_from(columns.addresses), whole),
+        st.builds("quantile({}, {})".format, number, st.sampled_from(("0", "0.25", "0.5", "0.9", "0.999", "1"))),
+    ]
+    if ordered:
+        choices.append(st.builds("{}({})".format, st.sampled_from(("first", "last")), anything))
+    return st.one_of(choices)
+
+
+windows = st.one_of(
+    st.sampled_from(("RANGE 10 seconds, SLIDE 5 seconds, WA ts", "RANGE 7 s, SLIDE 3 s", "RANGE TUMBLING 10 seconds",
+                     "SLIDE 20 s, WA ts, RANGE 1 minute", "RANGE 3 seconds, SLIDE 10 seconds", "RANGE 30, SLIDE 30",
+                     "RANGE 1500 ms, SLIDE 500 ms", "RANGE ALL, SLIDE 10 seconds", "RANGE ALL, SLIDE 1 minute, WA ts",
+                     "RANGE 5 minutes, SLIDE 1 minute", "RANGE 1 day")),
+    st.builds("RANGE {} s, SLIDE {} s, WATTR ts".format, st.integers(1, 40), st.integers(3, 40)),
+)  # fmt: skip
+
+SELECTED = "SELECT ts, srcIP, destIP, destPort, proto, len * 8 AS bits FROM {} WHERE {}"
+
+
+@st.composite
+def froms(draw: st.DrawFn) -> tuple[str, Columns]:
+    stream = draw(st.sampled_from(("A", "B", "A UNION B", "(B UNION A)")))
+    if draw(st.integers(0, 3)):
+        return stream, PACKETS
+    return f"({SELECTED.format(stream, draw(conditions(PACKETS)))}) AS sub", SUBQUERY
+
+
+@st.composite
+def selections(draw: st.DrawFn) -> str:
+    """A query without windows and groups."""
+    source, columns = draw(froms())
+    items = draw(st.lists(st.one_of(numbers(columns), conditions(columns), st.sampled_from(columns.keys)), max_size=4))
+    listed = ", ".join(f"{item} AS x{i}" for i, item in enumerate(items))
+    distinct = draw(st.booleans()) and draw(st.booleans())
+    head = "DISTINCT ts / 10 AS tens" if distinct else draw(st.sampled_from(("ts", "ts", "*")))
+    text = f"SELECT {head}{', ' if listed else ''}{listed} FROM {source}"
+    return text + (f" WHERE {draw(conditions(columns))}" if draw(st.booleans()) else "")
+
+
+@st.composite
+def groupings(draw: st.DrawFn, windowed: bool | None = None) -> str:
+    """A query with aggregates, in windows or over what progresses."""
+    source, columns = draw(froms())
+    windowed = draw(st.integers(0, 3)) > 0 if windowed is None else windowed
+    keys = draw(st.lists(st.sampled_from(columns.keys), max_size=3, unique=True))
+    if not windowed:
+        keys.insert(draw(st.integers(0, len(keys))), draw(st.sampled_from(("ts", "ts / 60", "ts / 10"))))
+        keys = list(dict.fromkeys(keys))
+    # Over a derived stream the window's attribute is what orders its rows.
+    values = draw(st.lists(aggregates(columns, windowed or columns.packets), min_size=1, max_size=4))
+    shown = [(key, f"k{i}") for i, key in enumerate(keys) if draw(st.integers(0, 4))]
+    shown += [(value, f"v{i}") for i, value in enumerate(values)]
+    if draw(st.integers(0, 4)) == 0:
+        shown.append(("100.0 * count(*) / total(count(*))", "share"))
+    window = f" [{draw(windows)}]" if windowed else ""
+    text = f"SELECT {', '.join(f'{item} AS {name}' for item, name in shown)}{window} FROM {source}"
+    if draw(st.booleans()):
+        text += f" WHERE {draw(conditions(columns))}"
+    if keys:
+        text += f" GROUP BY {', '.join(keys)}"
+    if draw(st.integers(0, 3)) == 0:
+        having = ("count(*) > 1", "sum(proto) >= 0.2 * total(sum(proto))", "max(destPort) < 443 OR count(*) = 1",
+                  "NOT min(proto) = 6")  # fmt: skip
+        text += f" HAVING {draw(st.sampled_from(having))}"
+    # A place among the others is what the language leaves open of a null key.
+    if keys and NULLABLE not in keys and draw(st.integers(0, 2)) == 0:
+        order = draw(st.sampled_from(("count(*) DESC", "sum(proto), count(*) DESC", "max(destPort) DESC")))
+        text += f" ORDER BY {order}"
+        if draw(st.booleans()):
+            text += f" LIMIT {draw(st.integers(1, 4))}"
+    return text
+
+
+queries = st.one_of(selections(), groupings(), groupings(), groupings(True))

@@ -1,0 +1,96 @@
+"""Random captures and random queries: the command's rows are those of the naive evaluator, whatever the order of the
+packets, the number of sources, the size of the table, and the way in which it is flushed."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from tests.acceptance.command import query
+from tests.acceptance.queries import queries
+from tests.acceptance.traffic import Traffic, cut, traffic
+from tests.naive.compare import differences, wrong_orders
+from tests.naive.evaluate import answer
+
+bounded = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+# Kernels are compiled once a query: these run on many captures.
+QUERIES = {
+    "selection": "SELECT *, len / (destPort - 80) AS x FROM A WHERE NOT (proto = 1 OR srcIP IN 10.0.0.0/31)",
+    "sliding": "SELECT srcIP, destIP, count(*), sum(len), sum(len / (destPort - 80)) AS s [RANGE 10 s, SLIDE 4 s] "
+    "FROM A UNION B GROUP BY srcIP, destIP",
+    "tumbling": "SELECT link, destPort, first(len), last(srcIP), min(ts) AS t, max(destIP) AS m, avg(len), "
+    "variance(ttl) [RANGE TUMBLING 10 s] FROM B UNION A WHERE proto IN (6, 17) GROUP BY link, destPort",
+    "holistic": "SELECT count(*), count(distinct srcIP, destPort), median(payload_len), quantile(len, 0.9) "
+    "[RANGE 30 s, SLIDE 10 s, WA ts] FROM A HAVING count(*) > 1",
+    "landmark": "SELECT vlan, bit_or(tcp_flags), sum(len / 2.5) AS f [RANGE ALL, SLIDE 15 s] FROM A GROUP BY vlan",
+    "top": "SELECT srcIP, count(*) AS n, 100.0 * sum(len) / total(sum(len)) AS p [RANGE 1 minute, SLIDE 20 s] "
+    "FROM A UNION B GROUP BY srcIP ORDER BY n DESC LIMIT 2",
+    "ungated": "SELECT ten, proto, count(*), sum(len) FROM A UNION B GROUP BY ts / 10 AS ten, proto "
+    "HAVING sum(len) > 200",
+    "distinct": "SELECT DISTINCT ts / 10 AS tens, srcIP FROM A",
+    "subquery": "SELECT p, count(*), avg(bits) [RANGE 3 s, SLIDE 10 s] FROM "
+    "(SELECT ts, destPort AS p, len * 8 AS bits FROM A UNION B WHERE fragment = 0) AS big WHERE bits > 500 GROUP BY p",
+    "stages": "CREATE STREAM s AS SELECT srcIP, count(*) AS n, sum(len) AS b [RANGE 3 s] FROM A UNION B GROUP BY srcIP; "
+    "SELECT srcIP, max(n) AS m, sum(b) AS b [RANGE 30 s, SLIDE 15 s, WA window_start] FROM s WHERE b > 60 "
+    "GROUP BY srcIP",
+}
+
+
+@st.composite
+def options(draw: st.DrawFn, sent: Traffic) -> list[str]:
+    """Ways to run a query that change no row."""
+    disorders = ["scan", "scan", "within 10 minutes", "within 1000 tuples"]
+    slots = draw(st.sampled_from((1, 2, 3, 8, 64, 1024, 1 << 17)))
+    flush = draw(st.sampled_from(("slow", "lazy", "full")))
+    disorder = draw(st.sampled_from([*disorders, "ordered"] if sent.disorder_s == 0 else disorders))
+    return ["--table", str(slots), "--flush", flush, "--disorder", disorder]
+
+
+def check(text: str, sent: Traffic, chosen: list[str], damaged: bool = False) -> None:
+    note(f"{text}\n{sent}\n{' '.join(chosen)}")
+    with tempfile.TemporaryDirectory() as folder:
+        captures = sent.write(Path(folder))
+        if damaged:
+            cut(captures[0][1])
+        expected = answer(text, captures)
+        outcome = query(text, captures, *chosen)
+    assert outcome.code == (0 if expected.whole else 3), outcome.error
+    assert not differences(outcome.rows, expected.rows)
+    if "ORDER BY" in text:
+        assert not wrong_orders(outcome.rows, expected.rows)
+
+
+@pytest.mark.parametrize("text", QUERIES.values(), ids=QUERIES)
+@given(data=st.data())
+@settings(bounded, max_examples=12)
+def test_random_captures(text: str, data: st.DataObject) -> None:
+    sent = data.draw(traffic())
+    check(text, sent, data.draw(options(sent)), data.draw(st.integers(0, 9)) == 9)
+
+
+@given(text=queries, data=st.data())
+@settings(bounded, max_examples=10)
+def test_random_queries(text: str, data: st.DataObject) -> None:
+    sent = data.draw(traffic())
+    check(text, sent, data.draw(options(sent)))
+
+
+@pytest.mark.slow
+@given(text=queries, data=st.data())
+@settings(bounded, max_examples=150, derandomize=False)
+def test_more_random_queries(text: str, data: st.DataObject) -> None:
+    sent = data.draw(traffic())
+    for chosen in (data.draw(options(sent)) for _ in range(3)):
+        check(text, sent, chosen)
+
+
+@pytest.mark.parametrize("flush", ["slow", "lazy", "full"])
+def test_one_slot_and_every_flush(flush: str) -> None:
+    """All groups meet in one slot: every packet but the first of a run is a collision."""
+    sent = Traffic(seed=7, sizes=(("A", 120), ("A", 100), ("B", 110)), disorder_s=30, nanoseconds=True)
+    check(QUERIES["sliding"], sent, ["--table", "1", "--flush", flush])
