@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, differences, plan_digests
+from highlevel.spark.errors import CheckpointRefused, TakenOver
+from tests.spark.plans import plan, window
+
+CHECKPOINT = Checkpoint(
+    id="c0ffee",
+    run=3,
+    generation=2,
+    predecessor="old",
+    shuffle_partitions=2,
+    queries={"q": "d1", "r": "d2"},
+    placements={("abc", 0): 7, ("abc", 1): 2},
+    suppressed={("q", 1): -5},
+    ended=frozenset({("abc", 1)}),
+)
+
+
+def test_what_is_written_is_read(tmp_path):
+    with CheckpointFolder(tmp_path / "job") as folder:
+        assert folder.read() is None
+        folder.write(CHECKPOINT)
+        assert folder.read() == CHECKPOINT
+        folder.write(replace(CHECKPOINT, run=4, predecessor=None))
+        assert folder.read() == replace(CHECKPOINT, run=4, predecessor=None)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"version": 2}', "[]", '{"version": 1, "id": "x"}', '{"version": 1, "more": 1}']
+)
+def test_a_damaged_file_is_refused_with_a_way_out(tmp_path, text):
+    with CheckpointFolder(tmp_path) as folder:
+        (tmp_path / "lowmark.json").write_text(text)
+        with pytest.raises(CheckpointRefused, match=r"lowmark\.json is damaged.*--new-generation"):
+            folder.read()
+
+
+def test_a_missing_field_and_a_field_too_many_are_refused(tmp_path):
+    with CheckpointFolder(tmp_path) as folder:
+        folder.write(CHECKPOINT)
+        form = json.loads((tmp_path / "lowmark.json").read_text())
+        for changed in ({**form, "more": 1}, {name: value for name, value in form.items() if name != "run"}):
+            (tmp_path / "lowmark.json").write_text(json.dumps(changed))
+            with pytest.raises(CheckpointRefused):
+                folder.read()
+
+
+def test_one_process_at_a_time(tmp_path):
+    with CheckpointFolder(tmp_path), pytest.raises(TakenOver, match=f"in use by process {os.getpid()}"):
+        CheckpointFolder(tmp_path).__enter__()
+    with CheckpointFolder(tmp_path):
+        pass
+
+
+def test_a_killed_process_leaves_no_lock(tmp_path):
+    script = (
+        "import os, sys; from pathlib import Path; from highlevel.spark.checkpoint import CheckpointFolder\n"
+        "with CheckpointFolder(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    with pytest.raises(TakenOver, match=f"process {holder.pid}"):
+        CheckpointFolder(tmp_path).__enter__()
+    holder.kill()
+    holder.wait()
+    with CheckpointFolder(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointRefused, match="cannot be written"):
+        CheckpointFolder(tmp_path / "file" / "job").__enter__()
+
+
+def test_committed_batches_are_counted(tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    assert folder.batches(CHECKPOINT) == 0
+    commits = folder.spark(CHECKPOINT) / "commits"
+    commits.mkdir(parents=True)
+    for name in ("0", "1", "10", ".11.crc", "11.tmp"):
+        (commits / name).write_text("")
+    assert folder.batches(CHECKPOINT) == 11
+
+
+def test_only_former_generations_are_forgotten(tmp_path):
+    with CheckpointFolder(tmp_path) as folder:
+        for name in ("former", CHECKPOINT.id):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "metadata").write_text("")
+        (tmp_path / "somebody's").mkdir()
+        folder.forget_others(CHECKPOINT)
+        assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == [CHECKPOINT.id, "somebody's"]
+
+
+def test_differences_are_told():
+    assert differences(CHECKPOINT, CHECKPOINT.queries, 2) == []
+    assert differences(CHECKPOINT, {"q": "d3", "s": "d4"}, 4) == [
+        "query q has another plan now",
+        "query r is missing now",
+        "query s is new",
+        "shuffle_partitions was 2 and is 4 now",
+    ]
+
+
+def test_a_plans_digest_is_of_what_its_state_depends_on():
+    digests = plan_digests([plan(), plan("r", over=window(2, 1)), plan("s", fingerprint="f")])
+    assert len(set(digests.values())) == 3
+    assert plan_digests([replace(plan(), sql="SELECT  …", notes=("said otherwise",))]) == plan_digests([plan()])

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from highlevel.spark.errors import CheckpointRefused
+from highlevel.spark.opening import Standing, begun_anew, carried_on
+from highlevel.spark.sinkhistory import History
+from lowmark.wire.sinktoken import Token
+from tests.spark.plans import plan
+
+NOTHING = History(0, {})
+FRESH = Standing(
+    queries={"q": "d"}, stages=[plan().stage], shuffle_partitions=2, stored=None, batches=0, token=None, where="/cp"
+)
+
+
+def nothing():
+    return NOTHING
+
+
+def later(checkpoint, batches, **changes):
+    token = Token("job", checkpoint.id, checkpoint.run, max(0, batches - 1)) if batches else None
+    return replace(FRESH, stored=checkpoint, batches=batches, token=token, **changes)
+
+
+def test_the_first_run():
+    checkpoint = carried_on(FRESH, nothing)
+    assert (checkpoint.run, checkpoint.generation, checkpoint.predecessor) == (1, 1, None)
+    assert set(checkpoint.placements) == {("abc123", bucket) for bucket in range(4)}
+    assert len(set(checkpoint.placements.values())) == 4
+    assert carried_on(FRESH, nothing).id != checkpoint.id
+
+
+def test_the_next_run_keeps_all_but_its_number():
+    checkpoint = carried_on(FRESH, nothing)
+    for batches in (0, 1, 7):
+        assert carried_on(later(checkpoint, batches), nothing) == replace(checkpoint, run=2)
+
+
+def test_a_run_that_wrote_its_batch_and_could_not_commit_it_is_carried_on():
+    checkpoint = carried_on(FRESH, nothing)
+    standing = replace(later(checkpoint, 0), token=Token("job", checkpoint.id, 1, 0))
+    assert carried_on(standing, nothing).run == 2
+
+
+def test_a_lost_checkpoint_is_refused():
+    with pytest.raises(CheckpointRefused, match=r"/cp is new, but results .* from checkpoint other \(batch 5\)"):
+        carried_on(replace(FRESH, token=Token("job", "other", 1, 5)), nothing)
+    with pytest.raises(CheckpointRefused, match=r"there are results already \(generation 3\).*--new-generation"):
+        carried_on(FRESH, lambda: History(3, {}))
+
+
+def test_another_checkpoints_token_is_refused():
+    standing = replace(later(carried_on(FRESH, nothing), 3), token=Token("job", "other", 1, 5))
+    with pytest.raises(CheckpointRefused, match="last results were written from checkpoint other"):
+        carried_on(standing, nothing)
+
+
+def test_no_token_after_the_first_batch_is_refused():
+    standing = replace(later(carried_on(FRESH, nothing), 3), token=None)
+    with pytest.raises(CheckpointRefused, match="has 3 batches, but Kafka does not say"):
+        carried_on(standing, nothing)
+
+
+def test_other_queries_and_shuffles_are_refused_with_what_is_different():
+    standing = later(carried_on(FRESH, nothing), 3)
+    with pytest.raises(CheckpointRefused, match="query q has another plan now; shuffle_partitions was 2 and is 3 now"):
+        carried_on(replace(standing, queries={"q": "e"}, shuffle_partitions=3), nothing)
+
+
+def test_a_new_generation_leaves_out_what_is_complete():
+    former = carried_on(FRESH, nothing)
+    anew = begun_anew(later(former, 3), History(1, {("q", 0): 50, ("q", 2): 40}))
+    assert (anew.generation, anew.run, anew.predecessor) == (2, 1, former.id)
+    assert anew.suppressed == {("q", 0): 50, ("q", 2): 40}
+    assert anew.id != former.id
+    third = begun_anew(later(anew, 1), History(2, {("q", 0): 70}))
+    assert third.generation == 3
+    assert third.suppressed == {("q", 0): 70, ("q", 2): 40}  # also where the second had not come so far
+
+
+def test_a_new_generation_after_everything_is_lost_counts_on_from_the_results():
+    assert begun_anew(FRESH, History(4, {})).generation == 5
+
+
+def test_a_new_generation_that_was_killed_before_its_first_batch_is_carried_on():
+    former = carried_on(FRESH, nothing)
+    anew = begun_anew(later(former, 3), NOTHING)
+    standing = replace(FRESH, stored=anew, token=Token("job", former.id, 1, 2))
+    assert carried_on(standing, nothing) == replace(anew, run=2)
+    with pytest.raises(CheckpointRefused):  # after its first batch, the token would be its own
+        carried_on(replace(standing, batches=1), nothing)

@@ -1,0 +1,166 @@
+"""The sink against a real broker."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import numpy as np
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from highlevel.spark import sink as sink_module
+from highlevel.spark.bundles import Bundle
+from highlevel.spark.errors import JobFailed, TakenOver
+from highlevel.spark.sink import TransactionalSink
+from highlevel.spark.sinkhistory import History, read_history
+from lowmark.wire.announcements import result_headers
+from lowmark.wire.codec import encode
+from lowmark.wire.kafka import KafkaSettings, admin, ensure_topics, producer, transactional_producer
+from lowmark.wire.kafkasettings import consumer_options
+from lowmark.wire.record import RecordKind
+from lowmark.wire.results import Complete, Verdict, WindowSpan
+from lowmark.wire.sinktoken import Token
+from lowmark.wire.topics import Provision, Topic, TopicKind, settings_of
+
+pytestmark = pytest.mark.slow
+
+PARTITIONS = 2
+
+
+class Place:
+    """Topics and a job of a test's own."""
+
+    def __init__(self, broker: str) -> None:
+        name = uuid4().hex[:8]
+        self.settings = KafkaSettings(broker)
+        self.job = f"job-{name}"
+        self.results = Topic(TopicKind.RESULTS, f"q-{name}").name
+        self.dead = Topic(TopicKind.DEAD, None, f"{name}-").name
+        wanted = [
+            settings_of(Topic(TopicKind.RESULTS, f"q-{name}"), PARTITIONS, Provision()),
+            settings_of(Topic(TopicKind.DEAD, None, f"{name}-"), 1, Provision()),
+        ]
+        assert ensure_topics(admin(self.settings), wanted) == []
+
+    def sink(self) -> TransactionalSink:
+        return TransactionalSink(self.settings, self.job, self.dead)
+
+    def rows(self, values: list[bytes], partition: int = 0, generation: int = 1) -> Bundle:
+        starts = np.cumsum([0, *map(len, values)]).astype(np.int64)
+        headers = result_headers(RecordKind.ROW, "q", generation, partition)
+        return Bundle(self.results, partition, headers, starts.tobytes(), b"".join(values))
+
+    def complete(self, window: int, partition: int = 0, generation: int = 1) -> Bundle:
+        complete = Complete(
+            query="q", generation=generation, bucket=partition, buckets=PARTITIONS, windows=WindowSpan(window, window),
+            start=window * 10, end=window * 10 + 10, attribute="ts", rows=1, merged=1, promised=1, dropped=0, late=0,
+            covered_from_ns=None, covered_by=(), verdict=Verdict(),
+        )  # fmt: skip
+        return Bundle.of(self.results, partition, encode(complete))
+
+    def token(self, batch: int) -> Token:
+        return Token(self.job, "checkpoint", 1, batch)
+
+    def read(self) -> list[tuple[int, bytes]]:
+        """All that a read_committed consumer sees: (partition, value)."""
+        reader = Consumer(consumer_options(self.settings, uuid4().hex) | {"enable.partition.eof": True})
+        reader.assign([TopicPartition(self.results, partition, 0) for partition in range(PARTITIONS)])
+        found, ended = [], set()
+        while len(ended) < PARTITIONS:
+            message = reader.poll(30)
+            assert message is not None
+            if message.error() is not None:
+                ended.add(message.partition())
+            else:
+                found.append((message.partition(), message.value()))
+        reader.close()
+        return found
+
+    def history(self) -> History:
+        return read_history(self.settings, {"q": (self.results, PARTITIONS)}, self.job)
+
+
+@pytest.fixture
+def place(broker: str) -> Place:
+    return Place(broker)
+
+
+def test_a_batch_becomes_visible_with_its_token(place):
+    with place.sink() as sink:
+        assert sink.token is None
+        sink.write([place.rows([b'{"a":1}', b'{"a":2}']), place.complete(7)], place.token(0))
+        assert sink.token == place.token(0)
+    assert [value for _, value in place.read()][:2] == [b'{"a":1}', b'{"a":2}']
+    with place.sink() as again:
+        assert again.token == place.token(0)
+        again.write([place.rows([b'{"a":3}'], 1)], place.token(1))
+    with place.sink() as third:
+        assert third.token == place.token(1)
+    assert (1, b'{"a":3}') in place.read()
+
+
+def test_an_unfinished_transaction_is_undone_by_the_next_process(place):
+    left = transactional_producer(place.settings, place.job)
+    left.init_transactions(30)
+    left.begin_transaction()
+    left.produce(place.results, b"half", partition=0)
+    assert left.flush(30) == 0
+    with place.sink() as sink:
+        assert sink.token is None
+        sink.write([place.rows([b"whole"])], place.token(0))
+    assert place.read() == [(0, b"whole")]
+    with pytest.raises(KafkaException):
+        left.commit_transaction(30)
+
+
+def test_of_two_processes_the_first_is_told_that_it_has_been_taken_over(place):
+    with place.sink() as first:
+        first.write([place.rows([b"1"])], place.token(0))
+        with place.sink() as second:
+            assert second.token == place.token(0)
+            with pytest.raises(TakenOver, match="another process runs job"):
+                first.write([place.rows([b"never"])], place.token(1))
+            second.write([place.rows([b"2"])], place.token(1))
+    assert [value for _, value in place.read()] == [b"1", b"2"]
+
+
+def test_an_idle_job_keeps_its_token(place, monkeypatch):
+    with place.sink() as sink:
+        sink.renew()  # nothing to keep yet
+        sink.write([], place.token(4))
+        monkeypatch.setattr(sink_module, "_RENEW_AFTER_S", 0.0)
+        sink.renew()
+    with place.sink() as again:
+        assert again.token == place.token(4)
+
+
+def test_a_foreign_offset_is_no_token(place):
+    with place.sink():
+        pass
+    reader = Consumer(consumer_options(place.settings, place.job))
+    reader.commit(offsets=[TopicPartition(place.dead, 0, 3)], asynchronous=False)
+    reader.close()
+    with pytest.raises(JobFailed, match="another program uses this group's name"):
+        place.sink().open()
+
+
+def test_a_large_batch(place):
+    rows = [b'{"n":%d}' % n for n in range(150_000)]  # more than librdkafka's queue holds
+    with place.sink() as sink:
+        sink.write([place.rows(rows), place.complete(1)], place.token(0))
+    assert [value for _, value in place.read()][:-1] == rows
+
+
+def test_history_of_empty_topics(place):
+    assert place.history() == History(0, {})
+
+
+def test_history_is_read_from_the_ends(place):
+    with place.sink() as sink:
+        sink.write([place.rows([b"{}"]), place.complete(1), place.complete(1, 1)], place.token(0))
+        sink.write([place.rows([b"{}"] * 5000, generation=2)], place.token(1))
+        sink.write([place.complete(2, 1, generation=2), place.rows([b"{}"], 1, generation=3)], place.token(2))
+    foreign = producer(place.settings)
+    foreign.produce(place.results, b"?", partition=0)
+    foreign.flush(30)
+    assert place.history() == History(3, {("q", 0): 20, ("q", 1): 30})
