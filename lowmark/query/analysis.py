@@ -1,0 +1,167 @@
+"""A script to the relation that answers it: streams, unions and subqueries of FROM, statement by statement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lowmark.query import syntax as s
+from lowmark.query.errors import QueryError, unknown_word
+from lowmark.query.expressions import Expr
+from lowmark.query.relations import Arm, Relation, packets
+from lowmark.query.scope import Scope
+from lowmark.query.selection import Selected, bind_select
+from lowmark.wire.schema import Column
+
+__all__ = ["analyse", "texts"]
+
+
+def analyse(script: s.Script, text: str, streams: Mapping[str, int] | None, strings: tuple[str, ...]) -> Selected:
+    """The relation of the last statement. `strings` are those of `texts`."""
+    analysis = _Analysis(text, streams, strings)
+    for statement in script.statements[:-1]:
+        analysis.create(statement)
+    last = script.statements[-1]
+    if isinstance(last, s.CreateStream):
+        hint = "end with the SELECT whose rows you want"
+        raise QueryError("this query creates a stream and asks nothing of it", text, last.name.span, hint=hint)
+    return analysis.select(last)
+
+
+def texts(script: s.Script, streams: Mapping[str, int] | None) -> tuple[str, ...]:
+    """The sorted table of all texts that a query's rows can hold: those it writes, and the names of its streams."""
+    found = set()
+    for node in s.walk(script):
+        if isinstance(node, s.StringLiteral):
+            found.add(node.value)
+        elif isinstance(node, s.StreamRef):
+            found.add(_bound_name(node.name.text, streams) or node.name.text)
+    return tuple(sorted(found))
+
+
+def _bound_name(name: str, streams: Mapping[str, int] | None) -> str | None:
+    """The bound stream of a name, whatever its case; the same case wins."""
+    if streams is None or name in streams:
+        return name
+    folded = name.casefold()
+    return next((bound for bound in streams if bound.casefold() == folded), None)
+
+
+class _Analysis:
+    def __init__(self, text: str, streams: Mapping[str, int] | None, strings: tuple[str, ...]) -> None:
+        self._text = text
+        self._streams = streams
+        self._strings = strings
+        self._created: dict[str, Relation] = {}  # by folded name
+        self._first_names: dict[str, str] = {}  # of streams that need not be bound, by folded name
+
+    def create(self, statement: s.Statement) -> None:
+        if not isinstance(statement, s.CreateStream):
+            hint = "put CREATE STREAM name AS before it, or make it the last one"
+            raise self._error("only the last statement is answered: this one has no name", statement.span, hint)
+        folded = statement.name.text.casefold()
+        if folded in self._created or (self._streams is not None and _bound_name(statement.name.text, self._streams)):
+            raise self._error(f"there is a stream called {statement.name.text} already", statement.name.span)
+        self._created[folded] = self.select(statement.select).relation
+
+    def select(self, select: s.Select) -> Selected:
+        first = select.sources[0]
+        if len(select.sources) > 1 or isinstance(first, s.Join):
+            self._refuse_join(select)
+        assert isinstance(first, s.Input)
+        if first.window is not None:
+            hint = "put the window into the SELECT list, behind the aggregates"
+            raise self._error("a window behind the only input joins it with nothing", first.window.span, hint)
+        scope = Scope(self._text, _label(first), self._relation(first.relation))
+        return bind_select(select, scope, self._strings)
+
+    def _relation(self, node: s.Relation) -> Relation:
+        match node:
+            case s.StreamRef(name=name):
+                return self._created.get(name.text.casefold()) or packets(*self._stream(name))
+            case s.Subquery(select=select):
+                if select.order_by and select.limit is None:
+                    raise self._error("an order in a subquery has no effect", select.order_by[0].span)
+                return self.select(select).relation
+            case s.Union(members=members):
+                streams = self._packet_streams(node)
+                if streams is not None:
+                    bound = [self._stream(name) for name in streams]
+                    return packets(tuple(n for names, _ in bound for n in names), sum(count for _, count in bound))
+                return self._union([self._relation(member) for member in members], members)
+
+    def _stream(self, name: s.Identifier) -> tuple[tuple[str, ...], int]:
+        """The bound stream of a name and the number of its sources."""
+        bound = _bound_name(name.text, self._streams)
+        if bound is None:
+            choices = (*(self._streams or ()), *self._created)
+            raise unknown_word("stream", name.text, self._text, name.span, choices)
+        if self._streams is not None:
+            return (bound,), self._streams[bound]
+        return (self._first_names.setdefault(name.text.casefold(), bound),), 1
+
+    def _packet_streams(self, node: s.Relation) -> list[s.Identifier] | None:
+        """The streams of a union that is of packet streams alone."""
+        match node:
+            case s.StreamRef(name=name):
+                return None if name.text.casefold() in self._created else [name]
+            case s.Union(members=members):
+                parts = [self._packet_streams(member) for member in members]
+                return None if None in parts else [name for part in parts for name in part or ()]
+        return None
+
+    def _union(self, relations: Sequence[Relation], members: Sequence[s.Relation]) -> Relation:
+        """By column name. The first member says how columns are called and in which order they stand."""
+        first = relations[0]
+        columns = list(first.columns)
+        arms = list(first.arms)
+        for relation, member in zip(relations[1:], members[1:], strict=True):
+            names: dict[str, str] = {}
+            for index, column in enumerate(columns):
+                other = relation.column(column.name)
+                if other is None or other.kind is not column.kind:
+                    raise self._unlike(column, other, member)
+                names[column.name] = other.name
+                columns[index] = Column(column.name, column.kind, column.nullable or other.nullable)
+            extra = [name for name in relation.names if name not in names.values()]
+            if extra:
+                raise self._error(f"this member of the union has {extra[0]}, which the first one has not", member.span)
+            arms += [_renamed(arm, names) for arm in relation.arms]
+        return Relation(tuple(columns), tuple(arms))
+
+    def _unlike(self, column: Column, other: Column | None, member: s.Relation) -> QueryError:
+        if other is None:
+            return self._error(f"this member of the union has no {column.name}, which the first one has", member.span)
+        return self._error(
+            f"{column.name} is of kind {other.kind.value} here, in the union's first member {column.kind.value}",
+            member.span,
+        )
+
+    def _refuse_join(self, select: s.Select) -> None:
+        inputs = [item for source in select.sources for item in _inputs(source)]
+        for item in inputs:
+            self._relation(item.relation)
+        last = inputs[-1].window
+        bare = next((item for item in inputs if item.window is None), None)
+        if bare is not None and not (last is not None and last.tumbling):
+            hint = "every input needs a [RANGE …], or the last one a [RANGE TUMBLING …] for all"
+            raise self._error("this join never ends to wait: an input has no window", bare.span, hint)
+        raise self._error("joins cannot run yet", s.Span(inputs[0].span.start, inputs[-1].span.end))
+
+    def _error(self, message: str, span: s.Span, hint: str | None = None) -> QueryError:
+        return QueryError(message, self._text, span, hint=hint)
+
+
+def _inputs(source: s.Source) -> list[s.Input]:
+    return [source] if isinstance(source, s.Input) else [*_inputs(source.left), source.right]
+
+
+def _label(item: s.Input) -> str | None:
+    if item.alias is not None:
+        return item.alias.text
+    return item.relation.name.text if isinstance(item.relation, s.StreamRef) else None
+
+
+def _renamed(arm: Arm, names: Mapping[str, str]) -> Arm:
+    """An arm whose columns are called as those of the union; `names` gives the arm's own."""
+    hidden: dict[str, Expr] = {name: expr for name, expr in arm.values.items() if name.startswith(".")}
+    return Arm(arm.base, arm.where, hidden | {name: arm.values[own] for name, own in names.items()})

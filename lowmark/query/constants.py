@@ -1,0 +1,101 @@
+"""Texts and numbers of a query that stand for values of another kind: addresses, MACs, times."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from lowmark.query import syntax as s
+from lowmark.query.expressions import Expr, Literal, Op
+from lowmark.query.folding import conjoin, negate, test
+from lowmark.wire.schema import Kind
+from lowmark.wire.values import INT64_MAX, INT64_MIN, IPV4_MAPPED
+
+__all__ = [
+    "NS", "address", "in_prefix", "nanoseconds", "number", "parse_address", "parse_mac", "parse_prefix", "parse_time",
+]  # fmt: skip
+
+NS = 1_000_000_000
+"""Nanoseconds of a second."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII)
+_MAC = re.compile(r"[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5}", re.ASCII | re.IGNORECASE)
+
+
+def address(value: IPv4Address | IPv6Address) -> Literal:
+    mapped = IPV4_MAPPED if isinstance(value, IPv4Address) else 0
+    return Literal(mapped + int(value), Kind.IP)
+
+
+def parse_address(text: str) -> Literal:
+    """ValueError for a text that is no address."""
+    return address(ip_address(text))
+
+
+def parse_prefix(text: str) -> IPv4Network | IPv6Network:
+    """ValueError for a text that is no prefix; host bits are ignored."""
+    return ip_network(text, strict=False)
+
+
+def parse_mac(text: str) -> Literal:
+    """ValueError for a text that is no MAC address."""
+    if not _MAC.fullmatch(text):
+        raise ValueError(f"{text!r} is no MAC address")
+    return Literal(int(text.replace(":", "").replace("-", ""), 16), Kind.MAC)
+
+
+def parse_time(text: str) -> Literal:
+    """A time of RFC 3339, in any zone and with up to 9 digits of fraction. ValueError for any other text."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no RFC 3339 time")
+    date, clock, fraction, sign, hours, minutes = match.groups()
+    moment = datetime.fromisoformat(f"{date}T{clock}+00:00")
+    offset = 0
+    if sign:
+        if int(hours) > 23 or int(minutes) > 59:
+            raise ValueError(f"{text!r} has a zone that does not exist")
+        offset = (int(hours) * 3600 + int(minutes) * 60) * (1 if sign == "+" else -1)
+    ns = ((moment - _EPOCH) // timedelta(seconds=1) - offset) * NS + int((fraction or "").ljust(9, "0"))
+    if not INT64_MIN <= ns <= INT64_MAX:
+        raise ValueError(f"{text!r} is outside of 1677-2262, the range of nanoseconds")
+    return Literal(ns, Kind.TIME)
+
+
+def number(node: s.Expression) -> int | Decimal | None:
+    """The exact value of a literal number, with its signs; None for any other expression."""
+    match node:
+        case s.IntegerLiteral(value=value) | s.DecimalLiteral(value=value):
+            return value
+        case s.Unary(operator=s.UnaryOperator.MINUS, operand=operand):
+            magnitude = number(operand)
+            return None if magnitude is None else -magnitude
+        case s.Unary(operator=s.UnaryOperator.PLUS, operand=operand):
+            return number(operand)
+    return None
+
+
+def nanoseconds(seconds: int | Decimal) -> int:
+    """ValueError for a number of seconds that is not a whole number of nanoseconds or outside of their range."""
+    ns = Fraction(seconds) * NS
+    if ns.denominator != 1:
+        raise ValueError("this is finer than a nanosecond")
+    if not INT64_MIN <= ns <= INT64_MAX:
+        raise ValueError("this is outside of 1677-2262, the range of nanoseconds")
+    return int(ns)
+
+
+def in_prefix(operand: Expr, prefix: IPv4Network | IPv6Network) -> Expr:
+    """Whether an address lies in a prefix of its own version. IPv4-mapped IPv6 prefixes are IPv4's."""
+    mapped = isinstance(prefix, IPv4Network)
+    network = address(prefix.network_address)
+    mask = int(prefix.netmask) + (((1 << 96) - 1) << 32 if mapped else 0)
+    inside = test(Op.IN_PREFIX, operand, network, Literal(mask, Kind.IP))
+    if not mapped and IPV4_MAPPED & mask == network.value and prefix.prefixlen < 96:
+        ipv4 = Literal(((1 << 96) - 1) << 32, Kind.IP)
+        return conjoin((inside, negate(test(Op.IN_PREFIX, operand, Literal(IPV4_MAPPED, Kind.IP), ipv4))))
+    return inside

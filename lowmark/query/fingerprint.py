@@ -1,0 +1,73 @@
+"""The name of a stage: a hash of everything that decides what its partials are and where they go."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from lowmark.query.expressions import Call, Expr, Field, Literal, Named
+from lowmark.query.plan import Fold, Node, Reduction
+from lowmark.wire.fields import Json, canonical
+from lowmark.wire.hashing import HASH_NAME
+from lowmark.wire.schema import Column
+
+__all__ = ["fingerprint"]
+
+_FORM = "stage-1"
+"""Changes when the same plan comes to mean other partials."""
+
+
+def fingerprint(nodes: Iterable[Node], buckets: int) -> str:
+    """The same in every process: 16 hexadecimal digits."""
+    form: Json = {
+        "form": _FORM,
+        "hash": HASH_NAME,
+        "buckets": buckets,
+        "nodes": [_node(node) for node in nodes],
+    }
+    return hashlib.sha256(canonical(form)).hexdigest()[:16]
+
+
+def _node(node: Node) -> Json:
+    return {
+        "name": node.name,
+        "streams": node.streams,
+        "bucket_by": node.bucket_by,
+        **_reduction(node.reduction),
+    }
+
+
+def _reduction(reduction: Reduction) -> dict[str, Json]:
+    pane = reduction.pane
+    return {
+        "where": None if reduction.where is None else _expr(reduction.where),
+        "pane": [pane.attribute, pane.width, pane.origin],
+        "keys": [_named(item) for item in reduction.keys],
+        "details": [_named(item) for item in reduction.details],
+        "folds": [_fold(fold) for fold in reduction.folds],
+        "grouped": reduction.grouped,
+        "strings": reduction.strings,
+    }
+
+
+def _fold(fold: Fold) -> Json:
+    return [fold.op.name, [_column(column) for column in fold.columns], [_expr(expr) for expr in fold.lift]]
+
+
+def _column(column: Column) -> Json:
+    return [column.name, column.kind.value, column.nullable]
+
+
+def _named(item: Named) -> Json:
+    return [item.name, _expr(item.expr)]
+
+
+def _expr(expr: Expr) -> Json:
+    match expr:
+        case Field(name=name, kind=kind, nullable=nullable):
+            return ["field", name, kind.value, nullable]
+        case Literal(value=value, kind=kind):
+            # As a string: a double as it prints is exact, and may be infinite; an address is beyond 64 bits.
+            return ["literal", None if value is None else repr(value), kind.value]
+        case Call(op=op, args=args, kind=kind, nullable=nullable):
+            return [op.name, kind.value, nullable, *(_expr(arg) for arg in args)]

@@ -1,0 +1,177 @@
+"""Smart constructors of lowered expressions: the result's kind and nullability, and constants folded where exact.
+
+What folds here must be what the kernel and the evaluator would have computed: int64 that wraps, floors, null by zero.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+
+from lowmark.query.expressions import Call, Expr, Literal, Op
+from lowmark.wire.schema import Kind
+
+__all__ = ["FALSE", "TRUE", "boolean", "compare", "conjoin", "disjoin", "doubles", "is_null", "negate", "test", "words"]
+
+Number = int | float
+
+TRUE = Literal(1, Kind.BOOL)
+FALSE = Literal(0, Kind.BOOL)
+
+_WORDS: dict[Op, Callable[..., int]] = {
+    Op.NEG: operator.neg,
+    Op.INVERT: operator.invert,
+    Op.ADD: operator.add,
+    Op.SUB: operator.sub,
+    Op.MUL: operator.mul,
+    Op.FLOOR_DIV: operator.floordiv,
+    Op.MOD: operator.mod,
+    Op.BIT_AND: operator.and_,
+    Op.BIT_OR: operator.or_,
+    Op.BIT_XOR: operator.xor,
+    Op.SHIFT_LEFT: operator.lshift,
+    Op.SHIFT_RIGHT: operator.rshift,
+}
+_DOUBLES: dict[Op, Callable[..., float]] = {
+    Op.TO_FLOAT: float,
+    Op.FLOAT_NEG: operator.neg,
+    Op.FLOAT_ADD: operator.add,
+    Op.FLOAT_SUB: operator.sub,
+    Op.FLOAT_MUL: operator.mul,
+    Op.FLOAT_DIV: operator.truediv,
+}
+_COMPARISONS: dict[Op, Callable[[Number, Number], bool]] = {
+    Op.EQ: operator.eq,
+    Op.NE: operator.ne,
+    Op.LT: operator.lt,
+    Op.LE: operator.le,
+    Op.GT: operator.gt,
+    Op.GE: operator.ge,
+}
+_DIVISIONS = frozenset({Op.FLOOR_DIV, Op.MOD, Op.FLOAT_DIV, Op.FLOAT_MOD})
+_SHIFTS = frozenset({Op.SHIFT_LEFT, Op.SHIFT_RIGHT})
+
+
+def words(op: Op, kind: Kind, *args: Expr) -> Expr:
+    """An operation on int64 words with a result of this kind."""
+    if op is Op.FLOOR_DIV and (merged := _merged_division(args, kind)) is not None:
+        return merged
+    constants = _constants(args)
+    if constants is None:
+        return Call(op, args, kind, _nullable(op, args))
+    if _gives_null(op, constants):
+        return Literal(None, kind)
+    value = _WORDS[op](*constants)
+    return Literal((value + 2**63) % 2**64 - 2**63, kind)
+
+
+def doubles(op: Op, *args: Expr) -> Expr:
+    """An operation with a double as its result. Its arguments are doubles, but the one of TO_FLOAT."""
+    constants = _constants(args)
+    if constants is None or op not in _DOUBLES:
+        return Call(op, args, Kind.FLOAT, _nullable(op, args))
+    if _gives_null(op, constants):
+        return Literal(None, Kind.FLOAT)
+    return Literal(_DOUBLES[op](*constants), Kind.FLOAT)
+
+
+def compare(op: Op, left: Expr, right: Expr) -> Expr:
+    """A comparison of two values of one form."""
+    if not isinstance(left, Literal) or not isinstance(right, Literal):
+        return Call(op, (left, right), Kind.BOOL, _nullable(op, (left, right)))
+    if left.value is None or right.value is None:
+        return Literal(None, Kind.BOOL)
+    if left.kind is Kind.IP:
+        return boolean(_COMPARISONS[op](_address_rank(left.value), _address_rank(right.value)))
+    return boolean(_COMPARISONS[op](left.value, right.value))
+
+
+def test(op: Op, *args: Expr) -> Expr:
+    """A condition that is neither a comparison nor made of conditions: IN_PREFIX."""
+    return Call(op, args, Kind.BOOL, _nullable(op, args))
+
+
+def boolean(value: bool) -> Literal:
+    return TRUE if value else FALSE
+
+
+def is_null(arg: Expr) -> Expr:
+    if not arg.nullable:
+        return FALSE
+    if isinstance(arg, Literal):
+        return TRUE
+    return Call(Op.IS_NULL, (arg,), Kind.BOOL, False)
+
+
+def negate(arg: Expr) -> Expr:
+    match arg:
+        case Literal(value=None):
+            return arg
+        case Literal(value=value):
+            return boolean(not value)
+        case Call(op=Op.NOT, args=(inner,)):
+            return inner
+    return Call(Op.NOT, (arg,), Kind.BOOL, arg.nullable)
+
+
+def conjoin(args: Sequence[Expr]) -> Expr:
+    """AND of any number of conditions, as a balanced tree."""
+    return _joined(Op.AND, args, neutral=TRUE, absorbing=FALSE)
+
+
+def disjoin(args: Sequence[Expr]) -> Expr:
+    """OR of any number of conditions, as a balanced tree."""
+    return _joined(Op.OR, args, neutral=FALSE, absorbing=TRUE)
+
+
+def _joined(op: Op, args: Sequence[Expr], neutral: Literal, absorbing: Literal) -> Expr:
+    if absorbing in args:
+        return absorbing
+    rest = list(dict.fromkeys(arg for arg in args if arg != neutral))
+    return _balanced(op, rest) if rest else neutral
+
+
+def _balanced(op: Op, args: list[Expr]) -> Expr:
+    if len(args) == 1:
+        return args[0]
+    half = (len(args) + 1) // 2
+    pair = (_balanced(op, args[:half]), _balanced(op, args[half:]))
+    return Call(op, pair, Kind.BOOL, pair[0].nullable or pair[1].nullable)
+
+
+def _constants(args: tuple[Expr, ...]) -> list[Number | None] | None:
+    values = [arg.value for arg in args if isinstance(arg, Literal)]
+    return values if len(values) == len(args) else None
+
+
+def _gives_null(op: Op, constants: list[Number | None]) -> bool:
+    if None in constants:
+        return True
+    return (op in _DIVISIONS and constants[1] == 0) or (op in _SHIFTS and not 0 <= (constants[1] or 0) <= 63)
+
+
+def _nullable(op: Op, args: tuple[Expr, ...]) -> bool:
+    if any(arg.nullable for arg in args):
+        return True
+    if op in _DIVISIONS:
+        return not (isinstance(args[1], Literal) and args[1].value)
+    if op in _SHIFTS:
+        distance = args[1].value if isinstance(args[1], Literal) else None
+        return distance is None or not 0 <= distance <= 63
+    return False
+
+
+def _merged_division(args: tuple[Expr, ...], kind: Kind) -> Expr | None:
+    """⌊⌊x/a⌋/b⌋ is ⌊x/ab⌋ for positive constants."""
+    match args:
+        case (Call(op=Op.FLOOR_DIV, args=(inner, Literal(value=int(a)))), Literal(value=int(b), kind=unit)) if (
+            a > 0 and b > 0 and a * b < 2**63
+        ):
+            return words(Op.FLOOR_DIV, kind, inner, Literal(a * b, unit))
+    return None
+
+
+def _address_rank(value: Number) -> int:
+    """IPv4 before IPv6: the number of an address, with mapped ones moved in front of all."""
+    assert isinstance(value, int)
+    return value - 2**128 if value >> 32 == 0xFFFF else value

@@ -1,0 +1,161 @@
+"""An aggregating SELECT: keys, aggregates, window, and what happens to the groups of a window at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lowmark.query import syntax as s
+from lowmark.query.calls import Calls
+from lowmark.query.errors import QueryError
+from lowmark.query.expressions import Expr, Field, Literal, Named
+from lowmark.query.keys import Keys, bind_keys
+from lowmark.query.lowering import Lowering
+from lowmark.query.names import GroupNames, InputNames
+from lowmark.query.plan import Order
+from lowmark.query.progressing import progress
+from lowmark.query.relations import ARRIVAL, ROW_NUM, WINDOW_END, WINDOW_START, Arm, Grouped, Packets
+from lowmark.query.scope import Scope
+from lowmark.query.selected import selected_columns
+from lowmark.query.windowing import Frame, bind_window, group_frame, least, progressing_columns
+from lowmark.query.windows import WindowKind
+from lowmark.wire.schema import Column
+
+__all__ = ["GroupedSelect", "group"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedSelect:
+    grouped: Grouped
+    columns: tuple[Named, ...]  # what it selects, over the group's columns
+
+
+def group(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[str, ...]) -> GroupedSelect:
+    """`where` is over the columns of the scope's input."""
+    keys = bind_keys(select, scope, strings)
+    frame = _frame(select, keys, scope, strings)
+    calls = Calls(scope, strings, keys.named, _arrival(frame, scope.relation.arms))
+    names = GroupNames(
+        scope,
+        keys.named,
+        keys.aliases,
+        Lowering(scope.text, strings, InputNames(scope, "a key")),
+        calls.aggregate,
+        lambda call: calls.total(call, post),
+    )
+    post = Lowering(scope.text, strings, names)
+    shown = _window_columns(frame)
+    columns = selected_columns(select, scope, post, keys.shown, tuple(column.name for column in shown))
+    aliases = {item.alias.text for item in select.items if item.alias is not None}
+    names.aliases.update((column.name.casefold(), column.expr) for column in columns if column.name in aliases)
+    having = None if select.having is None else post.condition(select.having)
+    order = _order(select, scope, post, keys.named)
+    selected = (*(Named(column.name, _field(column)) for column in shown), *columns)
+    distinct = selected if _needs_distinct(select, keys, columns) else ()
+    if distinct and order:
+        _check_distinct_order(select, order, columns, scope.text)
+    grouped = Grouped(
+        input=scope.relation,
+        where=where,
+        panes=frame.panes,
+        keys=keys.named,
+        details=calls.details,
+        folds=calls.folds,
+        calls=calls.planned,
+        window=frame.window,
+        totals=calls.totals,
+        having=having,
+        order=order,
+        limit=None if select.limit is None else select.limit.value,
+        distinct=distinct,
+        makers=_makers(keys, frame, scope.relation.arms),
+        columns=(
+            *shown,
+            *(Column(key.name, key.expr.kind, key.expr.nullable) for key in keys.named),
+            *(call.column for call in calls.planned),
+            *(total.column for total in calls.totals),
+        ),
+    )
+    return GroupedSelect(grouped, selected)
+
+
+def _frame(select: s.Select, keys: Keys, scope: Scope, strings: tuple[str, ...]) -> Frame:
+    arms = scope.relation.arms
+    if select.window is not None:
+        return bind_window(select.window, scope, Lowering(scope.text, strings, InputNames(scope, "a window")))
+    frame = group_frame(keys.named, arms)
+    if frame is not None:
+        return frame
+    listed = select.group_by or select.items[:1]
+    spot = s.Span(listed[0].span.start, listed[-1].span.end)
+    if any(progress(arm.lowered(key.expr), (ROW_NUM,)) for key in keys.named for arm in arms):
+        raise QueryError("groups that only row_num closes cannot run yet", scope.text, spot)
+    what = "none of these keys progresses" if keys.named else "there is no key that progresses"
+    raise QueryError(
+        f"nothing ever closes these groups: there is no window, and {what}",
+        scope.text,
+        spot,
+        progressing_columns(scope),
+        "add a window such as [RANGE 1 minute, WA ts], or group by something like ts/60",
+    )
+
+
+def _arrival(frame: Frame, arms: tuple[Arm, ...]) -> tuple[Named, ...]:
+    """The order for first and last: by ts (of derived streams by the windowing attribute), then by arrival."""
+    bases = [arm.base for arm in arms if isinstance(arm.base, Packets)]
+    if len(bases) < len(arms):
+        return (Named("by", frame.attribute),)
+    ts, *_, position = fields = [Named(item.name[1:], Field(item.name, item.expr.kind)) for item in ARRIVAL]
+    rest = fields[1:] if sum(base.sources for base in bases) > 1 else [position]
+    if all(arm.plain or arm.lowered(frame.attribute) == ARRIVAL[0].expr for arm in arms):
+        return (ts, *rest)
+    return (Named("by", frame.attribute), *([ts] if len(rest) > 1 else []), *rest)
+
+
+def _order(select: s.Select, scope: Scope, post: Lowering, keys: tuple[Named, ...]) -> tuple[Order, ...]:
+    """ORDER BY; ties go by the group's key."""
+    if select.limit is not None and not select.order_by:
+        raise QueryError("LIMIT needs ORDER BY: which rows are first?", scope.text, select.limit.span)
+    order = []
+    for item in select.order_by:
+        expr = post.lower(item.expression)
+        if isinstance(expr, Literal):
+            hint = "name a column or an expression; positions mean nothing here"
+            raise QueryError("a constant orders nothing", scope.text, item.span, hint=hint)
+        order.append(Order(expr, item.descending))
+    if order:
+        named = {item.expr for item in order}
+        ties = (Field(key.name, key.expr.kind, key.expr.nullable) for key in keys)
+        order += [Order(tie, False) for tie in ties if tie not in named]
+    return tuple(order)
+
+
+def _needs_distinct(select: s.Select, keys: Keys, columns: tuple[Named, ...]) -> bool:
+    """Whether two groups of a window can show equal rows."""
+    shown = {column.expr for column in columns}
+    return select.distinct and any(Field(key.name, key.expr.kind, key.expr.nullable) not in shown for key in keys.named)
+
+
+def _check_distinct_order(select: s.Select, order: tuple[Order, ...], columns: tuple[Named, ...], text: str) -> None:
+    shown = {column.expr for column in columns}
+    for item, by in zip(select.order_by, order, strict=False):
+        if by.expr not in shown:
+            message = "DISTINCT rows can be ordered by selected columns only"
+            raise QueryError(message, text, item.span, hint="select it, or leave DISTINCT out")
+
+
+def _makers(keys: Keys, frame: Frame, arms: tuple[Arm, ...]) -> tuple[Named, ...]:
+    """Without a window, the keys that progress: what they agree on makes one. Each with its least value by pane."""
+    if frame.window.kind is not WindowKind.NONE:
+        return ()
+    return tuple(Named(key.name, low) for key in keys.named if (low := least(key.expr, frame, arms)) is not None)
+
+
+def _window_columns(frame: Frame) -> tuple[Column, ...]:
+    if frame.window.kind is WindowKind.NONE:
+        return ()
+    kind = frame.window.axis.kind
+    return (Column(WINDOW_START, kind, frame.window.kind is WindowKind.LANDMARK), Column(WINDOW_END, kind))
+
+
+def _field(column: Column) -> Field:
+    return Field(column.name, column.kind, column.nullable)

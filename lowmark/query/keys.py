@@ -1,0 +1,88 @@
+"""The keys of a grouping: what GROUP BY, DISTINCT and PA list, with the names that results know them by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lowmark.query import syntax as s
+from lowmark.query.expressions import Expr, Named
+from lowmark.query.lowering import Lowering
+from lowmark.query.names import InputNames, is_aggregated
+from lowmark.query.relations import WINDOW_END, WINDOW_START
+from lowmark.query.scope import Scope, shown_name
+from lowmark.wire.partials import PANE, TUPLES
+
+__all__ = ["RESERVED", "Keys", "bind_keys", "free_name"]
+
+RESERVED = (PANE, TUPLES, WINDOW_START, WINDOW_END)
+"""Columns that rows of groups have beside their keys and aggregates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    named: tuple[Named, ...]  # over the input's columns; no two are equal
+    aliases: dict[str, Named]  # by folded alias, those that have one in GROUP BY
+    shown: dict[str, str]  # the same ones' aliases as written, by name
+
+
+def bind_keys(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> Keys:
+    lowering = Lowering(scope.text, strings, InputNames(scope, "GROUP BY", "group by fields; aggregates go to HAVING"))
+    named: list[Named] = []
+    aliases: dict[str, Named] = {}
+    shown: dict[str, str] = {}
+    for expression, alias in _items(select, scope):
+        expr = lowering.lower(expression)
+        key = next((key for key in named if key.expr == expr), None)
+        if key is None:
+            name = alias.text if alias else _select_alias(select, scope, lowering, expr)
+            key = Named(free_name(name or shown_name(expression, scope), (*RESERVED, *(k.name for k in named))), expr)
+            named.append(key)
+        if alias is not None:
+            aliases[alias.text.casefold()] = key
+            shown.setdefault(key.name, alias.text)
+    return Keys(tuple(named), aliases, shown)
+
+
+def free_name(name: str, taken: tuple[str, ...]) -> str:
+    """The name, or the first of name_2, name_3 … that is free, whatever the case."""
+    folded = {item.casefold() for item in taken}
+    found, number = name, 1
+    while found.casefold() in folded:
+        number += 1
+        found = f"{name}_{number}"
+    return found
+
+
+def _items(select: s.Select, scope: Scope) -> Iterator[tuple[s.Expression, s.Identifier | None]]:
+    if select.group_by:
+        for item in select.group_by:
+            yield _unaliased(item, select, scope)
+    elif select.distinct and not any(map(is_aggregated, select.items)):
+        for selected in select.items:
+            yield from ((expression, selected.alias) for expression in scope.expanded(selected.expression))
+    if select.window is not None:
+        yield from ((expression, None) for expression in select.window.pa)
+
+
+def _unaliased(item: s.GroupItem, select: s.Select, scope: Scope) -> tuple[s.Expression, s.Identifier | None]:
+    """GROUP BY may name an expression by its alias of the SELECT list, unless a field has that name."""
+    node = item.expression
+    if isinstance(node, s.FieldRef) and node.input is None and not scope.has(node):
+        folded = node.name.text.casefold()
+        for selected in select.items:
+            alias = selected.alias
+            if alias and alias.text.casefold() == folded and not isinstance(selected.expression, s.Star):
+                return selected.expression, item.alias or alias
+    return node, item.alias
+
+
+def _select_alias(select: s.Select, scope: Scope, lowering: Lowering, expr: Expr) -> str | None:
+    """The alias that the SELECT list gives to an expression over the input."""
+    for item in select.items:
+        if item.alias is None or isinstance(item.expression, s.Star) or is_aggregated(item.expression):
+            continue
+        refs = (node for node in s.walk(item.expression) if isinstance(node, s.FieldRef))
+        if all(map(scope.has, refs)) and lowering.lower(item.expression) == expr:
+            return item.alias.text
+    return None

@@ -1,0 +1,166 @@
+"""Expressions of the syntax tree to typed expressions over the columns of an input.
+
+`Lowering` knows what operators and literals mean; what names and functions stand for it asks of its `Names`.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network, IPv6Network
+from typing import Protocol
+
+from lowmark.query import syntax as s
+from lowmark.query.arithmetic import KIND_NAMES, IllTyped, Operand, arithmetic, comparison, minus
+from lowmark.query.constants import address, in_prefix, number, parse_prefix
+from lowmark.query.errors import QueryError
+from lowmark.query.expressions import Expr, Literal, Op
+from lowmark.query.folding import boolean, conjoin, disjoin, is_null, negate, words
+from lowmark.wire.schema import Kind
+
+__all__ = ["Lowering", "Names"]
+
+
+class Names(Protocol):
+    """What the names of one place of a query stand for. Every method may raise QueryError."""
+
+    def known(self, node: s.Expression) -> Expr | None:
+        """The column that this whole expression is, if it is one."""
+        ...
+
+    def field(self, ref: s.FieldRef) -> Expr: ...
+    def call(self, call: s.FunctionCall) -> Expr: ...
+
+
+class Lowering:
+    """Lowers the expressions of one place. `strings` is the query's sorted table of texts."""
+
+    def __init__(self, text: str, strings: tuple[str, ...], names: Names) -> None:
+        self._text = text
+        self._codes = {string: code for code, string in enumerate(strings)}
+        self._names = names
+
+    def condition(self, node: s.Expression) -> Expr:
+        """An expression that must be true or false."""
+        expr = self.lower(node)
+        if expr.kind is not Kind.BOOL:
+            hint = "compare it, for example with <> 0" if expr.kind is Kind.INT else None
+            raise self._error(f"a condition must stand here, not {KIND_NAMES[expr.kind]}", node.span, hint)
+        return expr
+
+    def lower(self, node: s.Expression) -> Expr:
+        """The typed expression. A text is a text here: beside a value of another kind `_operand` keeps it open."""
+        if (known := self._names.known(node)) is not None:
+            return known
+        match node:
+            case s.FieldRef():
+                return self._names.field(node)
+            case s.FunctionCall():
+                return self._names.call(node)
+            case s.Unary(operator=operator, operand=operand):
+                return self._unary(node, operator, operand)
+            case s.Binary(operator=operator, left=left, right=right):
+                operands = (self._operand(left), self._operand(right))
+                try:
+                    return arithmetic(operator, *operands)
+                except IllTyped as error:
+                    raise self._ill_typed(error, node, (left, right)) from None
+            case s.Comparison(operator=comparator, left=left, right=right):
+                return self._compared(comparator, left, right, node)
+            case s.And(operands=parts):
+                return conjoin([self.condition(part) for part in parts])
+            case s.Or(operands=parts):
+                return disjoin([self.condition(part) for part in parts])
+            case s.Not(operand=operand):
+                return negate(self.condition(operand))
+            case s.In(operand=operand, choices=choices, negated=negated):
+                inside = disjoin([self._matched(operand, choice, node) for choice in choices])
+                return negate(inside) if negated else inside
+            case s.Between(operand=operand, low=low, high=high, negated=negated):
+                least = self._compared(s.ComparisonOperator.GREATER_OR_EQUAL, operand, low, node)
+                most = self._compared(s.ComparisonOperator.LESS_OR_EQUAL, operand, high, node)
+                between = conjoin((least, most))
+                return negate(between) if negated else between
+            case s.IsNull(operand=operand, negated=negated):
+                null = is_null(self.lower(operand))
+                return negate(null) if negated else null
+            case s.Exists():
+                raise self._error("EXISTS cannot run yet", node.span, "join the two streams, or count the matches")
+            case _:
+                return self._literal(node)
+
+    def _literal(self, node: s.Literal) -> Expr:
+        match node:
+            case s.IntegerLiteral(value=value):
+                if value > 2**63 - 1:
+                    raise self._error("integers have 64 bits: this one is too great", node.span)
+                return Literal(value, Kind.INT)
+            case s.DecimalLiteral(value=decimal):
+                return Literal(float(decimal), Kind.FLOAT)
+            case s.StringLiteral(value=string):
+                return Literal(self._codes[string], Kind.STR)
+            case s.BooleanLiteral(value=truth):
+                return boolean(truth)
+            case s.DurationLiteral(value_ns=ns):
+                return Literal(ns, Kind.DURATION)
+            case s.AddressLiteral(value=ip):
+                return address(ip)
+            case s.MacLiteral(value=mac):
+                return Literal(mac, Kind.MAC)
+            case s.PrefixLiteral():
+                prefix = self._text[node.span.start : node.span.end]
+                raise self._error("a prefix can stand behind IN only", node.span, f"write … IN {prefix}")
+
+    def _operand(self, node: s.Expression) -> Operand:
+        text = node.value if isinstance(node, s.StringLiteral) else None
+        return Operand(self.lower(node), number(node), text)
+
+    def _unary(self, node: s.Unary, operator: s.UnaryOperator, operand: s.Expression) -> Expr:
+        if operator is s.UnaryOperator.MINUS and operand == s.IntegerLiteral(2**63, span=operand.span):
+            return Literal(-(2**63), Kind.INT)
+        expr = self.lower(operand)
+        if operator is s.UnaryOperator.INVERT:
+            if expr.kind is not Kind.INT:
+                raise self._error(f"~ takes a whole number, not {KIND_NAMES[expr.kind]}", operand.span)
+            return words(Op.INVERT, Kind.INT, expr)
+        try:
+            negative = minus(expr)
+        except IllTyped as error:
+            raise self._ill_typed(error, node, (operand,)) from None
+        return negative if operator is s.UnaryOperator.MINUS else expr
+
+    def _compared(
+        self, operator: s.ComparisonOperator, left: s.Expression, right: s.Expression, whole: s.Expression
+    ) -> Expr:
+        operands = (self._operand(left), self._operand(right))
+        try:
+            return comparison(operator, *operands)
+        except IllTyped as error:
+            raise self._ill_typed(error, whole, (left, right)) from None
+
+    def _matched(self, operand: s.Expression, choice: s.Expression, whole: s.Expression) -> Expr:
+        """One choice of an IN: a prefix that contains the operand, or a value that equals it."""
+        prefix = self._prefix(operand, choice)
+        return in_prefix(self.lower(operand), prefix) if prefix else self._equal(operand, choice, whole)
+
+    def _equal(self, operand: s.Expression, choice: s.Expression, whole: s.Expression) -> Expr:
+        return self._compared(s.ComparisonOperator.EQUAL, operand, choice, whole)
+
+    def _prefix(self, operand: s.Expression, choice: s.Expression) -> IPv4Network | IPv6Network | None:
+        match choice:
+            case s.PrefixLiteral(value=prefix):
+                kind = self.lower(operand).kind
+                if kind is not Kind.IP:
+                    raise self._error(f"a prefix contains addresses, not {KIND_NAMES[kind]}", operand.span)
+                return prefix
+            case s.StringLiteral(value=string) if "/" in string and self.lower(operand).kind is Kind.IP:
+                try:
+                    return parse_prefix(string)
+                except ValueError:
+                    raise self._error(f"{string} is no prefix", choice.span, "10.0.0.0/8 is one") from None
+        return None
+
+    def _ill_typed(self, error: IllTyped, whole: s.Expression, operands: tuple[s.Expression, ...]) -> QueryError:
+        spot = whole if error.operand is None else operands[error.operand]
+        return self._error(error.reason, spot.span, error.hint)
+
+    def _error(self, message: str, span: s.Span, hint: str | None = None) -> QueryError:
+        return QueryError(message, self._text, span, hint=hint)

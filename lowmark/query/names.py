@@ -1,0 +1,103 @@
+"""What names stand for in each place of a SELECT: the input's columns, or the group's keys and aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from lowmark.query import aggregates
+from lowmark.query import syntax as s
+from lowmark.query.errors import QueryError, unknown_word
+from lowmark.query.expressions import Expr, Field, Literal, Named
+from lowmark.query.lowering import Lowering
+from lowmark.query.scope import Scope
+
+__all__ = ["TOTAL", "GroupNames", "InputNames", "is_aggregated", "is_total"]
+
+TOTAL = "total"
+
+
+def is_aggregated(node: s.SyntaxNode) -> bool:
+    """Whether an expression calls an aggregate or total(); other functions are none of the language's."""
+    return any(isinstance(item, s.FunctionCall) for item in s.walk(node))
+
+
+@dataclass(frozen=True, slots=True)
+class InputNames:
+    """The columns of the input, in a `place` where no function can stand."""
+
+    scope: Scope
+    place: str
+    hint: str | None = None
+
+    def known(self, node: s.Expression) -> Expr | None:
+        return None
+
+    def field(self, ref: s.FieldRef) -> Expr:
+        return self.scope.field(ref)
+
+    def call(self, call: s.FunctionCall) -> Expr:
+        check_function(call, self.scope.text)
+        word = call.function.text.lower()
+        raise QueryError(f"{word} cannot stand in {self.place}", self.scope.text, call.function.span, hint=self.hint)
+
+
+def is_total(node: s.SyntaxNode) -> bool:
+    return isinstance(node, s.FunctionCall) and node.function.text.lower() == TOTAL
+
+
+def check_function(call: s.FunctionCall, text: str) -> None:
+    choices = (*aggregates.names(), TOTAL)
+    if call.function.text.lower() not in choices:
+        raise unknown_word("function", call.function.text, text, call.function.span, choices)
+
+
+@dataclass
+class GroupNames:
+    """The columns of a group: its keys, its aggregates (each call is handed to `aggregate`, each total to `total`) and,
+    where they may be used, the aliases of the SELECT list."""
+
+    scope: Scope
+    keys: tuple[Named, ...]  # over the input's columns
+    key_aliases: Mapping[str, Named]  # by folded alias
+    input: Lowering
+    aggregate: Callable[[s.FunctionCall], Expr]
+    total: Callable[[s.FunctionCall], Expr]
+    aliases: dict[str, Expr] = field(default_factory=dict)  # by folded alias
+
+    def known(self, node: s.Expression) -> Expr | None:
+        if is_aggregated(node) or not self._reads_fields_only(node):
+            return None
+        expr = self.input.lower(node)
+        if isinstance(expr, Literal):
+            return None
+        return next((_column(key) for key in self.keys if key.expr == expr), None)
+
+    def field(self, ref: s.FieldRef) -> Expr:
+        folded = ref.name.text.casefold()
+        if ref.input is None and folded in self.aliases:
+            return self.aliases[folded]
+        if ref.input is None and folded in self.key_aliases:
+            return _column(self.key_aliases[folded])
+        name = self.scope.field(ref).name
+        raise QueryError(
+            f"{name} is neither grouped by nor inside an aggregate",
+            self.scope.text,
+            ref.span,
+            tuple(key.name for key in self.keys),
+            f"add {name} to GROUP BY, or select for example min({name})",
+        )
+
+    def call(self, call: s.FunctionCall) -> Expr:
+        check_function(call, self.scope.text)
+        return self.total(call) if is_total(call) else self.aggregate(call)
+
+    def _reads_fields_only(self, node: s.Expression) -> bool:
+        """Whether all names are columns of the input, and no alias hides one of them."""
+        refs = [item for item in s.walk(node) if isinstance(item, s.FieldRef)]
+        hidden = any(ref.input is None and ref.name.text.casefold() in self.aliases for ref in refs)
+        return not hidden and all(self.scope.has(ref) for ref in refs)
+
+
+def _column(key: Named) -> Field:
+    return Field(key.name, key.expr.kind, key.expr.nullable)

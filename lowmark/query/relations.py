@@ -1,0 +1,167 @@
+"""What a FROM clause stands for once names are resolved: columns, and the arms that they are computed in.
+
+A chain of selections is nothing but expressions, so a relation is flat: each arm reads one base (the packets of some
+streams, or the groups of an aggregating SELECT), keeps what passes `where`, and computes each column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lowmark.query.catalog import PACKET_FIELDS
+from lowmark.query.expressions import Call, Expr, Field, Named
+from lowmark.query.folding import conjoin
+from lowmark.query.plan import AggregateCall, Fold, Order, Pane, Total
+from lowmark.query.windows import Window, WindowKind
+from lowmark.wire.schema import Column, Kind
+
+__all__ = [
+    "ARRIVAL", "MAX_DEPTH", "MAX_OPERATIONS", "ROW_NUM", "WINDOW_END", "WINDOW_START", "Arm", "Base", "Grouped",
+    "Packets", "Relation", "TooLarge", "packets", "substitute",
+]  # fmt: skip
+
+ROW_NUM = "row_num"
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
+
+ARRIVAL = (
+    Named(".ts", Field("ts", Kind.TIME)),
+    Named(".stream", Field("link", Kind.STR)),
+    Named(".rank", Field("_rank", Kind.INT)),
+    Named(".position", Field("_position", Kind.INT)),
+)
+"""The order of arrival over several sources, by fields that every packet has: `_rank` is that of the source among those
+of its stream, `_position` the packet's place in the source. A single source arrives by `_position` alone. The names
+are such that no query can write them: they go with a relation's columns, unseen."""
+
+MAX_OPERATIONS = 10_000
+MAX_DEPTH = 200
+"""Of one expression: larger ones are refused, for stages that double an expression would reach any size."""
+
+
+class TooLarge(Exception):
+    """An expression that has grown beyond bounds by the selections that it is computed through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packets:
+    """The packets of streams, numbered through by `row_num`; `sources` is how many capture points feed them."""
+
+    streams: tuple[str, ...]
+    sources: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """An aggregating SELECT up to its columns: what its Aggregate and Finish steps do.
+
+    Expressions of `where`, `keys`, `folds` and `details` are over the input's columns; those of `totals`, `having` and
+    `order` over `columns`: window_start and window_end (if windowed), the keys, the calls, the totals.
+    """
+
+    input: Relation
+    where: Expr | None
+    panes: tuple[Pane, ...]  # of each arm of the input
+    keys: tuple[Named, ...]
+    details: tuple[Named, ...]
+    folds: tuple[Fold, ...]
+    calls: tuple[AggregateCall, ...]
+    window: Window
+    totals: tuple[Total, ...]
+    having: Expr | None
+    order: tuple[Order, ...]
+    limit: int | None
+    distinct: tuple[Named, ...]  # the selected columns, if the rows of a window are to differ in them
+    makers: tuple[Named, ...]  # without a window the keys that progress, each with its least value over Field(PANE)
+    columns: tuple[Column, ...]
+
+    @property
+    def progress(self) -> tuple[str, ...]:
+        """The columns of its rows that come with bounds."""
+        columns = {
+            WindowKind.SLIDING: (WINDOW_START, WINDOW_END),
+            WindowKind.LANDMARK: (WINDOW_END,),
+            WindowKind.NONE: tuple(item.name for item in self.makers),
+        }[self.window.kind]
+        if not self.distinct:
+            return columns
+        return tuple(item.name for item in self.distinct if isinstance(item.expr, Field) and item.expr.name in columns)
+
+    @property
+    def closed(self) -> bool:
+        """Nothing can be done before its Finish any more: rows were counted or compared."""
+        return self.limit is not None or bool(self.distinct)
+
+
+Base = Packets | Grouped
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One source of a relation's rows. Expressions are over the base's columns; `values` has one for each column of
+    the relation and, where the base is packets, for each of ARRIVAL."""
+
+    base: Base
+    where: Expr | None
+    values: Mapping[str, Expr]
+
+    @property
+    def plain(self) -> bool:
+        """Whether the columns are the base's own."""
+        fields = (item for item in self.values.items() if not item[0].startswith("."))
+        return all(isinstance(expr, Field) and expr.name == name for name, expr in fields)
+
+    def lowered(self, expr: Expr) -> Expr:
+        """An expression over the relation's columns as one over the base's."""
+        return substitute(expr, self.values)
+
+    def filtered(self, where: Expr | None) -> Expr | None:
+        """The condition that a row passes which passes this arm's and another one, over the relation's columns."""
+        parts = [part for part in (self.where, None if where is None else self.lowered(where)) if part is not None]
+        return conjoin(parts) if parts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    columns: tuple[Column, ...]
+    arms: tuple[Arm, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    def column(self, name: str) -> Column | None:
+        """By name, whatever its case."""
+        folded = name.casefold()
+        return next((column for column in self.columns if column.name.casefold() == folded), None)
+
+
+def packets(streams: tuple[str, ...], sources: int) -> Relation:
+    columns = tuple(Column(field.name, field.kind) for field in PACKET_FIELDS)
+    values: dict[str, Expr] = {column.name: Field(column.name, column.kind) for column in columns}
+    values |= {item.name: item.expr for item in ARRIVAL}
+    return Relation(columns, (Arm(Packets(streams, sources), None, values),))
+
+
+def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    """The expression with its fields replaced; TooLarge when it grows beyond bounds."""
+    replaced = _replaced(expr, values)
+    operations, pending = 0, [(replaced, 1)]
+    while pending:
+        item, depth = pending.pop()
+        if isinstance(item, Call):
+            operations += 1
+            if operations > MAX_OPERATIONS or depth > MAX_DEPTH:
+                raise TooLarge
+            pending.extend((arg, depth + 1) for arg in item.args)
+    return replaced
+
+
+def _replaced(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    match expr:
+        case Field(name=name):
+            return values[name]
+        case Call(op=op, args=args, kind=kind, nullable=nullable):
+            return Call(op, tuple(_replaced(arg, values) for arg in args), kind, nullable)
+    return expr

@@ -1,0 +1,82 @@
+"""Names of inputs and columns in one SELECT, and what expressions are called in results."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lowmark.query import syntax as s
+from lowmark.query.catalog import packet_field
+from lowmark.query.errors import QueryError, unknown_word
+from lowmark.query.expressions import Field
+from lowmark.query.relations import Relation
+
+__all__ = ["Scope", "shown_name"]
+
+_COMMENT_OR_TEXT = re.compile(r"--[^\n]*|/\*.*?\*/|('(?:[^'\n]|'')*'|\"(?:[^\"\n]|\"\")*\")", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The one input of a SELECT. `label` is the name that may stand before its columns."""
+
+    text: str
+    label: str | None
+    relation: Relation
+
+    def field(self, ref: s.FieldRef) -> Field:
+        """The column of a name, whatever its case; QueryError when there is none."""
+        if ref.input is not None:
+            self.check_input(ref.input)
+        word = ref.name.text
+        alias = packet_field(word)
+        column = self.relation.column(word) or (self.relation.column(alias.name) if alias else None)
+        if column is None:
+            raise unknown_word("field", word, self.text, ref.name.span, self.relation.names)
+        return Field(column.name, column.kind, column.nullable)
+
+    def has(self, ref: s.FieldRef) -> bool:
+        try:
+            self.field(ref)
+        except QueryError:
+            return False
+        return True
+
+    def expanded(self, item: s.Expression | s.Star) -> tuple[s.Expression, ...]:
+        """The expressions of a SELECT item: `*` is all columns, each at its place."""
+        if not isinstance(item, s.Star):
+            return (item,)
+        if item.input is not None:
+            self.check_input(item.input)
+        names = (s.Identifier(name, span=item.span) for name in self.relation.names)
+        return tuple(s.FieldRef(None, name, span=item.span) for name in names)
+
+    def check_input(self, name: s.Identifier) -> None:
+        if self.label is None or name.text.casefold() != self.label.casefold():
+            raise unknown_word("input", name.text, self.text, name.span, (self.label,) if self.label else ())
+
+
+def shown_name(node: s.Expression, scope: Scope) -> str:
+    """The name of a result column without an alias: its field, or its text with every run of other characters than
+    letters, digits and _ as one _. Fields are called as the catalog calls them, functions in lower case."""
+    if isinstance(node, s.FieldRef):
+        return scope.field(node).name if scope.has(node) else node.name.text
+    pieces, end = [], node.span.start
+    for start, stop, word in _renamed(node, scope):
+        pieces += [scope.text[end:start], word]
+        end = stop
+    text = "".join((*pieces, scope.text[end : node.span.end]))
+    without_comments = _COMMENT_OR_TEXT.sub(lambda match: match[1] or " ", text)
+    return re.sub(r"\W+", "_", without_comments).strip("_")
+
+
+def _renamed(node: s.Expression, scope: Scope) -> list[tuple[int, int, str]]:
+    """The words of an expression that are shown otherwise than written, with their places in the text."""
+    words = []
+    for item in s.walk(node):
+        match item:
+            case s.FieldRef(span=span) if scope.has(item):
+                words.append((span.start, span.end, scope.field(item).name))
+            case s.FunctionCall(function=function):
+                words.append((*function.span, function.text.lower()))
+    return sorted(words)

@@ -1,0 +1,41 @@
+"""The columns of a SELECT list: their values and names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from lowmark.query import syntax as s
+from lowmark.query.errors import QueryError
+from lowmark.query.expressions import Field, Named
+from lowmark.query.lowering import Lowering
+from lowmark.query.scope import Scope, shown_name
+
+__all__ = ["selected_columns"]
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+_MAX_COLUMNS = 60
+"""A row's null mask has 64 bits, and a window and its pane need some of them."""
+
+
+def selected_columns(
+    select: s.Select, scope: Scope, lowering: Lowering, aliases: Mapping[str, str] = _NONE, taken: tuple[str, ...] = ()
+) -> tuple[Named, ...]:
+    """Each expression with its name: the alias in SELECT, else the one that GROUP BY gives to that key (`aliases`, by
+    the key's name), else as it is shown. `taken` are names of columns that stand before these."""
+    columns: list[Named] = []
+    names = {name.casefold() for name in taken}
+    for item in select.items:
+        for expression in scope.expanded(item.expression):
+            expr = lowering.lower(expression)
+            key = aliases.get(expr.name) if isinstance(expr, Field) else None
+            name = item.alias.text if item.alias else key or shown_name(expression, scope)
+            if name.casefold() in names:
+                hint = "give one of them another name: … AS name"
+                raise QueryError(f"two columns are called {name}", scope.text, item.span, hint=hint)
+            names.add(name.casefold())
+            columns.append(Named(name, expr))
+    if len(columns) > _MAX_COLUMNS:
+        raise QueryError(f"a result has at most {_MAX_COLUMNS} columns", scope.text, select.items[-1].span)
+    return tuple(columns)

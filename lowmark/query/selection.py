@@ -1,0 +1,95 @@
+"""One SELECT over the one input of its FROM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lowmark.query import syntax as s
+from lowmark.query.errors import QueryError
+from lowmark.query.expressions import Expr, Field
+from lowmark.query.grouping import group
+from lowmark.query.lowering import Lowering
+from lowmark.query.names import InputNames, is_aggregated
+from lowmark.query.relations import Arm, Relation, TooLarge
+from lowmark.query.scope import Scope
+from lowmark.query.selected import selected_columns
+from lowmark.query.windowing import progresses, progressing_columns
+from lowmark.wire.schema import Column
+
+__all__ = ["Selected", "bind_select"]
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    relation: Relation
+    ordered: bool  # by ORDER BY
+
+
+def bind_select(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> Selected:
+    try:
+        where = _where(select, scope, strings)
+        if _groups(select):
+            return _grouped(select, where, scope, strings)
+        return Selected(_plain(select, where, scope, strings), False)
+    except TooLarge:
+        message = "an expression grows too large through the subqueries that it is computed in"
+        raise QueryError(message, scope.text, select.span) from None
+
+
+def _groups(select: s.Select) -> bool:
+    clauses = (*select.items, *select.order_by, *(() if select.having is None else (select.having,)))
+    return bool(select.group_by) or select.distinct or any(map(is_aggregated, clauses))
+
+
+def _where(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> Expr | None:
+    if select.where is None:
+        return None
+    names = InputNames(scope, "WHERE", "conditions on aggregates go to HAVING")
+    return Lowering(scope.text, strings, names).condition(select.where)
+
+
+def _grouped(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[str, ...]) -> Selected:
+    bound = group(select, where, scope, strings)
+    values: dict[str, Expr] = {item.name: item.expr for item in bound.columns}
+    if bound.grouped.distinct:
+        # Its rows are what the end of the window leaves of the selected columns: nothing else is known of them.
+        values = {item.name: Field(item.name, item.expr.kind, item.expr.nullable) for item in bound.columns}
+    columns = tuple(Column(item.name, item.expr.kind, item.expr.nullable) for item in bound.columns)
+    return Selected(Relation(columns, (Arm(bound.grouped, None, values),)), bool(select.order_by))
+
+
+def _plain(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[str, ...]) -> Relation:
+    _refuse_clauses_of_groups(select, scope, strings)
+    lowering = Lowering(scope.text, strings, InputNames(scope, "a SELECT list without groups"))
+    columns = selected_columns(select, scope, lowering)
+    arms = []
+    for arm in scope.relation.arms:
+        hidden = {name: expr for name, expr in arm.values.items() if name.startswith(".")}
+        values = {item.name: arm.lowered(item.expr) for item in columns}
+        arms.append(Arm(arm.base, arm.filtered(where), hidden | values))
+    return Relation(tuple(Column(item.name, item.expr.kind, item.expr.nullable) for item in columns), tuple(arms))
+
+
+def _refuse_clauses_of_groups(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> None:
+    text = scope.text
+    if select.window is not None:
+        hint = "add an aggregate such as count(*), GROUP BY or DISTINCT, or leave the window out"
+        raise QueryError("this window holds no aggregate", text, select.window.span, hint=hint)
+    if select.having is not None:
+        raise QueryError("HAVING is about groups, and there are none", text, select.having.span, hint="use WHERE")
+    if select.limit is not None and not select.order_by:
+        raise QueryError("LIMIT needs ORDER BY: which rows are first?", text, select.limit.span)
+    if select.order_by:
+        first = select.order_by[0]
+        aliases = {item.alias.text.casefold(): item.expression for item in select.items if item.alias}
+        expression = first.expression
+        if isinstance(expression, s.FieldRef) and expression.input is None:
+            aliased = aliases.get(expression.name.text.casefold())
+            expression = aliased if aliased is not None and not isinstance(aliased, s.Star) else expression
+        by = Lowering(text, strings, InputNames(scope, "ORDER BY without groups")).lower(expression)
+        if select.limit is not None or first.descending or not progresses(by, scope.relation.arms):
+            raise QueryError(
+                "this order is never complete: the stream has no end", text, first.span, progressing_columns(scope),
+                "order within windows, or ascending by what progresses",
+            )  # fmt: skip
+        raise QueryError("ORDER BY over a whole stream cannot run yet", text, first.span)

@@ -1,0 +1,304 @@
+"""A query's relation to its two halves: the nodes of the capture processes, and the steps of a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from lowmark.query.bucketing import bucket_keys, reasons_for_one
+from lowmark.query.catalog import PACKET_FIELDS
+from lowmark.query.expressions import Call, Expr, Field, Literal, Named, fields
+from lowmark.query.folding import conjoin
+from lowmark.query.keys import free_name
+from lowmark.query.plan import (
+    Aggregate,
+    Finish,
+    Fold,
+    Node,
+    NodeInput,
+    Number,
+    Pane,
+    Reduce,
+    Reduction,
+    Step,
+    StepInput,
+    StepPlan,
+)  # fmt: skip
+from lowmark.query.relations import ARRIVAL, ROW_NUM, WINDOW_END, Arm, Grouped, Packets, Relation
+from lowmark.query.windowing import GRANULE
+from lowmark.query.windows import Window, WindowKind
+from lowmark.wire.partials import PANE, TUPLES
+from lowmark.wire.schema import Column, Kind, Schema
+
+__all__ = ["CannotRunYet", "Halves", "split"]
+
+Input = NodeInput | StepInput
+
+_KINDS = {item.name: item.kind for item in PACKET_FIELDS} | {"_rank": Kind.INT, "_position": Kind.INT}
+_ORDER = tuple(Named(f"_by{item.name.replace('.', '_')}", item.expr) for item in ARRIVAL)
+"""What a node sends along where its tuples are put into the order of arrival above it."""
+
+
+class CannotRunYet(Exception):
+    """A query that means something, but nothing here can run it; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    nodes: tuple[Node, ...]
+    steps: tuple[Step, ...]
+    output: Schema
+    window: Window | None  # that the rows of the answer belong to, and show
+    reasons: tuple[str, ...]  # why all must be in one bucket; (): any number will do
+
+
+def split(relation: Relation, strings: tuple[str, ...]) -> Halves:
+    """`strings` is the query's table of texts. It goes into the plan only where a text can turn up."""
+    halves = _Split(relation, strings).halves()
+    return halves if _mentions_text(halves) else _Split(relation, ()).halves()
+
+
+def _mentions_text(halves: Halves) -> bool:
+    schemas = [halves.output, *(node.reduction.schema for node in halves.nodes)]
+    schemas += [step.plan.reduction.schema for step in halves.steps if isinstance(step.plan, Reduce)]
+    reductions = [node.reduction for node in halves.nodes]
+    reductions += [step.plan.reduction for step in halves.steps if isinstance(step.plan, Reduce)]
+    exprs = [expr for reduction in reductions for expr in _expressions(reduction)]
+    return any(column.kind is Kind.STR for schema in schemas for column in schema) or any(map(_reads_text, exprs))
+
+
+def _reads_text(expr: Expr) -> bool:
+    return expr.kind is Kind.STR or (isinstance(expr, Call) and any(map(_reads_text, expr.args)))
+
+
+def _expressions(reduction: Reduction) -> list[Expr]:
+    lifts = [expr for fold in reduction.folds for expr in fold.lift]
+    where = [] if reduction.where is None else [reduction.where]
+    return [*where, *(item.expr for item in (*reduction.keys, *reduction.details)), *lifts]
+
+
+class _Split:
+    def __init__(self, relation: Relation, strings: tuple[str, ...]) -> None:
+        self._relation = relation
+        self._strings = strings
+        self._nodes: list[Node] = []
+        self._steps: list[Step] = []
+        self._finished: dict[int, tuple[StepInput, Schema]] = {}  # by identity of the grouping
+        self._bucket_keys: dict[int, tuple[str, ...]] = {}  # likewise
+
+    def halves(self) -> Halves:
+        arms = self._relation.arms
+        window = None
+        if all(isinstance(arm.base, Packets) for arm in arms):
+            self._selection()
+        elif len(arms) == 1 and isinstance(arms[0].base, Grouped):
+            window = self._answer_of_groups(arms[0], arms[0].base)
+        else:
+            raise CannotRunYet("a union of aggregated streams as the answer")
+        reasons = list(reasons_for_one(self._relation))
+        if any(isinstance(step.plan, Number) for step in self._steps):
+            reasons.append("row_num over several sources is counted in one place")
+        if not reasons and not any(node.bucket_by for node in self._nodes):
+            reasons.append("the stages have no key in common")
+        if reasons:
+            self._nodes = [replace(node, bucket_by=()) for node in self._nodes]
+        output = Schema(self._relation.columns, self._strings)
+        return Halves(tuple(self._nodes), tuple(self._steps), output, window, tuple(dict.fromkeys(reasons)))
+
+    # Answers
+
+    def _selection(self) -> None:
+        """Packets, selected: a row for each."""
+        columns = self._relation.columns
+        numbered = [arm for arm in self._relation.arms if _is_numbered(arm, _values(arm, columns))]
+        if not numbered:
+            self._unnumbered(self._relation.arms, columns)
+            return
+        inputs: list[Input] = []
+        for arm in self._relation.arms:
+            if arm in numbered:
+                source, schema = self._numbered(arm, _values(arm, columns))
+                named = _typed(tuple(Named(column.name, arm.values[column.name]) for column in columns), columns)
+                inputs.append(self._project([source], schema, arm.where, named))
+            else:
+                inputs.append(self._unnumbered((arm,), columns))
+        if len(inputs) > 1:
+            self._project(inputs, Schema(columns, self._strings), None, tuple(map(_same, columns)))
+
+    def _unnumbered(self, arms: tuple[Arm, ...], columns: tuple[Column, ...]) -> StepInput:
+        names: list[str] = []
+        for column in columns:
+            names.append(free_name(column.name, (PANE, TUPLES, *names)))
+        inputs: list[NodeInput] = []
+        schema = Schema((), self._strings)
+        for arm in arms:
+            named = tuple(Named(name, value) for name, value in zip(names, _values(arm, columns), strict=True))
+            reduction = Reduction(arm.where, GRANULE, _typed(named, columns), (), (), False, self._strings)
+            self._node(arm, reduction, tuple(names), inputs)
+            schema = reduction.schema
+        shown = (Field(name, column.kind, column.nullable) for name, column in zip(names, columns, strict=True))
+        selected = tuple(Named(column.name, field) for column, field in zip(columns, shown, strict=True))
+        return self._project(inputs, schema, None, selected)
+
+    def _answer_of_groups(self, arm: Arm, base: Grouped) -> Window | None:
+        self._bucket_keys = bucket_keys(base)
+        columns = tuple(Named(column.name, arm.values[column.name]) for column in self._relation.columns)
+        if base.distinct and arm.where is None and columns == tuple(map(_itself, base.distinct)):
+            self._finish(base, base.distinct, None)
+        elif not base.distinct and (arm.where is None or base.limit is None):
+            self._finish(base, columns, arm.where)
+        else:
+            source, schema = self._staged(base)
+            self._project([source], schema, arm.where, columns)
+        if base.window.kind is WindowKind.NONE:
+            return base.window
+        end = arm.values.get(WINDOW_END)
+        return base.window if isinstance(end, Field) and end.name == WINDOW_END else None
+
+    # Groups
+
+    def _staged(self, base: Grouped) -> tuple[StepInput, Schema]:
+        """A grouping as the input of another SELECT: its rows, with all that they can be asked for."""
+        if id(base) not in self._finished:
+            columns = base.distinct or tuple(map(_same, base.columns))
+            step, output = self._finish(base, columns, None)
+            self._finished[id(base)] = (step, output)
+        return self._finished[id(base)]
+
+    def _finish(self, base: Grouped, columns: tuple[Named, ...], where: Expr | None) -> tuple[StepInput, Schema]:
+        source, schema = self._aggregate(base)
+        conditions = [condition for condition in (base.having, where) if condition is not None]
+        finish = Finish(
+            input=schema,
+            totals=base.totals,
+            having=conjoin(conditions) if conditions else None,
+            order=base.order,
+            limit=base.limit,
+            distinct=bool(base.distinct),
+            columns=columns,
+            output=_schema(columns, self._strings),
+            within=tuple(maker.name for maker in base.makers),
+            window=None if base.window.kind is WindowKind.NONE else base.window,
+        )
+        return self._step(finish, [source]), finish.output
+
+    def _aggregate(self, base: Grouped) -> tuple[StepInput, Schema]:
+        inputs: list[Input] = []
+        fed: list[NodeInput] = []
+        reduction = None
+        for arm, pane in zip(base.input.arms, base.panes, strict=True):
+            reduction = self._reduction(base, arm, pane)
+            if not isinstance(arm.base, Packets):
+                source, schema = self._staged(arm.base)
+                inputs.append(self._step(Reduce(schema, reduction), [source]))
+            elif _is_numbered(arm, _expressions(reduction)):
+                source, schema = self._numbered(arm, _expressions(reduction))
+                inputs.append(self._step(Reduce(schema, reduction), [source]))
+            else:
+                self._node(arm, reduction, self._bucket_keys[id(base)], fed)
+        assert reduction is not None
+        output = Schema(base.columns[: len(base.columns) - len(base.totals)], self._strings)
+        aggregate = Aggregate(
+            input=reduction.schema,
+            keys=tuple(key.name for key in base.keys),
+            details=tuple(detail.name for detail in base.details),
+            folds=reduction.folds,
+            calls=base.calls,
+            window=base.window,
+            output=output,
+            progress=base.makers,
+        )
+        return self._step(aggregate, [*fed, *inputs]), output
+
+    def _reduction(self, base: Grouped, arm: Arm, pane: Pane) -> Reduction:
+        def lowered(named: Iterable[Named]) -> tuple[Named, ...]:
+            columns = [Column(item.name, item.expr.kind, item.expr.nullable) for item in named]
+            return _typed(tuple(Named(item.name, arm.lowered(item.expr)) for item in named), columns)
+
+        folds = (Fold(fold.op, fold.columns, tuple(map(arm.lowered, fold.lift))) for fold in base.folds)
+        return Reduction(
+            arm.filtered(base.where), pane, lowered(base.keys), lowered(base.details), tuple(folds), True, self._strings
+        )
+
+    # Nodes and steps
+
+    def _numbered(self, arm: Arm, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
+        """The packets of several sources in their order of arrival: all of them, for `row_num` comes before WHERE."""
+        used = {"ts", *(name for expr in exprs for name in fields(expr))} - {ROW_NUM}
+        if arm.where is not None:
+            used |= {*fields(arm.where)} - {ROW_NUM}
+        sent = tuple(Named(name, Field(name, kind)) for name, kind in _KINDS.items() if name in used)
+        reduction = Reduction(None, GRANULE, (*sent, *_ORDER), (), (), False, self._strings)
+        nodes: list[NodeInput] = []
+        self._node(arm, reduction, (), nodes)
+        kept = reduction.schema.columns[: -len(_ORDER)]
+        output = Schema((*kept, Column(ROW_NUM, Kind.INT)), self._strings)
+        number = Number(reduction.schema, tuple(item.name for item in _ORDER), output)
+        return self._step(number, nodes), output
+
+    def _node(self, arm: Arm, reduction: Reduction, bucket_by: tuple[str, ...], feeding: list[NodeInput]) -> None:
+        """Add a node to those that feed one port. Streams that are reduced alike share one, unless one comes twice."""
+        assert isinstance(arm.base, Packets)
+        streams = list(arm.base.streams)
+        for index, node in enumerate(self._nodes):
+            if NodeInput(node.name) in feeding and (node.reduction, node.bucket_by) == (reduction, bucket_by):
+                new = [stream for stream in dict.fromkeys(streams) if stream not in node.streams]
+                self._nodes[index] = replace(node, streams=(*node.streams, *new))
+                for stream in new:
+                    streams.remove(stream)
+        while streams:
+            once = tuple(dict.fromkeys(streams))
+            node = Node(f"n{len(self._nodes)}", once, reduction, bucket_by)
+            self._nodes.append(node)
+            feeding.append(NodeInput(node.name))
+            for stream in once:
+                streams.remove(stream)
+
+    def _project(
+        self, inputs: Iterable[Input], schema: Schema, where: Expr | None, columns: tuple[Named, ...]
+    ) -> StepInput:
+        """Rows one by one: what passes a condition, with its columns computed."""
+        output = _schema(columns, self._strings)
+        return self._step(Finish(schema, (), where, (), None, False, columns, output), inputs)
+
+    def _step(self, plan: StepPlan, inputs: Iterable[Input]) -> StepInput:
+        self._steps.append(Step(plan, tuple(inputs)))
+        return StepInput(len(self._steps) - 1)
+
+
+def _is_numbered(arm: Arm, exprs: Iterable[Expr]) -> bool:
+    """Whether row_num is read where no single source can tell it."""
+    if not isinstance(arm.base, Packets) or arm.base.sources == 1:
+        return False
+    read = [*exprs, *(() if arm.where is None else (arm.where,))]
+    return any(ROW_NUM in fields(expr) for expr in read)
+
+
+def _values(arm: Arm, columns: Iterable[Column]) -> list[Expr]:
+    return [arm.values[column.name] for column in columns]
+
+
+def _same(column: Column) -> Named:
+    return Named(column.name, Field(column.name, column.kind, column.nullable))
+
+
+def _itself(item: Named) -> Named:
+    return Named(item.name, Field(item.name, item.expr.kind, item.expr.nullable))
+
+
+def _schema(columns: Iterable[Named], strings: tuple[str, ...]) -> Schema:
+    return Schema(tuple(Column(item.name, item.expr.kind, item.expr.nullable) for item in columns), strings)
+
+
+def _typed(named: tuple[Named, ...], columns: Iterable[Column]) -> tuple[Named, ...]:
+    """The expressions with the columns' nullability: arms of a union have one schema."""
+    return tuple(
+        Named(item.name, _nullable(item.expr) if column.nullable and not item.expr.nullable else item.expr)
+        for item, column in zip(named, columns, strict=True)
+    )
+
+
+def _nullable(expr: Expr) -> Expr:
+    if isinstance(expr, Literal):
+        raise CannotRunYet("a union of a constant with a column that can be null")
+    return replace(expr, nullable=True)

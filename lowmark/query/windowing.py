@@ -1,0 +1,197 @@
+"""Window specifications to runs of panes: which attribute, how long a pane, how many of them to a window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd, lcm
+
+from lowmark.query import syntax as s
+from lowmark.query.constants import NS, nanoseconds
+from lowmark.query.errors import QueryError
+from lowmark.query.expressions import Expr, Field, Literal, Named, Op
+from lowmark.query.folding import words
+from lowmark.query.lowering import Lowering
+from lowmark.query.plan import Pane
+from lowmark.query.progressing import Progress, progress
+from lowmark.query.relations import ROW_NUM, Arm, Packets
+from lowmark.query.scope import Scope, shown_name
+from lowmark.query.windows import Axis, Window, WindowKind
+from lowmark.wire.partials import PANE
+from lowmark.wire.schema import Kind
+
+__all__ = ["GRANULE", "MAX_PANES", "Frame", "bind_window", "group_frame", "least", "progresses", "progressing_columns"]
+
+GRANULE = Pane(NS)
+"""The grid on which a node promises and accounts where no window says otherwise."""
+
+_PANE = Field(PANE, Kind.INT)
+
+MAX_PANES = 1 << 20
+"""In one window: state and work grow with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A window over an input, and its panes in each of the input's arms."""
+
+    window: Window
+    panes: tuple[Pane, ...]
+    attribute: Expr  # over the input's columns
+
+
+def bind_window(spec: s.Window, scope: Scope, lowering: Lowering) -> Frame:
+    """The window `[…]` of a SELECT list over the columns of its input."""
+    return _Binder(scope, lowering).bind(spec)
+
+
+def group_frame(keys: Sequence[Named], arms: Sequence[Arm]) -> Frame | None:
+    """Without a window: the groups of a pane close with it. The pane is one of the progressing keys', the shortest, but
+    not below the granule; each group lies in one of them. None: no key progresses."""
+    frames = [frame for key in keys if (frame := _key_frame(key, arms)) is not None]
+    return min(frames, key=lambda frame: frame.panes[0].width, default=None)
+
+
+def progressing_columns(scope: Scope) -> tuple[str, ...]:
+    columns = ((column.name, Field(column.name, column.kind)) for column in scope.relation.columns)
+    return tuple(name for name, field in columns if progresses(field, scope.relation.arms))
+
+
+def progresses(expr: Expr, arms: Sequence[Arm]) -> list[Progress] | None:
+    """How an expression over an input's columns progresses in each of its arms; None if it does not in one of them."""
+    found = [progress(arm.lowered(expr), _progressing(arm)) for arm in arms]
+    return [item for item in found if item is not None] if None not in found else None
+
+
+def _progressing(arm: Arm) -> tuple[str, ...]:
+    return ("ts", "arrival_ts") if isinstance(arm.base, Packets) else arm.base.progress
+
+
+def _key_frame(key: Named, arms: Sequence[Arm]) -> Frame | None:
+    ways = progresses(key.expr, arms)
+    if ways is None:
+        return None
+    length = lcm(*(way.step for way in ways))
+    widths = [(pane.width, _grain(arm)) for arm, way in zip(arms, ways, strict=True) if (pane := way.pane(length))]
+    length *= max(-(-grain // width) for width, grain in widths)
+    panes = tuple(pane for way in ways if (pane := way.pane(length)))
+    kind = Kind.TIME if key.expr.kind is Kind.TIME else Kind.INT
+    return Frame(Window(WindowKind.NONE, 1, 1, Axis(key.name, kind, length)), panes, key.expr)
+
+
+def least(expr: Expr, frame: Frame, arms: Sequence[Arm]) -> Expr | None:
+    """The least value that an expression over the input can have from a pane on: non-decreasing over Field(PANE). None
+    if it does not progress, or not alike in all arms."""
+    if progresses(expr, arms) is None:
+        return None
+    if expr == frame.attribute:
+        return words(Op.MUL, expr.kind, _PANE, Literal(frame.window.axis.unit, Kind.INT))
+    found = set()
+    for arm, pane in zip(arms, frame.panes, strict=True):
+        way = progress(arm.lowered(expr), (pane.attribute,))
+        if way is None:
+            return None
+        start = words(Op.MUL, Kind.INT, _PANE, Literal(pane.width, Kind.INT))
+        found.add(way.over(words(Op.ADD, Kind.INT, start, Literal(pane.origin, Kind.INT)), expr.kind))
+    return found.pop() if len(found) == 1 else None
+
+
+def _grain(arm: Arm) -> int:
+    """The shortest pane that is worth its while: of packets the granule, of groups the steps their windows come in."""
+    return GRANULE.width if isinstance(arm.base, Packets) else arm.base.window.axis.unit
+
+
+class _Binder:
+    def __init__(self, scope: Scope, lowering: Lowering) -> None:
+        self._scope = scope
+        self._lowering = lowering
+
+    def bind(self, spec: s.Window) -> Frame:
+        self._refuse_unsupported(spec)
+        if spec.range is None:
+            raise self._error("a window needs a RANGE", spec.span, hint="for example [RANGE 1 minute, WA ts]")
+        name, attribute, spot = self._attribute(spec)
+        arms = self._scope.relation.arms
+        if all(isinstance(arm.base, Packets) and progress(arm.lowered(attribute), (ROW_NUM,)) for arm in arms):
+            raise self._rows(spec, spot)
+        ways = progresses(attribute, self._scope.relation.arms)
+        if ways is None:
+            raise self._error(
+                f"{name} does not progress: a window over it would never close", spot,
+                progressing_columns(self._scope), "what progresses is ts and what is computed from it by + - * / >>",
+            )  # fmt: skip
+        if attribute.kind not in (Kind.TIME, Kind.INT):
+            raise self._error("a window goes over a time or a whole number", spot)
+        kind, size, slide = self._extent(spec, attribute.kind)
+        length = gcd(size, slide)
+        if max(size, slide) // length > MAX_PANES:
+            unit = f"{length} ns" if attribute.kind is Kind.TIME else str(length)
+            raise self._error(
+                f"RANGE and SLIDE have nothing in common but {unit}: {max(size, slide) // length} panes to a window",
+                spec.span, hint="choose sizes with a greater common divisor",
+            )  # fmt: skip
+        panes = [way.pane(length) for way in ways]
+        if None in panes:
+            hint = f"take the window over {progressing_columns(self._scope)[0]}, or multiples of its factor"
+            message = f"windows of this size over {name} cannot run yet: their lengths in ts differ"
+            raise self._error(message, spot, hint=hint)
+        axis = Axis(name, attribute.kind, length)
+        whole = tuple(pane for pane in panes if pane is not None)
+        return Frame(Window(kind, size // length, slide // length, axis), whole, attribute)
+
+    def _refuse_unsupported(self, spec: s.Window) -> None:
+        if spec.rattr is not None or spec.sattr is not None:
+            raise self._error("windows that slide by tuple (RATTR, SATTR) cannot run yet", spec.span)
+        if isinstance(spec.range, s.RowCount) or isinstance(spec.slide, s.RowCount):
+            raise self._rows(spec, spec.span)
+
+    def _rows(self, spec: s.Window, spot: s.Span) -> QueryError:
+        return self._error(f"windows over rows {'with PA ' if spec.pa else ''}cannot run yet", spot)
+
+    def _attribute(self, spec: s.Window) -> tuple[str, Expr, s.Span]:
+        if spec.wa is not None:
+            return shown_name(spec.wa, self._scope), self._lowering.lower(spec.wa), spec.wa.span
+        column = self._scope.relation.column("ts")
+        if column is None:
+            raise self._error(
+                "this window needs a WA: its input has no ts", spec.span, progressing_columns(self._scope)
+            )
+        return column.name, Field(column.name, column.kind, column.nullable), spec.span
+
+    def _extent(self, spec: s.Window, kind: Kind) -> tuple[WindowKind, int, int]:
+        """Kind, RANGE (of a landmark window 0) and SLIDE in units of the attribute."""
+        assert spec.range is not None
+        if isinstance(spec.range, s.Everything):
+            if spec.slide is None:
+                raise self._error("RANGE ALL needs a SLIDE", spec.span, hint="for example SLIDE 1 minute")
+            return WindowKind.LANDMARK, 0, self._size(spec.slide, kind)
+        size = self._size(spec.range, kind)
+        if spec.tumbling and spec.slide is not None:
+            raise self._error("a tumbling window has no SLIDE: it is its RANGE", spec.slide.span)
+        return WindowKind.SLIDING, size, size if spec.slide is None else self._size(spec.slide, kind)
+
+    def _size(self, size: s.Size, kind: Kind) -> int:
+        value: int | None
+        if kind is Kind.TIME:
+            value = self._time(size)
+        else:
+            value = size.value if isinstance(size, s.IntegerLiteral) else None
+            if value is None:
+                raise self._error("the windowing attribute is a number: so are its sizes, without a unit", size.span)
+        if not 0 < value < 2**62:
+            raise self._error("the size of a window must be positive and below 146 years", size.span)
+        return value
+
+    def _time(self, size: s.Size) -> int:
+        match size:
+            case s.DurationLiteral(value_ns=value):
+                return value
+            case s.IntegerLiteral(value=number) | s.DecimalLiteral(value=number):
+                try:
+                    return nanoseconds(number)
+                except ValueError as error:
+                    raise self._error(str(error), size.span) from None
+        raise self._error("a window over a time has a duration as its size", size.span)
+
+    def _error(self, message: str, span: s.Span, expected: tuple[str, ...] = (), hint: str | None = None) -> QueryError:
+        return QueryError(message, self._scope.text, span, expected, hint)
