@@ -73,6 +73,7 @@ class _BucketWork:
             {plan.name: plan.window for plan in spec.readers(fingerprint)},
             {query: bound for (query, of), bound in spec.suppressed.items() if of == bucket},
         )
+        self._pieces = pieces
         self._state = PiecewiseState(SparkByteStore(pieces), fingerprint)
         self._driver = BucketDriver(
             stage, spec.readers(fingerprint), bucket, self._state, spec.roster_of(stage), spec.generation
@@ -90,7 +91,11 @@ class _BucketWork:
         for output in outcome.outputs:
             if (wanted := self._suppress(output)) is not None:
                 self._encode(wanted)
-        written = self._state.commit()
+        if outcome.retired:
+            self._pieces.clear()
+            written = 0
+        else:
+            written = self._state.commit()
         place = 0
         for place, bundle in enumerate(self._bundles, 1):
             yield bundle.row(place)
@@ -151,7 +156,7 @@ class _BucketWork:
             counters={
                 "rows_in": counts.rows_in, "merged": counts.merged, "late": counts.late,
                 "duplicates": counts.duplicates, "gaps": counts.gaps, "fenced": counts.fenced,
-                "replayed": counts.replayed,
+                "replayed": counts.replayed, "unlisted": counts.unlisted,
             },
             dead={reason.value: count for reason, count in self._dead.items()},
             rows=dict(counts.rows_out),

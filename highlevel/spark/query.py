@@ -23,8 +23,8 @@ from lowmark.wire.sinktoken import Token
 
 __all__ = ["JobQuery", "OnBatch"]
 
-OnBatch = Callable[[int, Sequence[Report]], None]
-"""A batch has been written: its number, and a report of each bucket that had records in it."""
+OnBatch = Callable[[Sequence[Report], float], None]
+"""A batch has been written: a report of each bucket that had records in it, and the seconds that it took."""
 
 _COMMIT_WITHIN_S = 5.0
 _LOOK_AGAIN_S = 0.02
@@ -103,6 +103,7 @@ class JobQuery:
             self._wake.set()
 
     def _finish(self, batch: DataFrame, number: int) -> None:
+        began = time.monotonic()
         rows = batch.collect()  # also of a batch that has been written: its state has yet to be committed
         reports = [read_report(row) for row in rows if row.topic is None]
         # Bundles of one partition are of one bucket, which has put them in order.
@@ -113,7 +114,7 @@ class JobQuery:
                 self._sink.write(map(read_bundle, bundles), token)
             self._written = number
         self._note_ended(reports)
-        self._on_batch(number, reports)
+        self._on_batch(reports, time.monotonic() - began)
 
     def _note_ended(self, reports: Sequence[Report]) -> None:
         """Kept because a bucket without new records reports nothing. Spark commits the batch after this, or runs it

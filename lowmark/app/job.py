@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from types import FrameType
 
 from prometheus_client import CollectorRegistry
 
+from highlevel.metrics import HighLevelMetrics
 from highlevel.spark.bundles import Report
 from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, plan_digests
 from highlevel.spark.jobspec import JobSpec
@@ -87,13 +89,12 @@ def _stages(plans: Sequence[QueryPlan]) -> tuple[Stage, ...]:
 
 def _job_name(config: Config, queries: Sequence[str] | None) -> str:
     """A subset of the queries is a job of its own, with a checkpoint of its own."""
-    name: str = config.job.name
     if queries is None:
-        return name
+        return config.job.name
     subset = "+".join(sorted(set(queries)))
     if len(subset) > _NAME_LENGTH:
         subset = hashlib.sha256(subset.encode()).hexdigest()[:16]
-    return f"{name}.{subset}"
+    return f"{config.job.name}.{subset}"
 
 
 @dataclass
@@ -124,6 +125,8 @@ class _Job:
         self._name = name
         self._master = master
         self._wake = threading.Event()
+        self._registry = CollectorRegistry()
+        self._metrics = HighLevelMetrics(self._registry)
 
     def run(self, stack: ExitStack, until_last: bool, anew: bool, progress: Callable[[str], None]) -> int:
         config, settings = self._config, self._config.job
@@ -137,8 +140,7 @@ class _Job:
             self._spec(checkpoint), SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder, checkpoint,
             sink, self._name, self._reported, self._wake,
         )  # fmt: skip
-        registry = CollectorRegistry()
-        health = HealthServer(settings.metrics, registry, lambda: self._ready(query), lambda: Health(True, {}))
+        health = HealthServer(settings.metrics, self._registry, lambda: self._ready(query), lambda: Health(True, {}))
         stack.enter_context(health)
         java = find_java()
         jars = obtain(SPARK_KAFKA, java=java, progress=progress)
@@ -220,8 +222,8 @@ class _Job:
             log=folder.path / "spark.log",
         )
 
-    def _reported(self, batch: int, reports: Sequence[Report]) -> None:
-        """A batch has been written."""
+    def _reported(self, reports: Sequence[Report], seconds: float) -> None:
+        self._metrics.micro_batch(reports, seconds, time.time_ns())
 
     def _ready(self, query: JobQuery) -> Health:
         return Health(query.active, {"job": self._name, "query": "running" if query.active else "not running"})
