@@ -16,7 +16,7 @@ import numpy.typing as npt
 from highlevel.chain import Build, build
 from highlevel.interface import Space, State, Words
 from highlevel.progress.completions import Completions, Place, Witness
-from highlevel.progress.frontier import promised_granule
+from highlevel.progress.frontier import granule_of_time, promised_granule
 from highlevel.progress.lanes import LANES, Lane, Lanes
 from highlevel.progress.ledger import ROW_NUMBER, Ledger
 from highlevel.progress.marks import Finding
@@ -108,7 +108,7 @@ class BucketDriver:
             why = Reason.REPLAYED if arrival.kind is SourceKind.FINITE else Reason.NOT_COVERED
             self._ledgers[ended.node].end_epoch(ended, why)
         if self._lanes.fenced(origin):
-            self._tally.fenced += 1
+            self._fenced(record)
             return
         lane, missing = self._lanes.enter(origin, record.sequence, arrival.kind)
         if missing is None:
@@ -166,6 +166,18 @@ class BucketDriver:
                 if lane.covered_ns is not None:
                     since = lane.covered_ns if since is None else max(since, lane.covered_ns)
         return Witness(tuple(sources), since)
+
+    def _fenced(self, record: Batch | Punctuation) -> None:
+        """Tuples of an ended epoch are lost where no later one covers their source. Between two epochs that is marked
+        already; it is news when the epoch was never seen."""
+        self._tally.fenced += 1
+        lane = self._lanes.find(record.origin.source, record.origin.node)
+        if isinstance(record, Batch) and lane is not None and lane.kind is SourceKind.LIVE:
+            pane = self._nodes[lane.node].reduction.pane
+            start = FOREVER if lane.covered_ns is None else granule_of_time(pane, lane.covered_ns)
+            for granule in sorted(record.tuples):
+                if granule < start:
+                    self._lost(lane.node, granule, Finding(Verdict(_NOT_COVERED)))
 
     def _is_future(self, record: Batch | Punctuation, arrival: Arrival) -> bool:
         pane = self._nodes[record.origin.node].reduction.pane

@@ -1,0 +1,39 @@
+"""What can be set of a job."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["JobConfig"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_HEAP = re.compile(r"[1-9][0-9]*[kmgKMG]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobConfig:
+    """Of the Spark job. Raises ValueError for what cannot be.
+
+    `buckets` and `shuffle_partitions` are pinned by the first start: other values are another stage and another
+    checkpoint.
+    """
+
+    checkpoint: Path = Path("checkpoint")  # a lasting folder, relative to the configuration file
+    name: str = "lowmark"  # one job of a name may run on a cluster at a time
+    buckets: int = 4  # partitions of a stage's partials, where its query does not say
+    max_offsets_per_trigger: int = 20_000  # records of a micro-batch: so much of a backlog fits into memory
+    master: str = "local[2]"
+    shuffle_partitions: int = 2  # how many buckets are worked on at a time, at most
+    heap: str = "1g"  # of the driver's JVM, as Java writes sizes
+    metrics: str = "127.0.0.1:9465"  # host:port
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"name is {self.name!r}: letters, digits, '.', _ and -, at most 100")
+        for setting in ("buckets", "max_offsets_per_trigger", "shuffle_partitions"):
+            if (value := getattr(self, setting)) < 1:
+                raise ValueError(f"{setting} is {value}: it is 1 or more")
+        if not _HEAP.fullmatch(self.heap):
+            raise ValueError(f"heap is {self.heap!r}: a number and k, m or g, for example 1g")

@@ -1,0 +1,288 @@
+"""The rules of the bucket driver, one by one. `test_laws` has what holds whatever happens."""
+
+from __future__ import annotations
+
+import pytest
+
+from highlevel.progress.driver import MAX_AHEAD_NS
+from highlevel.progress.outputs import LateRows, Rejection, ResultRows
+from highlevel.progress.records import Arrival
+from highlevel.progress.roster import Roster
+from lowmark.query.windows import WindowKind
+from lowmark.wire.promises import Account
+from lowmark.wire.record import BadReason
+from lowmark.wire.registration import Exclusion, Retirement, Return, RosterChange, SourceKind
+from lowmark.wire.results import Amendment, Reason, WindowSpan
+from tests.progress.harness import (
+    FINGERPRINT,
+    WIDTH,
+    Sender,
+    completes,
+    contiguous,
+    finite,
+    outputs,
+    plan,
+    run,
+    run_live,
+    window,
+)  # fmt: skip
+
+ONE = Roster.of({"Main": ("a",)})
+TWO = Roster.of({"Main": ("a", "b")})
+TUMBLING = plan(window(1, 1))
+SLIDING = plan(window(4, 2))
+
+
+def shown(found):
+    """(first, to, merged, promised, reasons) of each completion."""
+    return [
+        (c.windows.first, c.windows.to, c.merged, c.promised, sorted(r.value for r in c.verdict.reasons)) for c in found
+    ]
+
+
+def test_windows_close_when_the_frontier_passes_them():
+    a, b = Sender("a"), Sender("b")
+    records = [a.batch({5: 2, 6: 1}), b.batch({5: 3}), a.promise(7), b.promise(6), a.batch({8: 1}), a.end(), b.end()]
+    found = completes(run(finite(records), [TUMBLING], TWO))
+    assert shown(found) == [(5, 5, 5, 5, []), (6, 6, 1, 1, []), (7, 7, 0, 0, []), (8, 8, 1, 1, [])]
+    assert found[0].covered_by == ("a", "b")
+    assert (found[0].start, found[0].end) == (50, 60)
+    assert (found[0].generation, found[0].bucket, found[0].buckets) == (2, 1, 4)
+
+
+def test_a_source_never_seen_holds_everything_up():
+    a = Sender("a")
+    bucket = run_live(finite([a.batch({5: 2}), a.end()]), [TUMBLING], TWO)
+    assert bucket.outputs == ()
+
+
+def test_rows_stand_before_their_completion():
+    a = Sender("a")
+    found = outputs(run(finite([a.batch({5: 2}), a.end()]), [TUMBLING], ONE))
+    assert isinstance(found[0], ResultRows)
+    assert found[0].window == 5
+    assert found[0].rows.tolist() == [[0, 50, 60, 2]]
+
+
+def test_a_leap_of_thirteen_years_costs_nothing():
+    far = 13 * 365 * 86400 * 10**9
+    a = Sender("a")
+    records = [a.batch({5: 1}), a.promise(6), a.batch({far: 1}), a.promise(far + 1), a.end()]
+    found = completes(run(finite(records), [SLIDING], ONE))
+    assert contiguous(found)
+    assert len(found) == 5
+    assert all(c.verdict.exact for c in found)
+
+
+def test_duplicates_are_dropped_and_counted():
+    a = Sender("a")
+    batch = a.batch({5: 2})
+    outcome = run_live(finite([batch, batch, a.end()]), [TUMBLING], ONE)
+    assert outcome.counts.duplicates == 1
+    assert shown(completes([outcome])) == [(5, 5, 2, 2, [])]
+
+
+def test_a_lost_batch_makes_its_granules_lossy_and_no_others():
+    a = Sender("a")
+    lost_after = [a.batch({5: 2, 6: 1}), a.batch({5: 1}), a.batch({6: 3}), a.promise(8), a.end()]
+    del lost_after[1]
+    outcome = run_live(finite(lost_after), [TUMBLING], ONE)
+    assert outcome.counts.gaps == 1
+    assert shown(completes([outcome])) == [(5, 5, 2, 3, ["gap"]), (6, 6, 4, 4, []), (7, 7, 0, 0, ["gap"])]
+
+
+def test_a_lost_punctuation_leaves_what_it_accounted_for_unproven():
+    a = Sender("a")
+    records = [a.batch({5: 2}), a.promise(6), a.batch({6: 1}), a.promise(9), a.end()]
+    del records[1]
+    found = completes(run(finite(records), [TUMBLING], ONE))
+    assert shown(found) == [
+        (5, 5, 2, 2, ["gap"]), (6, 6, 1, 1, []), (7, 8, 0, 0, ["gap"]),
+    ]  # fmt: skip
+
+
+def test_a_gap_in_front_of_the_first_record_is_one():
+    a = Sender("a")
+    records = [a.batch({5: 2}), a.batch({6: 1}), a.promise(8), a.end()][1:]
+    found = completes(run(finite(records), [TUMBLING], ONE))
+    assert (5, 5, 0, 2, ["gap"]) in shown(found)
+    assert (6, 6, 1, 1, []) in shown(found)
+
+
+def test_counters_tell_of_losses_in_a_lost_punctuation():
+    a = Sender("a")
+    wide = plan(window(10, 10))
+    records = [
+        a.batch({3: 1}), a.promise(4), a.promise(5, Account(3, 0, 0, late=1)), a.batch({5: 1}), a.promise(6), a.end(),
+    ]  # fmt: skip
+    del records[2]
+    assert shown(completes(run(finite(records), [wide], ONE)))[0] == (0, 0, 2, 2, ["gap"])
+
+
+def test_later_records_of_a_fenced_epoch_are_ignored():
+    old, new = Sender("a", 1), Sender("a", 2)
+    first, zombie = old.batch({5: 2}), old.batch({7: 9})
+    records = [first, new.batch({5: 2, 6: 1}), zombie, new.end()]
+    outcome = run_live(finite(records), [TUMBLING], ONE)
+    assert outcome.counts.fenced == 1
+    assert shown(completes([outcome])) == [(5, 5, 4, 4, ["replayed"]), (6, 6, 1, 1, [])]
+
+
+def test_a_finite_source_that_begins_again_repeats_what_it_promised_in_vain():
+    old, new = Sender("a", 1), Sender("a", 2)
+    records = [
+        old.batch({5: 2}), old.promise(6), old.batch({6: 1}), new.batch({5: 2, 6: 3}), new.promise(7), new.end(),
+    ]  # fmt: skip
+    outcome = run_live(finite(records), [TUMBLING], ONE)
+    assert outcome.counts.replayed == 2
+    assert shown(completes([outcome])) == [(5, 5, 2, 2, []), (6, 6, 4, 4, ["replayed"])]
+
+
+def live(records, appended_ns=0):
+    return [(record, Arrival(i, SourceKind.LIVE, appended_ns)) for i, record in enumerate(records)]
+
+
+def test_a_live_source_leaves_a_hole_where_it_was_away():
+    old = Sender("a", 1, SourceKind.LIVE, 4 * WIDTH)
+    new = Sender("a", 2, SourceKind.LIVE, 9 * WIDTH + 1)
+    records = [
+        old.promise(4), old.batch({5: 2}), old.promise(6), old.batch({6: 1, 12: 1}),
+        new.batch({10: 1}), new.promise(12), new.batch({12: 4}), new.promise(15),
+    ]  # fmt: skip
+    found = completes(run(live(records), [TUMBLING], ONE))
+    assert shown(found) == [
+        (4, 4, 0, 0, []), (5, 5, 2, 2, []), (6, 6, 1, 1, ["not-covered"]), (7, 9, 0, 0, ["not-covered"]),
+        (10, 10, 1, 1, []), (11, 11, 0, 0, []), (12, 12, 5, 5, ["not-covered"]), (13, 14, 0, 0, []),
+    ]  # fmt: skip
+    assert found[0].covered_from_ns == 4 * WIDTH
+
+
+def test_windows_begun_before_their_sources_are_partial():
+    a = Sender("a", 1, SourceKind.LIVE, 4 * WIDTH + 1)
+    found = completes(run(live([a.batch({5: 2}), a.promise(14)]), [SLIDING], ONE))
+    assert [(c.windows.first, c.windows.to, c.verdict.partial) for c in found] == [
+        (2, 2, True),
+        (3, 3, True),
+        (4, 6, False),
+    ]
+    assert found[0].verdict.exact
+
+
+def test_an_overlap_of_two_epochs_is_not_exact():
+    old = Sender("a", 1, SourceKind.LIVE, 4 * WIDTH)
+    new = Sender("a", 2, SourceKind.LIVE, 5 * WIDTH)
+    wide = plan(window(10, 10))
+    records = [old.batch({5: 2}), old.promise(7), new.batch({5: 2}), new.promise(10)]
+    (complete,) = completes(run(live(records), [wide], ONE))
+    assert Reason.REPLAYED in complete.verdict.reasons
+
+
+def test_what_comes_below_the_frontier_is_late_and_amends_closed_windows():
+    a = Sender("a")
+    records = [a.batch({5: 2}), a.promise(7), a.batch({5: 3, 8: 1}), a.promise(9), a.end()]
+    outcome = run_live(finite(records), [SLIDING], ONE)
+    assert outcome.counts.late == 3
+    (late,) = (o for o in outcome.outputs if isinstance(o, LateRows))
+    assert late.rows.tolist() == [[0, 5, 3]]
+    (amendment,) = (o for o in outcome.outputs if isinstance(o, Amendment))
+    assert (amendment.windows, amendment.late, amendment.reasons) == (WindowSpan(2, 2), 3, frozenset({Reason.LATE}))
+    assert shown(completes([outcome])) == [
+        (2, 2, 2, 2, []), (3, 3, 2, 2, ["late"]), (4, 4, 1, 1, []), (5, 5, 1, 1, []),
+    ]  # fmt: skip
+
+
+def test_losses_at_the_source_are_told_with_their_reasons():
+    a = Sender("a")
+    records = [
+        a.batch({5: 2}), a.batch({6: 1}), a.batch({7: 1}),
+        a.promise(9, Account(5, 2, 2, late=1), Account(6, 1, 1, dropped=4), Account(7, 1, 1, 0, 0, 5)), a.end(),
+    ]  # fmt: skip
+    found = completes(run(finite(records), [TUMBLING], ONE))
+    assert [(c.windows.first, [r.value for r in c.verdict.reasons], c.dropped, c.late) for c in found[:3]] == [
+        (5, ["late"], 0, 1), (6, ["dropped"], 4, 0), (7, ["given-up"], 0, 0),
+    ]  # fmt: skip
+
+
+def test_knowledge_after_the_end_of_a_granule_amends():
+    a = Sender("a")
+    records = [a.batch({5: 2}), a.promise(7), a.promise(8, Account(5, 0, 0, 2, 3)), a.end()]
+    outcome = run_live(finite(records), [SLIDING], ONE)
+    (amendment,) = (o for o in outcome.outputs if isinstance(o, Amendment))
+    assert (amendment.windows, amendment.late, amendment.dropped) == (WindowSpan(2, 2), 2, 3)
+    assert shown(completes([outcome]))[1] == (3, 3, 2, 2, ["dropped", "late"])
+
+
+def test_a_landmark_window_never_forgets_a_loss():
+    a = Sender("a")
+    landmark = plan(window(0, 2, WindowKind.LANDMARK))
+    records = [a.batch({5: 2}), a.promise(6, Account(5, 3, 3)), a.batch({9: 1}), a.promise(20), a.end()]
+    found = completes(run(finite(records), [landmark], ONE))
+    assert contiguous(found)
+    assert all(c.verdict.reasons == {Reason.GAP} for c in found)
+    assert [c.rows for c in found if c.windows.first in (2, 4)] == [1, 1]
+
+
+def test_a_stream_may_gain_and_lose_sources():
+    a, b = Sender("a"), Sender("b")
+    records = [
+        a.batch({5: 1}), a.promise(6), RosterChange("Main", 1, 8, ("a", "b")), a.batch({7: 1, 8: 1}), a.promise(10),
+        b.batch({7: 5, 8: 1}), b.promise(10), RosterChange("Main", 2, 11, ("b",)), b.batch({11: 1}), a.promise(11),
+        b.end(),
+    ]  # fmt: skip
+    outcome = run_live(finite(records), [TUMBLING], ONE)
+    assert (outcome.counts.unlisted, outcome.counts.late) == (5, 0)
+    assert shown(completes([outcome])) == [
+        (5, 5, 1, 1, []), (6, 6, 0, 0, []), (7, 7, 1, 1, []), (8, 8, 2, 2, []), (9, 9, 0, 0, []), (10, 10, 0, 0, []),
+        (11, 11, 1, 1, []),
+    ]  # fmt: skip
+
+
+def test_an_excluded_source_is_not_waited_for_and_said_to_be_missing():
+    a, b = Sender("a"), Sender("b")
+    records = [
+        a.batch({5: 1}), b.batch({5: 1}), a.promise(6), b.promise(6), a.batch({6: 1}), a.promise(10),
+        Exclusion("Main", "b", 6), Return("Main", "b", 10), a.batch({10: 1}), b.batch({10: 1}), a.end(), b.end(),
+    ]  # fmt: skip
+    found = completes(run(finite(records), [TUMBLING], TWO))
+    assert shown(found)[0] == (5, 5, 2, 2, [])
+    assert shown(found)[1] == (6, 6, 1, 1, ["excluded"])
+    assert shown(found)[-1] == (10, 10, 2, 2, [])
+    assert found[1].covered_by == ("a",)
+
+
+def test_a_retired_stage_says_so_and_takes_nothing_more():
+    a = Sender("a")
+    outcome = run_live(finite([Retirement(FINGERPRINT), a.batch({5: 1}), a.end()]), [TUMBLING], ONE)
+    assert outcome.retired
+    assert outcome.outputs == ()
+
+
+def test_what_lies_too_far_ahead_of_its_append_is_a_dead_letter():
+    a = Sender("a", 1, SourceKind.LIVE, 0)
+    limit = MAX_AHEAD_NS // WIDTH
+    items = live([a.batch({1: 1}), a.batch({limit + 1: 1}), a.promise(3), a.promise(limit + 1)])
+    outcome = run_live(items, [TUMBLING], ONE)
+    rejected = [o for o in outcome.outputs if isinstance(o, Rejection)]
+    assert [(r.reason, r.position) for r in rejected] == [(BadReason.FUTURE, 1), (BadReason.FUTURE, 3)]
+    assert outcome.counts.gaps == 0
+    assert shown(completes([outcome])) == [(1, 1, 1, 1, []), (2, 2, 0, 0, [])]
+
+
+def test_other_stages_and_lying_headers_are_refused():
+    a = Sender("a")
+    batch = a.batch({5: 1})
+    other = type(batch)(batch.origin.__class__("beef", "a", 0, "main"), 0, batch.rows, batch.tuples)
+    lying = type(batch)(batch.origin, 0, batch.rows, {6: 1})
+    outcome = run_live(finite([other, lying]), [TUMBLING], ONE)
+    assert outcome.counts.dead == {BadReason.STAGE: 1, BadReason.COUNT: 1}
+
+
+@pytest.mark.parametrize("over", [window(1, 1), window(3, 1), window(2, 5), window(0, 2, WindowKind.LANDMARK)])
+def test_an_undisturbed_stream_is_exact(over):
+    a = Sender("a")
+    records = []
+    for granule in range(20, 40):
+        records += [a.batch({granule: granule, granule + 1: 1}), a.promise(granule)]
+    found = completes(run(finite([*records, a.end()]), [plan(over)], ONE, range(3, 30, 7)))
+    assert contiguous(found)
+    assert all(c.verdict.exact and c.merged == c.promised for c in found)
