@@ -10,12 +10,13 @@ from pathlib import Path
 
 from highlevel.config import JobConfig
 from ingest.disorder import Disorder, DisorderError, parse_disorder
-from lowlevel.config import NodeConfig
+from lowlevel.config import LowLevelConfig, QueueConfig
+from lowmark.app.health import parse_listen
 from lowmark.app.tables import ConfigError, Toml, expand, read_table
 from lowmark.wire.kafka import KafkaSettings
 from lowmark.wire.topics import Provision
 
-__all__ = ["CaptureSource", "Config", "ConfigError", "Query", "Stream", "load_config"]
+__all__ = ["Capture", "CaptureSource", "Config", "ConfigError", "Query", "Stream", "load_config"]
 
 _TABLES = ("kafka", "topics", "capture", "job", "streams", "sources", "queries")
 
@@ -33,6 +34,18 @@ class CaptureSource:
     def __post_init__(self) -> None:
         if (self.file is None) == (self.interface is None):
             raise ValueError("a source reads either a `file` or an `interface`: give one of the two")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """Of the capture processes: `[capture.table]` is each source's nodes, `[capture.queue]` the way to Kafka."""
+
+    metrics: str = "127.0.0.1:9464"
+    table: LowLevelConfig = field(default_factory=LowLevelConfig)
+    queue: QueueConfig = field(default_factory=QueueConfig)
+
+    def __post_init__(self) -> None:
+        parse_listen(self.metrics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +75,7 @@ class Config:
     kafka: KafkaSettings
     topics: Provision = field(default_factory=Provision)
     prefix: str = ""  # of topic names, on shared clusters
-    capture: NodeConfig
+    capture: Capture
     job: JobConfig
     streams: Mapping[str, Stream]
     sources: Mapping[str, CaptureSource]
@@ -129,7 +142,7 @@ def _config(path: Path, tables: Toml) -> Config:
         kafka=read_table(KafkaSettings, _table(tables, "kafka"), "kafka"),
         topics=read_table(Provision, topics, "topics"),
         prefix=expand(prefix, "topics.prefix"),
-        capture=read_table(NodeConfig, _table(tables, "capture"), "capture"),
+        capture=read_table(Capture, _table(tables, "capture"), "capture"),
         job=read_table(JobConfig, _table(tables, "job"), "job"),
         streams={name: read_table(Stream, table, f"streams.{name}") for name, table in _named(tables, "streams")},
         sources={

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from lowlevel.config import Flush
 from lowmark.app.formats import Format
 
-__all__ = ["query"]
+__all__ = ["query", "query_text"]
 
 _EXAMPLES = """\
 Examples:
@@ -49,9 +50,7 @@ def query(
             "default on standard input), 'within 2 s', 'within 500 tuples'.",
         ),
     ] = None,
-    flush: Annotated[
-        str, typer.Option(metavar="slow|lazy|full", help="How ended panes leave the table. Changes no result.")
-    ] = "slow",
+    flush: Annotated[Flush, typer.Option(help="How ended panes leave the table. Changes no result.")] = Flush.SLOW,
     table: Annotated[
         int, typer.Option(metavar="SLOTS", help="Groups that the table of each source has room for.", min=1)
     ] = 1 << 17,
@@ -68,21 +67,21 @@ def query(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no audit.")] = False,
 ) -> None:
     """Answer a query over capture files, without Kafka or Spark."""
-    text, name = _text(sql, file)
+    text, name = query_text(sql, file)
     # Loading kernels and operators takes a moment that --help and a mistyped option need not wait for.
-    from lowmark.app.local import Request, run_query
+    from lowmark.app.answer import Request, answer
 
     request = Request(
         sql=text, name=name, read=tuple(read or ()), disorder=disorder, flush=flush, table_slots=table,
         format=format_, output=output, quiet=quiet,
     )  # fmt: skip
-    raise typer.Exit(run_query(request))
+    raise typer.Exit(answer(request))
 
 
 query.__doc__ = f"{query.__doc__}\n\n{_EXAMPLES}"
 
 
-def _text(sql: str | None, file: Path | None) -> tuple[str, str]:
+def query_text(sql: str | None, file: Path | None) -> tuple[str, str]:
     """The query's text and its name."""
     if (sql is None) == (file is None):
         raise typer.BadParameter("give the query as an argument, or the file that holds it with -f")

@@ -1,0 +1,168 @@
+"""From a node's output to numbered records for the partitions of its stage, with the ledger. Pure: both runners use it.
+
+One outbox serves one (source, epoch, node). Sequence numbers are dense in each partition, from 0; data that is given
+up is counted before it would get one. A punctuation goes to every partition, behind the data that it covers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lowlevel.node import NodeOutput, Progress
+from lowmark.query.plan import Node
+from lowmark.wire.frames import FOREVER
+from lowmark.wire.hashing import key_words, partition_rows
+from lowmark.wire.partials import MAX_BATCH_BYTES, PANE, TUPLES, Origin
+from lowmark.wire.promises import Account, Bound, Ending, Ledger, Promise, Punctuation
+from lowmark.wire.rows import Words
+
+__all__ = ["Outbox", "Outgoing", "Rows"]
+
+_OVERHEAD = 16 * 1024
+"""Bytes of a batch's schema and framing. Its columns take no more than their words do."""
+
+_MOST_ACCOUNTS = 8192
+"""In one punctuation, so that it stays well below what a record may hold: a promise over more granules is made in
+steps."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """A batch in word form; `tuples` in each pane of it."""
+
+    origin: Origin
+    sequence: int
+    rows: Words
+    tuples: Mapping[int, int]
+
+
+Outgoing = tuple[int, Rows | Punctuation]
+"""Partition and record."""
+
+Room = Callable[[int], bool]
+"""Whether so many more bytes of data may be sent. Punctuations are never refused."""
+
+
+def _always(size: int) -> bool:
+    return True
+
+
+class Outbox:
+    """`start_ns` is the epoch's: covered from (None: finite sources). `counters` of the epoch go with each
+    punctuation."""
+
+    def __init__(
+        self, node: Node, origin: Origin, partitions: int, *, start_ns: int | None = None, room: Room = _always
+    ) -> None:
+        self._node = node
+        self._schema = node.reduction.schema
+        self._origin = origin
+        self._start_ns = start_ns
+        self._room = room
+        self._next = [0] * partitions
+        self._sent: list[dict[int, int]] = [{} for _ in range(partitions)]  # tuples of granules not yet promised
+        self._given_up: dict[int, int] = {}
+        self._counters = {"tuples": 0, "late": 0, "dropped": 0, "given_up": 0}
+        self._step = max(1, (MAX_BATCH_BYTES - _OVERHEAD) // (8 * self._schema.words))
+
+    @property
+    def given_up(self) -> int:
+        """Tuples, since the epoch began."""
+        return self._counters["given_up"]
+
+    def take(self, output: NodeOutput, ending: Ending = Ending.NONE) -> Iterator[Outgoing]:
+        """The records of an output. `ending` is said with its progress: nothing follows."""
+        if len(output.rows):
+            yield from self._data(output.rows)
+        if output.progress is not None:
+            yield from self._promise(output.progress, ending)
+
+    def _data(self, rows: Words) -> Iterator[Outgoing]:
+        partitions = len(self._next)
+        if partitions == 1:
+            yield from self._batches(0, rows)
+            return
+        order, starts = partition_rows(key_words(self._schema, rows, self._node.bucket_by), partitions)
+        for partition in range(partitions):
+            part = rows[order[starts[partition] : starts[partition + 1]]]
+            if len(part):
+                yield from self._batches(partition, part)
+
+    def _batches(self, partition: int, rows: Words) -> Iterator[Outgoing]:
+        for start in range(0, len(rows), self._step):
+            part = rows[start : start + self._step]
+            tuples = self._tuples(part)
+            if not self._room(part.nbytes):
+                _add(self._given_up, tuples)
+                self._counters["given_up"] += sum(tuples.values())
+                continue
+            _add(self._sent[partition], tuples)
+            self._counters["tuples"] += sum(tuples.values())
+            yield partition, Rows(self._origin, self._number(partition), part, tuples)
+
+    def _tuples(self, rows: Words) -> dict[int, int]:
+        panes, counts = self._column(rows, PANE), self._column(rows, TUPLES)
+        if panes[0] == panes[-1] and (panes == panes[0]).all():
+            return {int(panes[0]): int(counts.sum())}
+        distinct, which = np.unique(panes, return_inverse=True)
+        sums = np.zeros(len(distinct), np.int64)
+        np.add.at(sums, which, counts)
+        return dict(zip(distinct.tolist(), sums.tolist(), strict=True))
+
+    def _column(self, rows: Words, name: str) -> npt.NDArray[np.int64]:
+        return rows[:, self._schema.offset(name)].view(np.int64)
+
+    def _number(self, partition: int) -> int:
+        sequence = self._next[partition]
+        self._next[partition] = sequence + 1
+        return sequence
+
+    def _promise(self, progress: Progress, ending: Ending) -> Iterator[Outgoing]:
+        pane = self._node.reduction.pane
+        last = progress.promised_ns == FOREVER
+        first_open = FOREVER if last else pane.index(progress.promised_ns)
+        self._counters["late"] += sum(progress.late.values())
+        self._counters["dropped"] += sum(progress.dropped.values())
+        closed = {granule for sent in (*self._sent, self._given_up) for granule in sent if granule < first_open}
+        granules = sorted(closed | set(progress.late) | set(progress.dropped))
+        for start in range(0, max(1, len(granules)), _MOST_ACCOUNTS):
+            step = granules[start : start + _MOST_ACCOUNTS]
+            done = start + _MOST_ACCOUNTS >= len(granules)
+            bound = progress.promised_ns if done else pane.start(granules[start + _MOST_ACCOUNTS])
+            promise = Promise((Bound("ts", bound),), last and done)
+            yield from self._punctuations(promise, step, progress, ending if done else Ending.NONE)
+
+    def _punctuations(
+        self, promise: Promise, granules: list[int], progress: Progress, ending: Ending
+    ) -> Iterator[Outgoing]:
+        everywhere = {granule: sum(sent.get(granule, 0) for sent in self._sent) for granule in granules}
+        counters = dict(self._counters)
+        for partition, sent in enumerate(self._sent):
+            accounts = tuple(
+                Account(
+                    granule,
+                    here=sent.get(granule, 0),
+                    everywhere=everywhere[granule],
+                    late=progress.late.get(granule, 0),
+                    dropped=progress.dropped.get(granule, 0),
+                    given_up=self._given_up.get(granule, 0),
+                )
+                for granule in granules
+            )
+            sequence = self._number(partition)
+            yield partition, Punctuation(
+                self._origin, sequence, promise, Ledger(counters, accounts), ending, self._start_ns
+            )
+        for granule in granules:
+            self._given_up.pop(granule, None)
+            for sent in self._sent:
+                sent.pop(granule, None)
+
+
+def _add(to: dict[int, int], counts: Mapping[int, int]) -> None:
+    for granule, count in counts.items():
+        to[granule] = to.get(granule, 0) + count

@@ -1,0 +1,5 @@
+"""`python -m lowmark` is the command `lowmark`."""
+
+from lowmark.app.cli import main
+
+main()

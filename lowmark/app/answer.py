@@ -1,0 +1,80 @@
+"""`lowmark query`: from what was asked to rows on the output, progress and audit on standard error, an exit code."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingest.disorder import parse_disorder
+from lowlevel.config import Flush, LowLevelConfig
+from lowmark.app.bindings import bind
+from lowmark.app.console import Teller, error_console, telling
+from lowmark.app.formats import Format
+from lowmark.app.local import LocalRun
+from lowmark.app.output import open_output
+from lowmark.query.compile import compile_query
+from lowmark.query.plan import QueryPlan
+
+__all__ = ["Request", "answer"]
+
+_DAMAGED, _LOSSY = 3, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    sql: str
+    name: str
+    read: tuple[str, ...]
+    disorder: str | None
+    flush: Flush
+    table_slots: int
+    format: Format | None
+    output: Path | None
+    quiet: bool
+
+
+def answer(request: Request) -> int:
+    """The exit code. Raises what `failures` knows how to tell."""
+    disorder = None if request.disorder is None else parse_disorder(request.disorder)
+    draft = compile_query(request.sql, name=request.name, buckets=1)
+    bindings = bind(request.read, _streams(draft))
+    counts = {binding.stream: 0 for binding in bindings}
+    for binding in bindings:
+        counts[binding.stream] += 1
+    plan = compile_query(request.sql, name=request.name, streams=counts, buckets=1)
+    config = LowLevelConfig(slots=request.table_slots, flush=request.flush)
+    run = LocalRun(plan, bindings, disorder=disorder, config=config)
+    try:
+        with telling(request.quiet) as tell:
+            run.start()
+            _write(request, plan, run, tell)
+    finally:
+        run.close()
+    if not request.quiet:
+        run.audit.show(error_console())
+    if run.audit.damage:
+        return _DAMAGED
+    return _LOSSY if run.audit.lossy else 0
+
+
+def _streams(plan: QueryPlan) -> tuple[str, ...]:
+    """The streams that the query reads, each once."""
+    return tuple(dict.fromkeys(stream for node in plan.stage.nodes for stream in node.streams))
+
+
+def _write(request: Request, plan: QueryPlan, run: LocalRun, tell: Teller) -> None:
+    format_ = request.format or (Format.TABLE if request.output is None and sys.stdout.isatty() else Format.JSONL)
+    sink = open_output(format_, request.output, plan.output)
+    try:
+        for rows in run.results():
+            sink.write(rows)
+            _progress(run, tell)
+    finally:
+        sink.close()
+
+
+def _progress(run: LocalRun, tell: Teller) -> None:
+    total = run.total_bytes
+    if tell.changing and total:
+        tell(f"reading: {100 * run.read_bytes / total:.0f}% of {total / 1e6:,.0f} MB, {run.audit.rows:,} rows")

@@ -1,0 +1,33 @@
+"""`lowmark broker`: a real Kafka for one host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["broker"]
+
+
+def broker(
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Folder of its data; kept between runs.")] = Path(
+        "lowmark-broker"
+    ),
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port; 0 takes a free one.")] = 9092,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
+) -> None:
+    """Run a Kafka broker (KRaft mode, one node) in the foreground until Ctrl-C.
+
+    Its jars are fetched once, at pinned versions, and checked by hash. The data survive restarts and crashes.
+
+    Example:
+
+    \b
+      lowmark broker --data /var/lib/lowmark/broker --port 9092
+    """
+    from lowmark.app.broker import serve
+    from lowmark.app.console import telling
+
+    with telling() as tell:
+        serve(data, port=port, host=host, progress=tell, ready=lambda at: tell.note(f"broker ready at {at}"))

@@ -1,0 +1,36 @@
+"""`lowmark check`: would it run?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from lowmark.app.commands.options import CONFIG, ConfigOption
+
+__all__ = ["check"]
+
+
+def check(config: ConfigOption = CONFIG) -> None:
+    """Check configuration, queries, Java, broker, rights and topics. Nothing is started or changed.
+
+    Exit codes: 0 when all is well; 1 when the environment is not ready; 2 when the configuration is wrong.
+
+    Example:
+
+    \b
+      lowmark check -c /etc/lowmark.toml
+    """
+    from rich.console import Console
+
+    from lowmark.app.checks import run_checks
+
+    console = Console(highlight=False, soft_wrap=True)
+    failed = 0
+    for result in run_checks(Path(config)):
+        mark = "[green]ok[/]  " if result.problem is None else "[red]fail[/]"
+        console.print(f"{mark} {result.what}")
+        if result.problem is not None:
+            console.print(f"     {result.problem}", markup=False)
+            failed = failed or result.exit_code
+    raise typer.Exit(failed)

@@ -1,0 +1,36 @@
+"""`lowmark demo`: see it work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["demo"]
+
+
+def demo(
+    seconds: Annotated[
+        float, typer.Option(metavar="S", min=1, help="How long to go on after the first final window.")
+    ] = 60,
+    rate: Annotated[int, typer.Option(metavar="N", min=1, help="Packets a second on each of the two links.")] = 10_000,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Work in this folder and leave it: configuration, captures, logs, broker."),
+    ] = None,
+) -> None:
+    """Run broker, capture of two links, Spark job and a live view of final windows, for about a minute.
+
+    Needs no privileges: the links are generated captures, replayed in their own time. Everything is removed at the
+    end, or with Ctrl-C.
+
+    Examples:
+
+    \b
+      lowmark demo
+      lowmark demo --seconds 300 --rate 50000 --keep ./demo
+    """
+    from lowmark.app.demo import DemoOptions, run_demo
+
+    raise typer.Exit(run_demo(DemoOptions(seconds=seconds, rate=rate, keep=keep)))

@@ -1,0 +1,66 @@
+"""`lowmark sources`: who sends."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import typer
+
+from lowmark.app.commands.options import CONFIG, ConfigOption
+
+__all__ = ["sources"]
+
+
+def sources(config: ConfigOption = CONFIG) -> None:
+    """List the sources that have registered: stream, epoch, since when, and how far behind they are.
+
+    A table on a terminal, JSON lines in a pipe.
+
+    Example:
+
+    \b
+      lowmark sources -c /etc/lowmark.toml
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from lowmark.app.config import load_config
+    from lowmark.app.roll import seen_sources
+    from lowmark.wire import values
+
+    settings = load_config(Path(config))
+    now_ns = time.time_ns()
+    rows: list[dict[str, object]] = []
+    for seen in seen_sources(settings.kafka, settings.prefix):
+        known = seen.promised_ns is not None and not seen.ended
+        rows.append(
+            {
+                "stream": seen.registration.stream,
+                "source": seen.registration.source,
+                "kind": seen.registration.kind.value,
+                "epoch": seen.epoch,
+                "registered": values.time(seen.registered_ns),
+                "state": "ended" if seen.ended else "active",
+                "lag_s": round((now_ns - (seen.promised_ns or 0)) / 1e9, 3) if known else None,
+                "disorder": seen.registration.disorder,
+                "process": seen.registration.process,
+            }
+        )
+    missing: list[dict[str, object]] = [
+        {"stream": stream, "source": source, "state": "not seen"}
+        for stream in settings.streams
+        for source in settings.roster(stream)
+        if source not in {row["source"] for row in rows}
+    ]
+    if not sys.stdout.isatty():
+        for row in [*rows, *missing]:
+            typer.echo(json.dumps(row))
+        return
+    names = ("stream", "source", "kind", "epoch", "registered", "state", "lag_s", "disorder", "process")
+    table = Table(*names, header_style="bold")
+    for row in [*rows, *missing]:
+        table.add_row(*("" if row.get(name) is None else str(row[name]) for name in names))
+    Console().print(table)

@@ -1,0 +1,52 @@
+"""What goes to standard error for a person: progress while something takes its time, notes, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.status import Status
+
+__all__ = ["Teller", "error_console", "telling"]
+
+
+def error_console() -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class Teller:
+    """Tells what is being done: on a terminal in one line that changes, elsewhere a line each."""
+
+    def __init__(self, console: Console, status: Status | None) -> None:
+        self._console = console
+        self._status = status
+        self._said = ""
+
+    @property
+    def changing(self) -> bool:
+        """Texts replace one another: it is worth telling every little advance."""
+        return self._status is not None
+
+    def __call__(self, text: str) -> None:
+        if text == self._said:
+            return
+        self._said = text
+        if self._status is not None:
+            self._status.update(text)
+        else:
+            self._console.print(text, markup=False)
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        self._console.print(text)
+
+
+@contextmanager
+def telling(quiet: bool = False) -> Iterator[Teller]:
+    console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
+    if not console.is_terminal:
+        yield Teller(console, None)
+        return
+    with console.status("starting") as status:
+        yield Teller(console, status)

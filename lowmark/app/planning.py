@@ -1,0 +1,43 @@
+"""The queries of a configuration as plans, and the topics that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lowmark.app.config import Config
+from lowmark.app.tables import ConfigError
+from lowmark.query.compile import compile_query
+from lowmark.query.errors import QueryError
+from lowmark.query.plan import QueryPlan
+from lowmark.wire.topics import Topic, TopicKind, TopicSettings, settings_of
+
+__all__ = ["plan_queries", "topics_of"]
+
+
+def plan_queries(config: Config, names: Sequence[str] | None = None) -> tuple[QueryPlan, ...]:
+    """The plans of these queries, or of all, in the order of the file. ConfigError says which query is wrong."""
+    for name in names or ():
+        if name not in config.queries:
+            valid = ", ".join(config.queries) or "none"
+            raise ConfigError(f"{config.path}: there is no query {name!r}; queries there: {valid}")
+    chosen = [name for name in config.queries if names is None or name in names]
+    if not chosen:
+        raise ConfigError(f"{config.path}: there is no query; add [queries.NAME] with its `sql`")
+    streams = {stream: len(config.roster(stream)) for stream in config.streams}
+    plans = []
+    for name in chosen:
+        buckets = config.queries[name].buckets or config.job.buckets
+        try:
+            plans.append(compile_query(config.sql(name), name=name, streams=streams, buckets=buckets))
+        except QueryError as error:
+            raise ConfigError(f"{config.path}: query {name}: {error.render()}") from None
+    return tuple(plans)
+
+
+def topics_of(config: Config, plans: Sequence[QueryPlan]) -> tuple[TopicSettings, ...]:
+    """All topics that captures and jobs of these plans read and write."""
+    wanted = {Topic(kind, None, config.prefix): 1 for kind in (TopicKind.SOURCES, TopicKind.DEAD)}
+    for plan in plans:
+        wanted[Topic(TopicKind.PARTIALS, plan.stage.fingerprint, config.prefix)] = plan.stage.buckets
+        wanted[Topic(TopicKind.RESULTS, plan.name, config.prefix)] = plan.stage.buckets
+    return tuple(settings_of(topic, partitions, config.topics) for topic, partitions in wanted.items())

@@ -1,0 +1,110 @@
+"""Puts the buckets of a result topic together again: which windows are complete in all of them, with their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from lowmark.wire.resultrows import ResultRow
+from lowmark.wire.results import Complete, Verdict
+
+__all__ = ["FinishedWindow", "WindowBoard"]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedWindow:
+    """A window that every bucket has completed. `window` is None for a query without windows: its rows up to `end`."""
+
+    window: int | None
+    start: int | None  # values of the attribute
+    end: int
+    rows: tuple[bytes, ...]
+    merged: int  # tuples, over all buckets
+    promised: int
+    dropped: int
+    late: int
+    verdict: Verdict
+    of: Complete  # a bucket's completion of it: what they all agree on
+
+
+@dataclass(slots=True)
+class _Bucket:
+    pending: list[bytes] = field(default_factory=list)  # rows since the last completion
+    done: dict[int, tuple[Complete, tuple[bytes, ...]]] = field(default_factory=dict)  # single windows, by id
+    reached: int | None = None  # the last window that is complete
+    whole_from: int | None = None  # the first window all of whose rows were read
+
+
+class WindowBoard:
+    """Feed it the records of one query in the order of each partition. Records of older generations are left out;
+    unless they are read `from_beginning`, so are the windows that some bucket may have begun to write before."""
+
+    def __init__(self, buckets: int, from_beginning: bool = True) -> None:
+        self._buckets = [_Bucket() for _ in range(buckets)]
+        self._generation = -1
+        self._from_beginning = from_beginning
+
+    def row(self, row: ResultRow) -> None:
+        if self._current(row.generation):
+            self._buckets[row.bucket].pending.append(row.row)
+
+    def complete(self, complete: Complete) -> Iterator[FinishedWindow]:
+        """The windows that this completion makes complete in all buckets, in order; windows without rows are left
+        out, unless something is wrong with them."""
+        if not self._current(complete.generation):
+            return
+        bucket = self._buckets[complete.bucket]
+        rows = tuple(bucket.pending)
+        bucket.pending.clear()
+        if complete.windows is None:
+            if rows:
+                yield _finished(None, [(complete, rows)])
+            return
+        if bucket.whole_from is None:
+            whole = self._from_beginning or len(rows) == complete.rows
+            bucket.whole_from = complete.windows.first if whole else complete.windows.to + 1
+        if rows or not complete.verdict.exact or complete.merged:
+            bucket.done[complete.windows.first] = complete, rows
+        bucket.reached = complete.windows.to
+        yield from self._ready()
+
+    def _current(self, generation: int) -> bool:
+        if generation > self._generation:
+            self._from_beginning |= self._generation >= 0  # all of a later one is read
+            self._generation = generation
+            self._buckets = [_Bucket() for _ in self._buckets]
+        return generation == self._generation
+
+    def _ready(self) -> Iterator[FinishedWindow]:
+        reached = [bucket.reached for bucket in self._buckets]
+        if any(window is None for window in reached):
+            return
+        up_to = min(window for window in reached if window is not None)
+        begun = [bucket.whole_from for bucket in self._buckets]
+        since = max(window for window in begun if window is not None)
+        windows = sorted({window for bucket in self._buckets for window in bucket.done if window <= up_to})
+        for window in windows:
+            parts = [bucket.done.pop(window) for bucket in self._buckets if window in bucket.done]
+            if not self._from_beginning and window < since:
+                continue
+            if any(rows for _, rows in parts) or not all(complete.verdict.exact for complete, _ in parts):
+                yield _finished(window, parts)
+
+
+def _finished(window: int | None, parts: list[tuple[Complete, tuple[bytes, ...]]]) -> FinishedWindow:
+    verdict = Verdict()
+    for complete, _ in parts:
+        verdict |= complete.verdict
+    first = parts[0][0]
+    return FinishedWindow(
+        window=window,
+        start=first.start,
+        end=first.end,
+        rows=tuple(row for _, rows in parts for row in rows),
+        merged=sum(complete.merged for complete, _ in parts),
+        promised=sum(complete.promised for complete, _ in parts),
+        dropped=max(complete.dropped for complete, _ in parts),
+        late=max(complete.late for complete, _ in parts),
+        verdict=verdict,
+        of=first,
+    )
