@@ -25,6 +25,9 @@ __all__ = ["GRANULE", "MAX_PANES", "Frame", "bind_window", "group_frame", "least
 GRANULE = Pane(NS)
 """The grid on which a node promises and accounts where no window says otherwise."""
 
+_FAR = 2**62
+"""In ns: up to where an expression that progresses must stay within int64, until 2116."""
+
 _PANE = Field(PANE, Kind.INT)
 
 MAX_PANES = 1 << 20
@@ -59,8 +62,17 @@ def progressing_columns(scope: Scope) -> tuple[str, ...]:
 
 def progresses(expr: Expr, arms: Sequence[Arm]) -> list[Progress] | None:
     """How an expression over an input's columns progresses in each of its arms; None if it does not in one of them."""
-    found = [progress(arm.lowered(expr), _progressing(arm)) for arm in arms]
-    return [item for item in found if item is not None] if None not in found else None
+    found = [way for arm in arms if (way := _way(arm, expr)) is not None]
+    return found if len(found) == len(arms) else None
+
+
+def _way(arm: Arm, expr: Expr) -> Progress | None:
+    """Within int64: what wraps does not progress."""
+    found = progress(arm.lowered(expr), _progressing(arm))
+    if found is None:
+        return None
+    far = _FAR if isinstance(arm.base, Packets) or arm.base.window.axis.kind is Kind.TIME else _FAR // NS
+    return found if abs(found.value(far)) < 2**63 and abs(found.value(-far)) < 2**63 else None
 
 
 def _progressing(arm: Arm) -> tuple[str, ...]:
