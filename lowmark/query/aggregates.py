@@ -84,7 +84,8 @@ class PlannedCall:
 
 
 def function(name: str, distinct: bool = False) -> AggregateFunction:
-    """The function of a name, in lower case; KeyError when there is none. `count` with `distinct` is another one."""
+    """The function of a name, in lower case, or of an `AggregateCall`; KeyError when there is none. `count` with
+    `distinct` is another function."""
     return _registry()[f"{name} distinct" if distinct else name]
 
 

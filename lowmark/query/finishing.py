@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Details:
-    """The values of a holistic call: one entry for each combination of details in a group, ascending by group."""
+    """The values of a holistic call: one entry for each combination of details in a group, in any order."""
 
     group: Ints  # index of the entry's group
     tuples: Ints  # how many tuples have these values

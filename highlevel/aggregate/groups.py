@@ -1,0 +1,181 @@
+"""A table of groups: partial rows merge into it in any order, and it can be taken apart again by subtraction.
+
+Sums of integers are exact whatever the order: a sum may leave int64 on the way and come back. What such a sum lacks is
+kept as a carry beside the table, so only the final value decides about an overflow.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+
+import numpy as np
+import numpy.typing as npt
+
+from highlevel.aggregate.layout import Layout
+from highlevel.aggregate.mergekernel import BLOCK, fill_index, merge_rows
+from highlevel.interface import Words
+from lowmark.query.aggregates import DIFFERENTIAL
+
+__all__ = ["GroupTable"]
+
+_HEADER = struct.Struct(">III")  # groups, words of a group, carries
+_LEAST_CAPACITY = 64
+_NO_POSITIONS = np.empty(0, np.int64)
+
+# Keys come from the network. The order of groups is that of their first rows, so the seed shows nowhere.
+_SEED = np.uint64(secrets.randbits(64))
+
+_FLOAT_MAGNITUDE = np.uint64(0x7FFFFFFFFFFFFFFF)
+_FLOAT_EXPONENT = np.uint64(0x7FF0000000000000)
+_NAN = np.uint64(0x7FF8000000000000)
+
+
+class GroupTable:
+    """Groups in the order in which they came. A group of no tuples is what subtraction leaves: it counts for nothing
+    and goes with the next compaction."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._used = 0
+        self._table: Words = np.empty((0, layout.schema.words), np.uint64)
+        self._index: Words | None = None  # made when first needed: many tables are only read
+        self._carries: dict[tuple[int, int], int] = {}  # by (group, fold): what the sum lacks, in units of 2^64
+
+    def __len__(self) -> int:
+        """Groups, those of no tuples included."""
+        return self._used
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout
+
+    @property
+    def groups(self) -> Words:
+        """The groups' rows, of `layout.schema`: a view that the next merge may change."""
+        return self._table[: self._used]
+
+    @property
+    def tuples(self) -> int:
+        """That were merged and not subtracted."""
+        return int(self.groups[:, 1].view(np.int64).sum())
+
+    def overflowed(self, fold: int) -> npt.NDArray[np.bool_]:
+        """Of each group, whether this fold's sum is outside of its range now."""
+        flags = np.zeros(self._used, np.bool_)
+        flags[[group for group, index in self._carries if index == fold]] = True
+        return flags
+
+    def merge(self, partials: Words) -> None:
+        """Merge rows of `layout.partials`, whatever their panes."""
+        if self._layout.float_keys and len(partials):
+            partials = _with_one_form(partials, self._layout.float_keys)
+        self._merge(partials, 1, False, _NO_POSITIONS)
+
+    def merge_table(self, other: GroupTable) -> npt.NDArray[np.int64]:
+        """Merge another table's groups; the place of each of them in this one. The layouts may differ in their keys
+        where this one's are the first of the other's."""
+        positions = np.empty(len(other), np.int64)
+        if not self._used and self._layout == other._layout:
+            self._adopt(other)
+            positions[:] = np.arange(len(other))
+            return positions
+        self._merge(other.groups, 0, False, positions)
+        for (group, fold), lacks in other._carries.items():
+            self._carry(int(positions[group]), fold, lacks)
+        return positions
+
+    def subtract_table(self, other: GroupTable) -> None:
+        """Take back a table that was merged before: only where every fold is differential."""
+        if any(fold.op not in DIFFERENTIAL for fold in self._layout.folds):
+            raise TypeError("only sums of integers can be subtracted")
+        positions = np.empty(len(other), np.int64)
+        self._merge(other.groups, 0, True, positions)
+        for (group, fold), lacks in other._carries.items():
+            self._carry(int(positions[group]), fold, -lacks)
+        self._compact()
+
+    def encode(self) -> bytes:
+        carries = [(group, fold, lacks) for (group, fold), lacks in self._carries.items()]
+        head = _HEADER.pack(self._used, self._layout.schema.words, len(carries))
+        return b"".join((head, np.array(carries, "<i8").tobytes(), self.groups.astype("<u8", copy=False).tobytes()))
+
+    @classmethod
+    def decode(cls, layout: Layout, data: bytes) -> GroupTable:
+        used, words, count = _HEADER.unpack_from(data)
+        if words != layout.schema.words:
+            raise ValueError(f"a table of groups of {words} words, where {layout.schema.words} are a group")
+        table = cls(layout)
+        carries = np.frombuffer(data, "<i8", 3 * count, _HEADER.size).reshape(count, 3)
+        table._carries = {(group, fold): lacks for group, fold, lacks in carries.tolist()}
+        groups = np.frombuffer(data, "<u8", used * words, _HEADER.size + carries.nbytes)
+        table._table = groups.reshape(used, words).astype(np.uint64)
+        table._used = used
+        return table
+
+    def _adopt(self, other: GroupTable) -> None:
+        self._table = other.groups.copy()
+        self._used = other._used
+        self._index = None
+        self._carries = dict(other._carries)
+
+    def _merge(self, rows: Words, shift: int, subtract: bool, positions: npt.NDArray[np.int64]) -> None:
+        layout = self._layout
+        events = np.empty((BLOCK * max(1, len(layout.folds)), 3), np.int64)
+        hashes, places = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.int64)
+        start = 0
+        while start < len(rows):
+            index = self._ready_index()
+            start, self._used, count = merge_rows(
+                rows, start, shift, subtract, layout.key_end, layout.key_mask, layout.program, layout.comparisons,
+                self._table, self._used, index, _SEED, events, positions, self._table.view(np.float64),
+                rows.view(np.float64), hashes, places,
+            )  # fmt: skip
+            for group, fold, lacks in events[:count].tolist():
+                self._carry(group, fold, lacks)
+            if start < len(rows) and self._used == len(self._table):
+                self._grow()
+
+    def _carry(self, group: int, fold: int, lacks: int) -> None:
+        total = self._carries.pop((group, fold), 0) + lacks
+        if total:
+            self._carries[group, fold] = total
+
+    def _ready_index(self) -> Words:
+        if self._index is None:
+            size = 2 * max(_LEAST_CAPACITY, 1 << max(0, len(self._table) - 1).bit_length())
+            self._index = np.zeros(size, np.uint64)
+            layout = self._layout
+            fill_index(self._table, self._used, self._index, layout.key_end, layout.key_mask, _SEED)
+        return self._index
+
+    def _grow(self) -> None:
+        larger = np.empty((max(_LEAST_CAPACITY, 2 * len(self._table)), self._table.shape[1]), np.uint64)
+        larger[: self._used] = self.groups
+        self._table = larger
+        self._index = None
+
+    def _compact(self) -> None:
+        """Let go of the groups of no tuples once they are the greater part."""
+        live = self.groups[:, 1] != 0
+        kept = int(np.count_nonzero(live))
+        if 2 * kept >= self._used:
+            return
+        places = np.cumsum(live) - 1
+        self._carries = {
+            (int(places[group]), fold): lacks for (group, fold), lacks in self._carries.items() if live[group]
+        }
+        self._table = self.groups[live]
+        self._used = kept
+        self._index = None
+
+
+def _with_one_form(rows: Words, words: tuple[int, ...]) -> Words:
+    """-0.0 is 0.0 in a key, and there is one NaN."""
+    rows = rows.copy()
+    for word in words:
+        bits = rows[:, word]
+        magnitude = bits & _FLOAT_MAGNITUDE
+        bits[magnitude == 0] = 0
+        bits[magnitude > _FLOAT_EXPONENT] = _NAN
+    return rows

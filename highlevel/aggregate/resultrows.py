@@ -1,0 +1,99 @@
+"""From the groups of a window to its rows: window_start and window_end, the keys, the calls' values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from highlevel.aggregate.groups import GroupTable
+from highlevel.aggregate.layout import Layout
+from highlevel.interface import Words
+from lowmark.query.aggregates import DIFFERENTIAL, function
+from lowmark.query.evaluate import Bools, Ints, Values, all_valid, assemble
+from lowmark.query.finishing import Details, Groups
+from lowmark.query.plan import Aggregate, AggregateCall
+from lowmark.query.windows import WindowKind
+from lowmark.wire.rows import column_of
+from lowmark.wire.schema import Kind
+from lowmark.wire.values import INT64_MAX, INT64_MIN
+
+__all__ = ["ResultRows"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Window:
+    """The groups of a window (`rows`), and where there are details the rows of their combinations."""
+
+    rows: Words
+    overflowed: tuple[Bools, ...]  # by fold, of each group
+    detail_rows: Words
+    detail_groups: Ints  # the group of each detail row
+
+
+class ResultRows:
+    def __init__(self, plan: Aggregate) -> None:
+        self._plan = plan
+        self._layout = Layout(plan.input, plan.keys, plan.folds)
+        self._finish = [(call, function(call.function).finish) for call in plan.calls]
+
+    def of(self, table: GroupTable, window: int) -> tuple[Words, bool]:
+        """A window's rows, and whether one of them has a null because its sum left the integers."""
+        groups = self._grouped(table)
+        rows = len(groups.rows)
+        columns = [*self._bounds(window, rows), *(self._column(groups.rows, key) for key in self._plan.keys)]
+        lossy = False
+        for call, finish in self._finish:
+            values = finish(self._state_of(call, groups), call.parameters)
+            for fold in call.folds:
+                if groups.overflowed[fold].any():
+                    values = Values(values.kind, values.data, values.valid & ~groups.overflowed[fold])
+                    lossy = True
+            columns.append(values)
+        return assemble(self._plan.output, columns, rows), lossy
+
+    def _grouped(self, table: GroupTable) -> _Window:
+        """Groups without tuples are gone; with details, what they split is one group again."""
+        live = table.groups[:, 1] != 0
+        if not self._plan.details:
+            rows, flags = table.groups[live], self._flags(table, live)
+            return _Window(rows, flags, rows, np.arange(len(rows)))
+        whole = GroupTable(self._layout)
+        positions = whole.merge_table(table)
+        kept = whole.groups[:, 1] != 0
+        places = np.cumsum(kept) - 1
+        return _Window(whole.groups[kept], self._flags(whole, kept), table.groups[live], places[positions[live]])
+
+    def _flags(self, table: GroupTable, kept: Bools) -> tuple[Bools, ...]:
+        return tuple(table.overflowed(fold)[kept] for fold in range(len(self._plan.folds)))
+
+    def _state_of(self, call: AggregateCall, groups: _Window) -> Groups:
+        folds = []
+        for index in call.folds:
+            fold = self._plan.folds[index]
+            columns = tuple(self._column(groups.rows, column.name) for column in fold.columns)
+            if fold.op in DIFFERENTIAL:
+                columns = tuple(all_valid(values.kind, values.data) for values in columns)
+            folds.append(columns)
+        details = None
+        if call.details:
+            values = tuple(self._column(groups.detail_rows, name) for name in call.details)
+            details = Details(groups.detail_groups, groups.detail_rows[:, 1].view(np.int64), values)
+        return Groups(groups.rows[:, 1].view(np.int64), tuple(folds), details)
+
+    def _column(self, rows: Words, name: str) -> Values:
+        schema = self._layout.schema
+        data, valid = column_of(schema, rows, name)
+        return Values(schema.column(name).kind, data, valid)
+
+    def _bounds(self, window: int, rows: int) -> list[Values]:
+        shown = self._plan.window
+        if shown.kind is WindowKind.NONE:
+            return []
+        return [_constant(shown.axis.kind, value, rows) for value in (shown.start(window), shown.end(window))]
+
+
+def _constant(kind: Kind, value: int | None, rows: int) -> Values:
+    """Windows of the first and the last times that there are reach beyond them: they end where time does."""
+    number = np.int64(min(max(value or 0, INT64_MIN), INT64_MAX))
+    return Values(kind, np.broadcast_to(number, rows), np.broadcast_to(np.bool_(value is not None), rows))
