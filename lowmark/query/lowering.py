@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network, IPv6Network
 from typing import Protocol
 
 from lowmark.query import syntax as s
@@ -17,6 +16,10 @@ from lowmark.query.folding import boolean, conjoin, disjoin, is_null, negate, wo
 from lowmark.wire.schema import Kind
 
 __all__ = ["Lowering", "Names"]
+
+
+_Lowered = tuple[s.Expression, Operand]
+"""An expression, and what it was lowered to: once, where it takes part in several comparisons."""
 
 
 class Names(Protocol):
@@ -58,13 +61,12 @@ class Lowering:
             case s.Unary(operator=operator, operand=operand):
                 return self._unary(node, operator, operand)
             case s.Binary(operator=operator, left=left, right=right):
-                operands = (self._operand(left), self._operand(right))
                 try:
-                    return arithmetic(operator, *operands)
+                    return arithmetic(operator, self._operand(left), self._operand(right))
                 except IllTyped as error:
                     raise self._ill_typed(error, node, (left, right)) from None
             case s.Comparison(operator=comparator, left=left, right=right):
-                return self._compared(comparator, left, right, node)
+                return self._compared(comparator, (left, self._operand(left)), right, node)
             case s.And(operands=parts):
                 return conjoin([self.condition(part) for part in parts])
             case s.Or(operands=parts):
@@ -72,11 +74,13 @@ class Lowering:
             case s.Not(operand=operand):
                 return negate(self.condition(operand))
             case s.In(operand=operand, choices=choices, negated=negated):
-                inside = disjoin([self._matched(operand, choice, node) for choice in choices])
+                sought = (operand, self._operand(operand))
+                inside = disjoin([self._matched(sought, choice, node) for choice in choices])
                 return negate(inside) if negated else inside
             case s.Between(operand=operand, low=low, high=high, negated=negated):
-                least = self._compared(s.ComparisonOperator.GREATER_OR_EQUAL, operand, low, node)
-                most = self._compared(s.ComparisonOperator.LESS_OR_EQUAL, operand, high, node)
+                middle = (operand, self._operand(operand))
+                least = self._compared(s.ComparisonOperator.GREATER_OR_EQUAL, middle, low, node)
+                most = self._compared(s.ComparisonOperator.LESS_OR_EQUAL, middle, high, node)
                 between = conjoin((least, most))
                 return negate(between) if negated else between
             case s.IsNull(operand=operand, negated=negated):
@@ -128,35 +132,27 @@ class Lowering:
         return negative if operator is s.UnaryOperator.MINUS else expr
 
     def _compared(
-        self, operator: s.ComparisonOperator, left: s.Expression, right: s.Expression, whole: s.Expression
+        self, operator: s.ComparisonOperator, left: _Lowered, right: s.Expression, whole: s.Expression
     ) -> Expr:
-        operands = (self._operand(left), self._operand(right))
         try:
-            return comparison(operator, *operands)
+            return comparison(operator, left[1], self._operand(right))
         except IllTyped as error:
-            raise self._ill_typed(error, whole, (left, right)) from None
+            raise self._ill_typed(error, whole, (left[0], right)) from None
 
-    def _matched(self, operand: s.Expression, choice: s.Expression, whole: s.Expression) -> Expr:
+    def _matched(self, sought: _Lowered, choice: s.Expression, whole: s.Expression) -> Expr:
         """One choice of an IN: a prefix that contains the operand, or a value that equals it."""
-        prefix = self._prefix(operand, choice)
-        return in_prefix(self.lower(operand), prefix) if prefix else self._equal(operand, choice, whole)
-
-    def _equal(self, operand: s.Expression, choice: s.Expression, whole: s.Expression) -> Expr:
-        return self._compared(s.ComparisonOperator.EQUAL, operand, choice, whole)
-
-    def _prefix(self, operand: s.Expression, choice: s.Expression) -> IPv4Network | IPv6Network | None:
+        node, operand = sought
         match choice:
             case s.PrefixLiteral(value=prefix):
-                kind = self.lower(operand).kind
-                if kind is not Kind.IP:
-                    raise self._error(f"a prefix contains addresses, not {KIND_NAMES[kind]}", operand.span)
-                return prefix
-            case s.StringLiteral(value=string) if "/" in string and self.lower(operand).kind is Kind.IP:
+                if operand.kind is not Kind.IP:
+                    raise self._error(f"a prefix contains addresses, not {KIND_NAMES[operand.kind]}", node.span)
+                return in_prefix(operand.expr, prefix)
+            case s.StringLiteral(value=string) if "/" in string and operand.kind is Kind.IP:
                 try:
-                    return parse_prefix(string)
+                    return in_prefix(operand.expr, parse_prefix(string))
                 except ValueError:
                     raise self._error(f"{string} is no prefix", choice.span, "10.0.0.0/8 is one") from None
-        return None
+        return self._compared(s.ComparisonOperator.EQUAL, sought, choice, whole)
 
     def _ill_typed(self, error: IllTyped, whole: s.Expression, operands: tuple[s.Expression, ...]) -> QueryError:
         spot = whole if error.operand is None else operands[error.operand]

@@ -1,0 +1,191 @@
+"""How a query runs, for people and for programs: both halves of its plan, what its results look like, why it is so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from lowmark.query.expressions import Named
+from lowmark.query.plan import Aggregate, Finish, Node, NodeInput, Number, Pane, QueryPlan, Reduce, Reduction, Step
+from lowmark.query.printing import span_text, text_of
+from lowmark.query.windows import Window, WindowKind
+from lowmark.wire.fields import Json
+from lowmark.wire.schema import Column, Kind, Schema
+
+__all__ = ["describe", "render", "result_schema"]
+
+_JSON_TYPES: Mapping[Kind, Mapping[str, str]] = {
+    Kind.INT: {"type": "integer"},
+    Kind.FLOAT: {"type": "number"},
+    Kind.BOOL: {"type": "boolean"},
+    Kind.TIME: {"type": "string", "format": "date-time"},
+    Kind.DURATION: {"type": "number", "description": "seconds"},
+    Kind.IP: {"type": "string", "description": "an IPv4 or IPv6 address"},
+    Kind.MAC: {"type": "string", "description": "a MAC address"},
+    Kind.STR: {"type": "string"},
+}
+_WIDTH = 12  # of the words that lines of the text begin with
+
+
+def describe(plan: QueryPlan) -> dict[str, Json]:
+    """The plan as JSON. Texts in it are for people; their wording may change."""
+    return {
+        "query": plan.name,
+        "stage": plan.stage.fingerprint,
+        "buckets": plan.stage.buckets,
+        "nodes": [_node(node) for node in plan.stage.nodes],
+        "steps": [_step(step) for step in plan.steps],
+        "window": None if plan.window is None else _window(plan.window),
+        "ordered": plan.ordered,
+        "notes": plan.notes,
+        "result": result_schema(plan.output),
+    }
+
+
+def result_schema(schema: Schema) -> dict[str, Json]:
+    """The JSON Schema of one result row."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {column.name: _property(column, schema.strings) for column in schema},
+        "required": schema.names,
+        "additionalProperties": False,
+    }
+
+
+def render(plan: QueryPlan) -> str:
+    """The same for people, as lines of text."""
+    lines = [f"query {plan.name}, stage {plan.stage.fingerprint}, {_counted(plan.stage.buckets, 'bucket')}", ""]
+    lines.append("in the capture processes")
+    for node in plan.stage.nodes:
+        lines += _block(f"node {node.name}", _node(node))
+    lines += ["", "above, in each bucket"]
+    for index, step in enumerate(plan.steps):
+        lines += _block(f"step {index}", _step(step))
+    lines += ["", "result"]
+    width = max(len(name) for name in plan.output.names)
+    lines += [f"  {column.name:<{width}}  {_kind(column)}" for column in plan.output]
+    if plan.notes:
+        lines += ["", "notes", *(f"  {note}" for note in plan.notes)]
+    return "\n".join(lines)
+
+
+def _block(title: str, facts: Mapping[str, Json]) -> Iterator[str]:
+    yield f"  {title}"
+    for name, value in facts.items():
+        if name in ("name", "step") or value is None or value == [] or value is False:
+            continue
+        shown = ", ".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
+        yield f"    {name.replace('_', ' '):<{_WIDTH}} {'yes' if shown is True else shown}"
+
+
+# Facts
+
+
+def _node(node: Node) -> dict[str, Json]:
+    return {"name": node.name, "reads": node.streams, **_reduction(node.reduction), "bucket_by": list(node.bucket_by)}
+
+
+def _reduction(reduction: Reduction) -> dict[str, Json]:
+    strings = reduction.strings
+    return {
+        "keeps": None if reduction.where is None else text_of(reduction.where, strings),
+        "panes": _pane(reduction.pane),
+        "groups_by" if reduction.grouped else "sends": _named(reduction.keys, strings),
+        "counts_by": _named(reduction.details, strings),
+        "folds": [
+            f"{fold.op.name.lower().replace('_', ' ')}({', '.join(text_of(expr, strings) for expr in fold.lift)})"
+            for fold in reduction.folds
+        ],
+    }
+
+
+def _step(step: Step) -> dict[str, Json]:
+    inputs = [item.node if isinstance(item, NodeInput) else f"step {item.step}" for item in step.inputs]
+    head: dict[str, Json] = {"step": type(step.plan).__name__.lower(), "does": _DOES[type(step.plan)], "reads": inputs}
+    match step.plan:
+        case Aggregate() as plan:
+            return head | {
+                "window": _window_text(plan.window),
+                "groups_by": list(plan.keys),
+                "gives": [call.column.name for call in plan.calls],
+            }
+        case Finish() as plan:
+            return head | _finish(plan)
+        case Number() as plan:
+            return head | {"order": list(plan.order)}
+        case Reduce() as plan:
+            return head | _reduction(plan.reduction)
+
+
+_DOES = {
+    Aggregate: "merges partials into windows",
+    Finish: "ends the SELECT",
+    Number: "puts packets into their order of arrival and numbers them",
+    Reduce: "reduces rows to partials of the next stage",
+}
+
+
+def _finish(plan: Finish) -> dict[str, Json]:
+    strings = plan.input.strings
+    return {
+        "totals": [f"{total.column.name} = total({text_of(total.expr, strings)})" for total in plan.totals],
+        "keeps": None if plan.having is None else text_of(plan.having, strings),
+        "order": [text_of(item.expr, strings) + (" desc" if item.descending else "") for item in plan.order],
+        "limit": plan.limit,
+        "distinct": plan.distinct,
+        "selects": _named(plan.columns, strings),
+        "alike_in": list(plan.within),
+    }
+
+
+def _named(items: Iterable[Named], strings: tuple[str, ...]) -> list[Json]:
+    texts = ((item.name, text_of(item.expr, strings)) for item in items)
+    return [text if name == text else f"{text} AS {name}" for name, text in texts]
+
+
+def _pane(pane: Pane) -> str:
+    origin = f", beginning at {span_text(pane.origin)}" if pane.origin % pane.width else ""
+    return f"{span_text(pane.width)} of {pane.attribute}{origin}"
+
+
+def _window(window: Window) -> dict[str, Json]:
+    panes = window.kind is not WindowKind.NONE
+    return {
+        "kind": window.kind.value,
+        "attribute": window.axis.attribute,
+        "range": window.size * window.axis.unit if panes and window.size else None,
+        "slide": window.slide * window.axis.unit if panes else None,
+        "pane": window.axis.unit,
+        "text": _window_text(window),
+    }
+
+
+def _window_text(window: Window) -> str:
+    axis = window.axis
+    if window.kind is WindowKind.NONE:
+        return f"none: groups close as {axis.attribute} progresses"
+    slide = _length(window.slide * axis.unit, axis.kind)
+    if window.kind is WindowKind.LANDMARK:
+        return f"everything up to now, every {slide} of {axis.attribute}"
+    size = _length(window.size * axis.unit, axis.kind)
+    return f"{size} every {slide} of {axis.attribute}, {_counted(window.size, 'pane')} each"
+
+
+def _length(value: int, kind: Kind) -> str:
+    return span_text(value) if kind is Kind.TIME else str(value)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _kind(column: Column) -> str:
+    return column.kind.value + (", may be null" if column.nullable else "")
+
+
+def _property(column: Column, strings: tuple[str, ...]) -> dict[str, Json]:
+    kind = _JSON_TYPES[column.kind]
+    found: dict[str, Json] = {**kind, "type": [kind["type"], "null"]} if column.nullable else {**kind}
+    if column.kind is Kind.STR:
+        found["enum"] = [*strings, *((None,) if column.nullable else ())]
+    return found

@@ -1,0 +1,90 @@
+"""Lowered expressions as text, in the language's own signs."""
+
+from __future__ import annotations
+
+from lowmark.query.expressions import Call, Expr, Field, Literal, Op
+from lowmark.wire.schema import Kind
+from lowmark.wire.values import IPV4_MAPPED, address, mac, seconds, time
+
+__all__ = ["span_text", "text_of"]
+
+_SIGNS = {
+    Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.FLOOR_DIV: "/", Op.MOD: "%",
+    Op.BIT_AND: "&", Op.BIT_OR: "|", Op.BIT_XOR: "^", Op.SHIFT_LEFT: "<<", Op.SHIFT_RIGHT: ">>",
+    Op.FLOAT_ADD: "+", Op.FLOAT_SUB: "-", Op.FLOAT_MUL: "*", Op.FLOAT_DIV: "/", Op.FLOAT_MOD: "%",
+    Op.EQ: "=", Op.NE: "<>", Op.LT: "<", Op.LE: "<=", Op.GT: ">", Op.GE: ">=",
+    Op.AND: "AND", Op.OR: "OR",
+}  # fmt: skip
+_PREFIXES = {Op.NEG: "-", Op.FLOAT_NEG: "-", Op.INVERT: "~", Op.NOT: "NOT "}
+
+
+def text_of(expr: Expr, strings: tuple[str, ...] = ()) -> str:
+    """The expression, every operation in parentheses but the outermost. `strings` are those of the schema it reads."""
+    match expr:
+        case Field(name=name):
+            return name
+        case Literal():
+            return _literal(expr, strings)
+        case Call(op=op, args=args):
+            return _call(op, args, strings)
+
+
+def _call(op: Op, args: tuple[Expr, ...], strings: tuple[str, ...]) -> str:
+    parts = [f"({text_of(arg, strings)})" if _compound(arg) else text_of(arg, strings) for arg in args]
+    match op, args:
+        case Op.FLOOR_DIV | Op.MOD, (time_of, Literal(value=int(ns))) if time_of.kind is Kind.TIME:
+            parts[1] = span_text(ns)
+    match op:
+        case Op.TO_FLOAT:
+            return parts[0]
+        case Op.IS_NULL:
+            return f"{parts[0]} IS NULL"
+        case Op.IN_PREFIX:
+            return f"{parts[0]} IN {_prefix(args)}"
+    if op in _PREFIXES:
+        return _PREFIXES[op] + parts[0]
+    return f" {_SIGNS[op]} ".join(parts)
+
+
+def _compound(expr: Expr) -> bool:
+    while isinstance(expr, Call) and expr.op is Op.TO_FLOAT:
+        expr = expr.args[0]
+    return isinstance(expr, Call)
+
+
+def _prefix(args: tuple[Expr, ...]) -> str:
+    match args:
+        case (_, Literal(value=int(network)), Literal(value=int(mask))):
+            ipv4 = network >> 32 == IPV4_MAPPED >> 32 and mask >> 32 == 2**96 - 1
+            return f"{address(network)}/{mask.bit_count() - (96 if ipv4 else 0)}"
+    raise ValueError("a prefix is a constant")
+
+
+def _literal(literal: Literal, strings: tuple[str, ...]) -> str:
+    value = literal.value
+    if value is None:
+        return "NULL"
+    if isinstance(value, float):
+        return repr(value)
+    match literal.kind:
+        case Kind.BOOL:
+            return "true" if value else "false"
+        case Kind.TIME:
+            return f"'{time(value)}'"
+        case Kind.DURATION:
+            return span_text(value)
+        case Kind.IP:
+            return address(value)
+        case Kind.MAC:
+            return mac(value)
+        case Kind.STR:
+            return f"'{strings[value]}'"
+    return str(value)
+
+
+def span_text(ns: int) -> str:
+    """A length of time in the greatest unit that divides it."""
+    for unit, name in ((60 * 10**9, "min"), (10**9, "s"), (10**6, "ms")):
+        if ns and ns % unit == 0:
+            return f"{ns // unit} {name}"
+    return f"{seconds(ns)} s" if abs(ns) >= 10**9 else f"{ns} ns"
