@@ -1,0 +1,225 @@
+"""The command line as a person meets it: help, answers, errors and exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer
+
+from lowmark import __version__
+from lowmark.app.cli import app, main
+from lowmark.app.commands.query import query_text
+from lowmark.app.traffic import TrafficSpec, write_capture
+
+TALKERS = "SELECT srcIP, count(*), sum(len) AS bytes [RANGE 1 second] FROM Main GROUP BY srcIP"
+
+
+@dataclass(frozen=True)
+class Run:
+    code: int
+    out: str
+    err: str
+
+    def rows(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Command:
+    """`lowmark` in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> Run:
+        self._monkeypatch.setattr(sys, "argv", ["lowmark", *arguments])
+        self._capsys.readouterr()
+        code: object = 0
+        try:
+            main()
+        except SystemExit as ending:
+            code = ending.code or 0
+        assert isinstance(code, int)
+        out, err = self._capsys.readouterr()
+        return Run(code, out, err)
+
+
+@pytest.fixture
+def lowmark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    monkeypatch.setenv("COLUMNS", "120")
+    return Command(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("captures") / "small.pcap"
+    write_capture(path, TrafficSpec(packets=3_000, duration_ns=3 * 10**9, groups=20))
+    return path
+
+
+def commands() -> list[str]:
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    return sorted(group.commands)
+
+
+def test_the_version(lowmark: Command) -> None:
+    assert lowmark("--version") == Run(0, f"lowmark {__version__}\n", "")
+
+
+def test_help_lists_the_commands_and_how_to_begin(lowmark: Command) -> None:
+    run = lowmark("--help")
+    assert run.code == 0
+    assert all(name in run.out for name in commands())
+    assert "Begin with" in run.out
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_has_its_help_with_an_example(lowmark: Command, name: str) -> None:
+    run = lowmark(name, "-h")
+    assert (run.code, run.err) == (0, "")
+    assert f"lowmark {name}" in run.out.partition("Example")[2]
+
+
+def test_help_loads_neither_kernels_nor_clients() -> None:
+    """It has to come at once."""
+    program = (
+        "import sys; sys.argv = ['lowmark', '--help']\n"
+        "from lowmark.app.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numba', 'pyspark', 'confluent_kafka', 'pyarrow', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+
+
+def test_an_unknown_command_or_option(lowmark: Command) -> None:
+    unknown = lowmark("nonsense")
+    assert unknown.code == 2
+    assert "nonsense" in unknown.err
+    wrong = lowmark("query", "--nonsense", "SELECT ts FROM Main")
+    assert wrong.code == 2
+    assert "--nonsense" in wrong.err
+
+
+def test_a_query_over_a_capture(lowmark: Command, capture: Path) -> None:
+    run = lowmark("query", "-r", str(capture), "--format", "jsonl", TALKERS)
+    assert run.code == 0
+    assert sum(int(str(row["count"])) for row in run.rows()) == 3_000
+    assert "3,000 frames received" in run.err
+    assert "exact" in run.err
+
+
+def test_rows_alone_are_on_standard_output_and_quiet_is_quiet(lowmark: Command, capture: Path) -> None:
+    loud = lowmark("query", "-r", str(capture), "--format", "jsonl", TALKERS)
+    quiet = lowmark("query", "-q", "-r", str(capture), "--format", "jsonl", TALKERS)
+    assert quiet.err == ""
+    assert sorted(quiet.out.splitlines()) == sorted(loud.out.splitlines())
+
+
+def test_a_query_from_a_file_into_a_file(lowmark: Command, capture: Path, tmp_path: Path) -> None:
+    (tmp_path / "talkers.sql").write_text(TALKERS)
+    out = tmp_path / "rows.csv"
+    run = lowmark(
+        "query", "-r", f"Main={capture}", "-f", str(tmp_path / "talkers.sql"), "--format", "csv", "-o", str(out)
+    )
+    assert (run.code, run.out) == (0, "")
+    assert out.read_text().splitlines()[0] == "window_start,window_end,srcIP,count,bytes"
+
+
+def test_a_query_that_is_wrong_shows_the_spot(lowmark: Command, capture: Path) -> None:
+    run = lowmark("query", "-r", str(capture), "SELECT srcIP, count(*) [RANGE 1 second] FROM Main GROUP BY scrIP")
+    assert (run.code, run.out) == (2, "")
+    assert "error:" in run.err
+    assert "no field called scrIP" in run.err
+    assert "^" in run.err
+    assert "srcIP" in run.err
+    assert "Traceback" not in run.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give the query as an argument"),
+        ((TALKERS, "-f", "query.sql"), "give the query as an argument"),
+        (("-f", "absent.sql"), "cannot read absent.sql: No such file"),
+        ((TALKERS,), "-r"),
+        ((TALKERS, "-r", "{capture}", "--disorder", "much"), "much"),
+        ((TALKERS, "-r", "{capture}", "--flush", "much"), "much"),
+        ((TALKERS, "-r", "{capture}", "--format", "much"), "much"),
+        ((TALKERS, "-r", "{capture}", "--table", "0"), "--table"),
+        ((TALKERS, "-r", "{capture}", "-o", "absent/rows"), "cannot write absent/rows: No such file"),
+        ((TALKERS, "-r", "Other={capture}", "-r", "More={capture}"), "Main"),
+    ],
+)
+def test_bad_options(
+    lowmark: Command,
+    capture: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = lowmark("query", *(argument.format(capture=capture) for argument in arguments))
+    assert (run.code, run.out) == (2, "")
+    assert said in run.err
+    assert "Traceback" not in run.err
+
+
+def test_what_is_no_capture(lowmark: Command, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("this is no capture, and long enough to be one")
+    for path in (tmp_path / "text", tmp_path / "absent"):
+        run = lowmark("query", "-r", str(path), TALKERS)
+        assert (run.code, run.out) == (3, "")
+        assert str(path) in run.err
+        assert "Traceback" not in run.err
+
+
+def test_a_capture_that_ends_too_soon_is_answered_up_to_there(lowmark: Command, capture: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes(capture.read_bytes()[:-7])
+    run = lowmark("query", "-r", str(cut), "--format", "jsonl", TALKERS)
+    assert run.code == 3
+    assert sum(int(str(row["count"])) for row in run.rows()) == 2_999
+    assert "cut.pcap" in run.err
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_is_no_error(capture: Path) -> None:
+    """`lowmark query … | head -1`."""
+    command = [
+        sys.executable,
+        "-m",
+        "lowmark",
+        "query",
+        "-q",
+        "-r",
+        str(capture),
+        "--format",
+        "jsonl",
+        "SELECT * FROM Main",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()
+        assert process.wait(60) in (0, 141)
+
+
+def test_the_name_of_a_query_is_its_files(tmp_path: Path) -> None:
+    path = tmp_path / "talkers.sql"
+    path.write_text(TALKERS)
+    assert query_text(None, path) == (TALKERS, "talkers")
+    assert query_text(TALKERS, None) == (TALKERS, "query")
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(typer.BadParameter, match="it is not UTF-8"):
+        query_text(None, path)
