@@ -86,7 +86,7 @@ class _TableSink:
         table = Table(header_style="bold")
         for column in self._schema:
             right = column.kind in (Kind.INT, Kind.FLOAT, Kind.DURATION)
-            table.add_column(column.name, justify="right" if right else "left", no_wrap=True)
+            table.add_column(column.name, justify="right" if right else "left", overflow="fold")
         columns = [text_column(self._schema, rows, name).to_pylist() for name in self._schema.names]
         for values in zip(*columns, strict=True):
             table.add_row(*("null" if value is None else value for value in values))

@@ -139,7 +139,7 @@ def _table(rows: list[dict[str, object]]) -> Table:
     names = [name for name in rows[0] if name not in ("window_start", "window_end")]
     table = Table(header_style="bold")
     for name in names:
-        table.add_column(name, justify="right" if isinstance(rows[0][name], int | float) else "left", no_wrap=True)
+        table.add_column(name, justify="right" if isinstance(rows[0][name], int | float) else "left", overflow="fold")
     for row in rows:
         table.add_row(*("null" if row[name] is None else str(row[name]) for name in names))
     return table
