@@ -28,19 +28,21 @@ class Outcome:
 def lowmark(*arguments: str) -> Outcome:
     """What `lowmark arguments` writes, and its exit code."""
     kept = sys.argv, sys.stdout, sys.stderr
-    out, error = io.BytesIO(), io.BytesIO()
-    sys.argv = ["lowmark", *arguments]
-    sys.stdout = io.TextIOWrapper(out, "utf-8", write_through=True)
-    sys.stderr = io.TextIOWrapper(error, "utf-8", write_through=True)
+    out, error = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    sys.argv, sys.stdout, sys.stderr = ["lowmark", *arguments], out, error
     code = 0
     try:
         main()
     except SystemExit as end:
         code = int(end.code or 0)
     finally:
-        sys.stdout.flush()
         sys.argv, sys.stdout, sys.stderr = kept
-    return Outcome(code, out.getvalue().decode(), error.getvalue().decode())
+    return Outcome(code, *(_content(stream) for stream in (out, error)))
+
+
+def _content(stream: io.TextIOWrapper) -> str:
+    stream.seek(0)
+    return stream.read()
 
 
 def query(text: str, captures: Iterable[tuple[str, Path]], *options: str) -> Outcome:

@@ -35,9 +35,9 @@ QUERIES = {
     "distinct": "SELECT DISTINCT ts / 10 AS tens, srcIP FROM A",
     "subquery": "SELECT p, count(*), avg(bits) [RANGE 3 s, SLIDE 10 s] FROM "
     "(SELECT ts, destPort AS p, len * 8 AS bits FROM A UNION B WHERE fragment = 0) AS big WHERE bits > 500 GROUP BY p",
-    "stages": "CREATE STREAM s AS SELECT srcIP, count(*) AS n, sum(len) AS b [RANGE 3 s] FROM A UNION B GROUP BY srcIP; "
-    "SELECT srcIP, max(n) AS m, sum(b) AS b [RANGE 30 s, SLIDE 15 s, WA window_start] FROM s WHERE b > 60 "
-    "GROUP BY srcIP",
+    "stages": "CREATE STREAM s AS SELECT srcIP, count(*) AS n, sum(len) AS b [RANGE 3 s] FROM A UNION B "
+    "GROUP BY srcIP; SELECT srcIP, max(n) AS m, sum(b) AS b [RANGE 30 s, SLIDE 15 s, WA window_start] FROM s "
+    "WHERE b > 60 GROUP BY srcIP",
 }
 
 
