@@ -114,10 +114,10 @@ class _Subtracting:
 
     def leave(self, first: int, panes: Panes, state: State) -> None:
         running = state.get(self._space, ONLY)
-        if running is not None:
-            if running.end <= first:
+        if running is not None and running.start < first:
+            if not panes.within(first, running.end):
                 state.drop(self._space, ONLY)
-            elif running.start < first:
+            else:
                 for pane in panes.within(running.start, first):
                     running.table.subtract_table(panes.table(pane))
                 running.start = first

@@ -14,8 +14,8 @@ _HALF = np.uint64(32)
 
 
 def sort_keys(values: Values, descending: bool = False) -> tuple[Data, ...]:
-    """The keys of one column, the weightiest first. Nulls come last in either direction; NaN is the greatest number;
-    IPv4 comes before IPv6."""
+    """The keys of one column, the weightiest first. Null is less than any value; NaN is the greatest number; IPv4 comes
+    before IPv6."""
     data = np.where(values.valid, values.data.T, values.data.dtype.type(0)).T
     keys: tuple[Data, ...]
     if values.kind is Kind.IP:
@@ -26,9 +26,8 @@ def sort_keys(values: Values, descending: bool = False) -> tuple[Data, ...]:
         keys = (nan, np.where(nan, 0.0, -data if descending else data))
     else:
         keys = (data,)
-    if descending:
-        keys = tuple(key if key.dtype == np.float64 else ~key for key in keys)
-    return (~values.valid, *keys)
+    keys = (values.valid, *keys)
+    return tuple(key if key.dtype == np.float64 else ~key for key in keys) if descending else keys
 
 
 def sorted_rows(keys: list[tuple[Data, ...]], rows: int) -> Ints:
