@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rich.markup import escape
 
+from highlevel.spark.errors import JobStopped
 from ingest.damage import CaptureError
 from ingest.disorder import DisorderError
 from lowmark.app.errors import EnvironmentNotReady, OutputError
@@ -31,7 +32,7 @@ def failure_of(error: Exception) -> Failure | None:
     match error:
         case QueryError():
             return Failure(error.render(), 2)
-        case EnvironmentNotReady() | OutputError() | ConfigError():
+        case EnvironmentNotReady() | OutputError() | ConfigError() | JobStopped():
             return Failure(str(error), error.exit_code)
         case DisorderError() | KafkaSettingsError():
             return Failure(str(error), 2)
