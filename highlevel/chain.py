@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from highlevel.aggregate import AggregateOperator, FinishOperator, NumberOperator, ReduceOperator
 from highlevel.interface import Operator, State, Words
 from highlevel.state import ScopedState
 from lowmark.query.plan import Aggregate, Finish, NodeInput, Number, QueryPlan, Reduce, StepPlan
@@ -58,8 +59,6 @@ class Events:
 
 def build(plan: StepPlan) -> Operator:
     """The operator of a step."""
-    from highlevel.aggregate import AggregateOperator, FinishOperator, NumberOperator, ReduceOperator
-
     match plan:
         case Aggregate():
             return AggregateOperator(plan)

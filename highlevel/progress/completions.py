@@ -170,10 +170,11 @@ class Completions:
             self._derive(route, before[route.step], against, spans, events)
             sequence = self._sequences[route.step]
             for step, window in events.overflows:
-                if step == route.step:
+                if step == route.step or step in route.finishes:
                     sequence.overflow(window)
             told = [closing for closing in events.closings if closing.step == route.step]
-            spans[route.step] = sequence.close(told, self._front(route.step))
+            # Without an advance nothing has ended: what is known since must not close windows where a batch is cut.
+            spans[route.step] = sequence.close(told, self._front(route.step)) if told or settled else []
         if self._answer is not None:
             return list(self._windowed(events.rows, spans[self._answer]))
         return list(self._plain(events, settled, spans))

@@ -31,6 +31,7 @@ class Route:
     upstream: tuple[Upstream, ...]  # aggregates, through steps that keep or reduce their rows
     selections: tuple[str, ...]  # nodes, through such steps
     numbered: bool  # rows are numbered on the way: a loss shifts all later numbers
+    finishes: tuple[int, ...]  # steps that pass the rows of its windows on
 
 
 def routes(plan: QueryPlan) -> tuple[Route, ...]:
@@ -75,7 +76,19 @@ def _route(plan: QueryPlan, step: int, aggregate: Aggregate) -> Route:
             elif source.step not in seen:
                 seen.add(source.step)
                 pending.append(source.step)
-    return Route(step, aggregate.window, tuple(nodes), tuple(upstream), tuple(dict.fromkeys(selections)), numbered)
+    return Route(
+        step, aggregate.window, tuple(nodes), tuple(upstream), tuple(dict.fromkeys(selections)), numbered,
+        _finishes(plan, step),
+    )  # fmt: skip
+
+
+def _finishes(plan: QueryPlan, step: int) -> tuple[int, ...]:
+    found: list[int] = []
+    for index, at in enumerate(plan.steps):
+        reads = [source.step for source in at.inputs if not isinstance(source, NodeInput)]
+        if isinstance(at.plan, Finish) and any(source == step or source in found for source in reads):
+            found.append(index)
+    return tuple(found)
 
 
 def _upstream(plan: QueryPlan, step: int, above: int) -> Upstream:

@@ -99,23 +99,29 @@ class Sender:
     epoch: int = 0
     kind: SourceKind = SourceKind.FINITE
     start_ns: int | None = None
+    stage: str = FINGERPRINT
+    node: str = "main"
+    width: int = WIDTH
     sequence: int = 0
     promised: int = -1000
     sent: dict[int, int] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=lambda: {"late": 0, "dropped": 0, "given_up": 0})
 
     def _origin(self) -> Origin:
-        return Origin(FINGERPRINT, self.source, self.epoch, "main")
+        return Origin(self.stage, self.source, self.epoch, self.node)
 
     def _number(self) -> int:
         self.sequence += 1
         return self.sequence - 1
 
     def batch(self, panes: Mapping[int, int], late: bool = False) -> Batch:
+        return self.words(rows(panes), panes, late)
+
+    def words(self, words: Words, panes: Mapping[int, int], late: bool = False) -> Batch:
         if not late:
             for pane, tuples in panes.items():
                 self.sent[pane] = self.sent.get(pane, 0) + tuples
-        return Batch(self._origin(), self._number(), rows(panes), dict(panes), late)
+        return Batch(self._origin(), self._number(), words, dict(panes), late)
 
     def promise(self, granule: int, *extra: Account) -> Punctuation:
         """The panes below `granule` have ended; `extra` are accounts in the place of, or besides, the plain ones."""
@@ -126,7 +132,7 @@ class Sender:
             if self.promised <= pane < granule and pane not in given
         ]
         self.promised = granule
-        return self._tell(Promise((Bound("ts", granule * WIDTH),)), (*plain, *extra))
+        return self._tell(Promise((Bound("ts", granule * self.width),)), (*plain, *extra))
 
     def end(self) -> Punctuation:
         plain = [Account(pane, self.sent[pane], self.sent[pane]) for pane in sorted(self.sent) if pane >= self.promised]

@@ -13,7 +13,7 @@ from highlevel.progress.records import Arrival, Record
 from highlevel.progress.roster import Roster
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.promises import FOREVER, Account, Punctuation
-from lowmark.wire.registration import SourceKind
+from lowmark.wire.registration import Exclusion, Return, SourceKind
 from lowmark.wire.results import Amendment, Complete
 from tests.progress.harness import (
     WIDTH,
@@ -36,6 +36,13 @@ WINDOWS = st.one_of(
 )
 STEPS = st.lists(
     st.tuples(st.dictionaries(st.integers(0, 3), st.integers(1, 5), max_size=3), st.integers(0, 3)), max_size=6
+)
+CONTROLS = st.lists(
+    st.one_of(
+        st.builds(Exclusion, st.just("Main"), st.sampled_from("ab"), st.integers(18, 30)),
+        st.builds(Return, st.just("Main"), st.sampled_from("ab"), st.integers(18, 30)),
+    ),
+    max_size=3,
 )
 
 
@@ -112,14 +119,11 @@ def no_wrong_exact(found: Sequence[Complete], over: Window, lives: Sequence[Life
         assert complete.windows is not None
         if not complete.verdict.exact:
             continue
-        last = over.extent(complete.windows.to)
-        first = over.extent(complete.windows.first)
-        held = truth(range(first.start, last.stop), over, lives)
-        if complete.windows.first == complete.windows.to:
-            assert complete.merged == held, complete
-            assert complete.promised == held
-        elif over.kind is not WindowKind.LANDMARK:
-            assert held == 0, complete
+        held = [truth(over.extent(k), over, lives) for k in range(complete.windows.first, complete.windows.to + 1)]
+        if len(held) == 1:
+            assert (complete.merged, complete.promised) == (held[0], held[0]), complete
+        else:
+            assert over.kind is WindowKind.LANDMARK or not any(held), complete
 
 
 @settings(max_examples=150, deadline=None)
@@ -161,6 +165,7 @@ def test_never_a_wrong_exact(data):
                 fate = data.draw(st.sampled_from(["kept"] * 8 + ["lost", "twice"]))
                 records += [(record, one.kind)] * {"kept": 1, "lost": 0, "twice": 2}[fate]
             lanes.append(records)
+    lanes.append([(control, SourceKind.FINITE) for control in data.draw(CONTROLS)])
     items = interleave(data.draw, lanes)
     outcome = run_live(items, [plan(over)], Roster.of({"Main": ("a", "b")}))
     found = completes([outcome])
@@ -183,6 +188,7 @@ def test_cuts_and_stored_state_leave_no_trace(data):
         for one in draw_lives(data.draw, name, restarts=True):
             records = [(r, one.kind) for r in one.records if data.draw(st.integers(0, 9))]
             lanes.append(records)
+    lanes.append([(control, SourceKind.FINITE) for control in data.draw(CONTROLS)])
     items = interleave(data.draw, lanes)
     roster = Roster.of({"Main": ("a", "b")})
     cuts = data.draw(st.lists(st.integers(0, len(items)), max_size=4))

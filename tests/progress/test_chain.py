@@ -1,0 +1,135 @@
+"""Compiled queries over the real operators: how rows, promises and verdicts pass from step to step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from highlevel.progress.driver import BucketDriver
+from highlevel.progress.outputs import Outcome, ResultRows
+from highlevel.progress.roster import Roster
+from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
+from lowmark.query.compile import compile_query
+from lowmark.query.plan import QueryPlan
+from lowmark.wire.promises import Account
+from lowmark.wire.results import Complete, Reason
+from lowmark.wire.rows import column_of
+from tests.progress.harness import Sender, completes, contiguous, finite
+
+SECOND = 10**9
+ROSTER = Roster.of({"Main": ("a",)})
+TWO_STAGES = (
+    "CREATE STREAM S AS SELECT proto, count(*) AS c [RANGE 10 seconds, WA ts] FROM Main GROUP BY proto;"
+    "SELECT max(c) AS top [RANGE 1 minute, WA {}] FROM S"
+)
+
+
+def compiled(sql: str) -> QueryPlan:
+    return compile_query(sql, name="q")
+
+
+def sender(plan: QueryPlan) -> Sender:
+    (node,) = plan.stage.nodes
+    return Sender("a", stage=plan.stage.fingerprint, node=node.name, width=node.reduction.pane.width)
+
+
+def counts(a: Sender, groups: list[tuple[int, int, int]]):
+    """A batch of (pane, tuples, key)."""
+    panes: dict[int, int] = {}
+    for pane, tuples, _ in groups:
+        panes[pane] = panes.get(pane, 0) + tuples
+    return a.words(np.array([[0, *group] for group in groups], np.int64).view(np.uint64), panes)
+
+
+def drive(plan: QueryPlan, records, *, cut: bool = False) -> list[Outcome]:
+    """In one micro-batch, or each record in one of its own with the state read from bytes."""
+    store, outcomes = MemoryByteStore(), []
+    bucket = BucketDriver(plan.stage, (plan,), 0, MemoryState(), ROSTER, 1)
+    for record, arrival in finite(records):
+        if cut:
+            state = PiecewiseState(store, plan.stage.fingerprint)
+            bucket = BucketDriver(plan.stage, (plan,), 0, state, ROSTER, 1)
+        bucket.take(record, arrival)
+        if cut:
+            outcomes.append(bucket.flush())
+            state.commit()
+    return outcomes or [bucket.flush()]
+
+
+def column(outcomes: list[Outcome], name: str) -> list[int]:
+    parts = [o for outcome in outcomes for o in outcome.outputs if isinstance(o, ResultRows)]
+    return [value for part in parts for value in column_of(part.schema, part.rows, name)[0].tolist()]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_windows_over_windows(cut):
+    plan = compiled(TWO_STAGES.format("window_end"))
+    a = sender(plan)
+    records = [
+        counts(a, [(0, 3, 6), (0, 1, 17), (7, 9, 6)]),
+        a.promise(6),
+        counts(a, [(8, 4, 6)]),
+        a.promise(20),
+        a.end(),
+    ]
+    outcomes = drive(plan, records, cut=cut)
+    # The inner window that ends at 60 s is the second minute's.
+    assert column(outcomes, "top") == [3, 9]
+    assert column(outcomes, "window_end") == [60 * SECOND, 120 * SECOND]
+    found = completes(outcomes)
+    assert contiguous(found)
+    assert all(c.verdict.exact for c in found)
+
+
+@pytest.mark.parametrize(("attribute", "lossy"), [("window_end", 1), ("window_start", 0), ("window_end + 10", 1)])
+def test_a_loss_reaches_the_outer_windows_that_read_the_inner_one(attribute, lossy):
+    plan = compiled(TWO_STAGES.format(attribute))
+    a = sender(plan)
+    records = [counts(a, [(pane, 1, 6)]) for pane in range(18)]
+    # Granule 5 is the inner window 50 s … 60 s: it ends in the second minute, and starts in the first.
+    records += [a.promise(5), a.promise(6, Account(5, 1, 1, dropped=3)), a.promise(18), a.end()]
+    found = [c for c in completes(drive(plan, records)) if not c.verdict.exact]
+    assert [(c.windows.first, c.windows.to, c.verdict.reasons) for c in found] == [(lossy, lossy, {Reason.DROPPED})]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_selection_says_how_far_it_is_complete(cut):
+    plan = compiled("SELECT ts, len FROM Main WHERE len > 100")
+    a = sender(plan)
+    schema = plan.stage.nodes[0].reduction.schema
+
+    def packet(ts: int):
+        row = np.zeros((1, schema.words), np.uint64)
+        for name, value in (("pane", ts // SECOND), ("tuples", 1), ("ts", ts), ("len", 200)):
+            row[0, schema.offset(name)] = value
+        return a.words(row, {ts // SECOND: 1})
+
+    records = [packet(SECOND), a.promise(3), a.promise(4), packet(5 * SECOND + 7), packet(5 * SECOND), a.end()]
+    outcomes = drive(plan, records, cut=cut)
+    assert column(outcomes, "ts") == [SECOND, 5 * SECOND + 7, 5 * SECOND]
+    assert [(c.windows, c.end, c.rows, c.merged) for c in completes(outcomes)] == [
+        (None, 3 * SECOND, 1, 1),
+        (None, 6 * SECOND, 2, 2),
+    ]
+
+
+def test_groups_that_progress_close_without_windows():
+    plan = compiled("SELECT minute, count(*) FROM Main GROUP BY ts/60 AS minute")
+    a = sender(plan)
+    records = [counts(a, [(1, 4, 1), (2, 5, 2)]), a.promise(2)]
+    records += [a.promise(3, Account(2, 7, 7)), a.end()]
+    outcomes = drive(plan, records)
+    assert column(outcomes, "minute") == [1, 2]
+    found = [o for o in outcomes[0].outputs if isinstance(o, Complete)]
+    assert [(c.end // (60 * SECOND), c.merged, c.promised, c.verdict.reasons) for c in found] == [
+        (2, 4, 4, frozenset()),
+        (3, 5, 7, {Reason.GAP}),
+    ]
+
+
+def test_having_may_leave_a_window_without_rows():
+    plan = compiled("SELECT proto, count(*) [RANGE 10 seconds, WA ts] FROM Main GROUP BY proto HAVING count(*) > 5 ")
+    a = sender(plan)
+    records = [counts(a, [(0, 3, 6), (1, 9, 6)]), a.promise(1), a.promise(2), a.end()]
+    found = completes(drive(plan, records))
+    assert [(c.windows.first, c.rows, c.merged) for c in found] == [(0, 0, 3), (1, 1, 9)]

@@ -1,0 +1,179 @@
+"""State in pieces, the roster's bounds, frontiers and marks: each by itself."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from highlevel.interface import Space
+from highlevel.progress.frontier import Frontier, granule_of_time, promised_granule
+from highlevel.progress.marks import Mark, Marks
+from highlevel.progress.roster import NEVER, Member, Roster
+from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState, ScopedState, StateRefused
+from lowmark.query.plan import Pane
+from lowmark.wire.codec import decode, encode
+from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.registration import Exclusion, Return, RosterChange
+from lowmark.wire.results import Reason, Verdict
+from tests.progress.harness import Sender
+
+LISTS: Space[list[int]] = Space("lists", bytes, list)
+OTHERS: Space[list[int]] = Space("others", bytes, list)
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "drop", "change", "commit", "reopen"]),
+        st.sampled_from([LISTS, OTHERS]),
+        st.integers(-3, 3),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_pieces_over_bytes_are_those_of_live_objects(steps):
+    """After a commit, whatever was changed and put is found again by who comes later."""
+    store, live = MemoryByteStore(), MemoryState()
+    state = PiecewiseState(store, "beef")
+    for number, (step, space, key) in enumerate(steps):
+        for target in (live, state):
+            if step == "put":
+                target.put(space, key, [number])
+            elif step == "drop":
+                target.drop(space, key)
+            elif step == "change" and (piece := target.get(space, key)) is not None:
+                piece.append(number)
+                target.put(space, key, piece)
+        if step in ("commit", "reopen"):
+            state.commit()
+        if step == "reopen":
+            state = PiecewiseState(store, "beef")
+        for each in (LISTS, OTHERS):
+            assert state.keys(each) == live.keys(each) == sorted(live.keys(each))
+            assert state.keys(each, 1) == [key for key in live.keys(each) if key < 1]
+            assert [state.get(each, key) for key in range(-3, 4)] == [live.get(each, key) for key in range(-3, 4)]
+
+
+def test_a_commit_writes_what_was_put_and_no_more():
+    store = MemoryByteStore()
+    state = PiecewiseState(store, "beef")
+    state.put(LISTS, 1, [1])
+    state.put(LISTS, 2, [2])
+    assert state.commit() > 0
+    again = PiecewiseState(store, "beef")
+    assert again.get(LISTS, 1) == [1]
+    assert again.commit() == 0
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [(b"\0\x02\0\x04beef", "has version 2: this program reads 1"), (b"\0\x01\0\x04cafe", "another stage than beef")],
+)
+def test_state_of_another_kind_is_refused(stored, message):
+    store = MemoryByteStore()
+    store.store("lists", 1, stored)
+    with pytest.raises(StateRefused, match=message):
+        PiecewiseState(store, "beef").get(LISTS, 1)
+
+
+def test_operators_of_one_chain_do_not_meet():
+    state = MemoryState()
+    one, other = ScopedState(state, "q.0."), ScopedState(state, "q.1.")
+    one.put(LISTS, 1, [1])
+    assert other.get(LISTS, 1) is None
+    assert (list(one.keys(LISTS)), list(other.keys(LISTS))) == ([1], [])
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.lists(st.integers(0, 12), max_size=6, unique=True), st.integers(-2, 14))
+def test_a_member_holds_up_the_first_granule_in_which_it_counts(joined, more, edges, promised):
+    edges = sorted(edges)[: len(edges) // 2 * 2]
+    runs = tuple(zip(edges[::2], edges[1::2], strict=True))
+    member = Member("a", joined, joined + more, runs)
+
+    def free(granule: int) -> bool:
+        return not member.belongs(granule) or any(start <= granule < stop for start, stop in runs)
+
+    held = next((granule for granule in range(promised, 40) if not free(granule)), FOREVER)
+    assert member.bound(promised) == held
+
+
+SOURCES = st.sampled_from("abc")
+GRANULES = st.integers(0, 20)
+ROSTERS = st.lists(SOURCES, unique=True).map(tuple)
+CONTROLS = st.one_of(
+    st.builds(RosterChange, st.just("Main"), st.integers(0, 5), GRANULES, ROSTERS),
+    st.builds(Exclusion, st.just("Main"), SOURCES, GRANULES),
+    st.builds(Return, st.just("Main"), SOURCES, GRANULES),
+)
+
+
+@given(st.lists(CONTROLS, max_size=8))
+def test_a_roster_survives_and_its_runs_stay_in_order(controls):
+    roster = Roster.of({"Main": ("a", "b")})
+    for control in controls:
+        roster = roster.changed(control)
+    assert Roster.decode(roster.encode()) == roster
+    for member in roster.members(("Main",)):
+        edges = [edge for run in member.excluded for edge in run]
+        assert edges == sorted(edges)
+
+
+def test_frontiers_never_regress():
+    frontier = Frontier()
+    assert frontier.advance(5) == (NEVER, 5)
+    assert frontier.advance(5) is None
+    assert frontier.advance(3) is None
+    assert frontier.is_late(4)
+    assert not frontier.is_late(5)
+
+
+@pytest.mark.parametrize(
+    ("promise", "granule"),
+    [
+        (Promise((Bound("ts", 49),)), 4), (Promise((Bound("ts", 50),)), 5), (Promise((Bound("pane", 7),)), 7),
+        (Promise((), last=True), FOREVER), (Promise((Bound("ts", FOREVER),)), FOREVER),
+        (Promise((Bound("ts", 50), Bound("other", 5))), None), (Promise((Bound("ts", values=(1,)),)), None),
+        (Promise((Bound("other", 50),)), None),
+    ],
+)  # fmt: skip
+def test_only_an_individual_bound_on_the_attribute_moves_a_frontier(promise, granule):
+    assert promised_granule(promise, Pane(10)) == granule
+
+
+@given(st.integers(1, 9), st.integers(-9, 9), st.integers(-99, 99))
+def test_a_granule_counts_as_covered_from_its_first_instant(width, origin, time):
+    pane = Pane(width, origin)
+    granule = granule_of_time(pane, time)
+    assert pane.start(granule - 1) < time <= pane.start(granule)
+
+
+VERDICTS = st.builds(Verdict, st.frozensets(st.sampled_from([Reason.GAP, Reason.LATE]), max_size=2), st.booleans())
+MARKS = st.builds(
+    lambda start, length, verdict, late: Mark(start, start + length, verdict, 0, late),
+    st.integers(0, 12), st.integers(0, 4), VERDICTS, st.sampled_from([0, 0, 2]),
+)  # fmt: skip
+
+
+@given(st.lists(MARKS, max_size=8), st.integers(0, 12))
+def test_marks_say_of_a_granule_what_was_said_of_it(made, granule):
+    marks = Marks()
+    for mark in made:
+        marks.add(mark)
+    marks = Marks.of_rows(marks.rows())
+    said = [mark for mark in made if mark.start <= granule < mark.stop]
+    found = marks.finding(granule, granule + 1)
+    assert found.late == sum(mark.late for mark in said)
+    expected = Verdict()
+    for mark in said:
+        expected |= mark.verdict
+    assert found.verdict == expected
+    marks.prune(granule)
+    assert marks.finding(granule, granule + 1) == found
+
+
+@given(st.one_of(st.none(), st.integers(-(2**62), 2**62)))
+def test_a_punctuation_says_from_when_on_its_epoch_covers(start_ns):
+    record = Sender("a", start_ns=start_ns).promise(3)
+    wire = encode(record)
+    assert decode(wire.headers, wire.value, lambda origin: None) == record
