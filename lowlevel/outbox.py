@@ -70,9 +70,10 @@ class Outbox:
         self._step = max(1, (MAX_BATCH_BYTES - _OVERHEAD) // (8 * self._schema.words))
 
     @property
-    def given_up(self) -> int:
-        """Tuples, since the epoch began."""
-        return self._counters["given_up"]
+    def counters(self) -> dict[str, int]:
+        """Cumulative since the epoch began: tuples sent, late and given up, frames dropped. Late tuples and dropped
+        frames are counted when their granule is promised."""
+        return dict(self._counters)
 
     def take(self, output: NodeOutput, ending: Ending = Ending.NONE) -> Iterator[Outgoing]:
         """The records of an output. `ending` is said with its progress: nothing follows."""
@@ -154,8 +155,9 @@ class Outbox:
                 for granule in granules
             )
             sequence = self._number(partition)
-            yield partition, Punctuation(
-                self._origin, sequence, promise, Ledger(counters, accounts), ending, self._start_ns
+            yield (
+                partition,
+                Punctuation(self._origin, sequence, promise, Ledger(counters, accounts), ending, self._start_ns),
             )
         for granule in granules:
             self._given_up.pop(granule, None)

@@ -60,7 +60,7 @@ def _captures(config: Config) -> Iterator[CheckResult]:
         if file is None or str(file) == "-":
             continue
         try:
-            open_capture(str(file)).close()
+            open_capture(str(config.path.parent / file)).close()
         except CaptureError as error:
             yield _failed(f"source {name}", error)
         else:

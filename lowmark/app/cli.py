@@ -14,7 +14,16 @@ import typer
 from rich.console import Console
 
 from lowmark import __version__
+from lowmark.app.commands.broker import broker
+from lowmark.app.commands.capture import capture
+from lowmark.app.commands.check import check
+from lowmark.app.commands.demo import demo
+from lowmark.app.commands.explain import explain
 from lowmark.app.commands.query import query
+from lowmark.app.commands.run import run
+from lowmark.app.commands.sources import sources
+from lowmark.app.commands.topics import topics
+from lowmark.app.commands.watch import watch
 from lowmark.app.failures import failure_of
 
 __all__ = ["main"]
@@ -47,7 +56,9 @@ def _root(
     pass
 
 
-app.command()(query)
+# In the order in which a newcomer meets them.
+for _command in (query, explain, demo, check, broker, topics, capture, run, watch, sources):
+    app.command()(_command)
 
 
 def main() -> None:

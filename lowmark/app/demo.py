@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ __all__ = ["DemoOptions", "run_demo"]
 
 QUERY = "talkers"
 _WINDOW_S = 5
+_READY_S = 180
 _SKEW_NS = 400_000_000
 """How far the second link is behind the first."""
 
@@ -116,7 +118,7 @@ def _run(options: DemoOptions, folder: Path, stack: ExitStack, console: Console)
         _write_traffic(folder, options.rate, length_s)
         tell("starting the Spark job (some 20 seconds)")
         job = stack.enter_context(_child("job", ["run", "--config", str(config.path)], folder))
-        _await_port(config.job_port, [job], tell, "waiting for the Spark job")
+        _await_ready(config.job_port, [job], tell, "waiting for the Spark job")
         tell("starting the capture of two links")
         capture = stack.enter_context(
             _child(
@@ -233,18 +235,19 @@ def _check(children: list[_Child]) -> int | None:
     return len(children)
 
 
-def _await_port(port: int, children: list[_Child], tell: Callable[[str], None], what: str) -> None:
-    """Until something listens there: the job opens its endpoint when its query runs."""
+def _await_ready(port: int, children: list[_Child], tell: Callable[[str], None], what: str) -> None:
+    """Until the process says that it is ready."""
     started = time.monotonic()
     while True:
         _check(children)
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
+        with contextlib.suppress(OSError):  # nobody listens yet, or the answer is 503
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1).close()
             return
         waited = time.monotonic() - started
         tell(f"{what} ({waited:.0f} s)")
-        if waited > 180:
+        if waited > _READY_S:
             raise EnvironmentNotReady(
-                f"{what}: not ready after 180 s", "its last lines are above", children[0].last_lines()
+                f"{what}: not ready after {_READY_S} s", "its last lines are above", children[0].last_lines()
             )
         time.sleep(0.2)
 

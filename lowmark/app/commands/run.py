@@ -16,7 +16,9 @@ def run(
     queries: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[QUERY]...", help="Run these queries only, as a job with a checkpoint of its own.", show_default=False
+            metavar="[QUERY]...",
+            help="Run these queries only, as a job with a checkpoint of its own.",
+            show_default=False,
         ),
     ] = None,
     config: ConfigOption = CONFIG,

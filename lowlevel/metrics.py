@@ -1,0 +1,116 @@
+"""Metrics of the low level, read from its own counters when they are asked for: what is shown is what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from lowlevel.emitter import EmitterStats
+from lowlevel.node import SourceNodes
+from lowlevel.outbox import Outbox
+from lowmark.wire.frames import FOREVER
+from lowmark.wire.values import INT64_MIN
+
+__all__ = ["LowLevelMetrics", "Watched"]
+
+_SOURCE = ("source", "stream")
+_NODE = (*_SOURCE, "node")
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A source's part in the metrics. `outboxes` by node; `node` of a label is the stage and the node's name in it."""
+
+    source: str
+    stream: str
+    nodes: SourceNodes
+    outboxes: Mapping[str, Outbox]
+
+
+class LowLevelMetrics(Collector):
+    """`now_ns` is the clock that low-watermarks are behind."""
+
+    def __init__(
+        self, registry: CollectorRegistry, emitter: Callable[[], EmitterStats], watched: Sequence[Watched],
+        now_ns: Callable[[], int],
+    ) -> None:  # fmt: skip
+        self._emitter = emitter
+        self._watched = watched
+        self._now_ns = now_ns
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._sources()
+        yield from self._nodes()
+        yield from self._queue()
+
+    def _sources(self) -> Iterator[Metric]:
+        skipped = CounterMetricFamily(
+            "lowmark_frames_skipped", "Frames that carry no usable IP packet.", labels=(*_SOURCE, "reason")
+        )
+        decoded = CounterMetricFamily(
+            "lowmark_packets_decoded", "Packets; received = skipped + decoded.", labels=_SOURCE
+        )
+        lag = GaugeMetricFamily(
+            "lowmark_low_watermark_lag_seconds", "How far a source's low-watermark is behind the clock; 0 when ended.",
+            labels=_SOURCE,
+        )  # fmt: skip
+        for at in self._watched:
+            labels = (at.source, at.stream)
+            for reason, count in at.nodes.skipped.items():
+                skipped.add_metric((*labels, reason.name.lower()), count)
+            decoded.add_metric(labels, at.nodes.decoded)
+            low = at.nodes.low_ns
+            if low != INT64_MIN:
+                lag.add_metric(labels, 0 if low == FOREVER else max(0, self._now_ns() - low) / 1e9)
+        yield from (skipped, decoded, lag)
+
+    def _nodes(self) -> Iterator[Metric]:
+        families = {
+            name: CounterMetricFamily(f"lowmark_{metric}", text, labels=_NODE)
+            for name, (metric, text) in {
+                "filtered": ("tuples_filtered", "Tuples that the query's WHERE left out."),
+                "late": ("tuples_late", "Tuples whose granule had ended at the low-watermark: counted and left out."),
+                "put_out": ("tuples_in_partials", "Tuples in partials that left the table (or were selected)."),
+                "evicted": ("partials_evicted", "Partials that left the table because of a collision."),
+                "flushed": ("partials_flushed", "Partials that left the table because their pane had ended."),
+                "straight": ("partials_straight", "Partials that never were in the table, and selected tuples."),
+            }.items()
+        }
+        sent = {
+            name: CounterMetricFamily(f"lowmark_{metric}", text, labels=_NODE)
+            for name, (metric, text) in {
+                "tuples": ("tuples_queued", "Tuples in records that got a sequence number."),
+                "given_up": ("tuples_given_up", "Tuples given up because the queue to Kafka was full."),
+                "dropped": ("frames_dropped", "Frames that the kernel dropped, of promised granules."),
+            }.items()
+        }
+        resident = GaugeMetricFamily("lowmark_tuples_resident", "Tuples in partials in the table.", labels=_NODE)
+        groups = GaugeMetricFamily("lowmark_groups_resident", "Partials in the table.", labels=_NODE)
+        for at in self._watched:
+            for node, counts in at.nodes.counts().items():
+                labels = (at.source, at.stream, node)
+                for name, family in families.items():
+                    family.add_metric(labels, getattr(counts, name))
+                resident.add_metric(labels, counts.resident)
+                groups.add_metric(labels, counts.groups)
+            for node, outbox in at.outboxes.items():
+                counters = outbox.counters
+                for name, family in sent.items():
+                    family.add_metric((at.source, at.stream, node), counters[name])
+        yield from (*families.values(), *sent.values(), resident, groups)
+
+    def _queue(self) -> Iterator[Metric]:
+        stats = self._emitter()
+        for name, text, value in (
+            ("kafka_records", "Records that Kafka acknowledged.", stats.records),
+            ("kafka_bytes", "Bytes of their values.", stats.size),
+            ("producer_restarts", "Producers that were replaced after a fatal error.", stats.restarts),
+        ):
+            yield CounterMetricFamily(f"lowmark_{name}", text, value)
+        yield GaugeMetricFamily("lowmark_queue_records", "Records that wait for Kafka.", stats.queued_records)
+        yield GaugeMetricFamily("lowmark_queue_bytes", "Bytes of their values.", stats.queued_bytes)

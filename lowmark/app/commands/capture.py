@@ -1,0 +1,57 @@
+"""`lowmark capture`: the process on a capture host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lowmark.app.commands.options import CONFIG, ConfigOption
+
+__all__ = ["capture"]
+
+
+def capture(
+    config: ConfigOption = CONFIG,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source",
+            metavar="NAME",
+            help="Capture this source only (repeatable). Without: those of this host.",
+            show_default=False,
+        ),
+    ] = None,
+    pace: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Replay files at X times their own pace; without, as fast as they are read."),
+    ] = None,
+    rebase: Annotated[
+        bool, typer.Option("--rebase", help="Shift the packets' times so that the first one is captured now.")
+    ] = False,
+) -> None:
+    """Reduce packets to partial aggregates and send them, with punctuations, to Kafka.
+
+    Ends when all files have been read, or with Ctrl-C or SIGTERM; what it holds is sent before. Exit code 3: a file
+    was damaged (what stands before the damage has been sent).
+
+    Examples:
+
+    \b
+      lowmark capture -c /etc/lowmark.toml
+      lowmark capture --source tap1 --pace 1.0 --rebase
+    """
+    from lowmark.app.capture import CaptureOptions, run_capture
+    from lowmark.app.config import load_config
+    from lowmark.app.console import telling
+    from lowmark.app.logs import set_up_logs
+
+    if pace is not None and pace <= 0:
+        raise typer.BadParameter(f"{pace} is not a pace: 1.0 is the files' own", param_hint="'--pace'")
+    settings = load_config(Path(config))
+    set_up_logs(verbose=False)
+    options = CaptureOptions(sources=tuple(source or ()), pace=pace, rebase=rebase)
+    with telling() as tell:
+        status = run_capture(settings, options, tell)
+    raise typer.Exit(status)
