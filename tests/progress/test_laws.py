@@ -126,7 +126,7 @@ def no_wrong_exact(found: Sequence[Complete], over: Window, lives: Sequence[Life
             assert over.kind is WindowKind.LANDMARK or not any(held), complete
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_undisturbed_records_give_exact_windows_that_hold_every_tuple(data):
     over = data.draw(WINDOWS)
@@ -152,7 +152,7 @@ def bound(one: Life) -> int:
     return reached
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_never_a_wrong_exact(data):
     over = data.draw(WINDOWS)
@@ -179,7 +179,7 @@ def test_never_a_wrong_exact(data):
     assert all(complete.merged <= complete.promised or not complete.verdict.exact for complete in found)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_cuts_and_stored_state_leave_no_trace(data):
     plans = [plan(data.draw(WINDOWS), name) for name in "pq"]
@@ -199,7 +199,7 @@ def test_cuts_and_stored_state_leave_no_trace(data):
         assert sum(getattr(piece.counts, name) for piece in pieces) == getattr(whole.counts, name)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_what_the_source_says_against_a_granule_reaches_exactly_its_windows(data):
     over = data.draw(st.builds(window, st.integers(1, 4), st.integers(1, 4)))
