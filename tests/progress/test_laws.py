@@ -152,7 +152,7 @@ def bound(one: Life) -> int:
     return reached
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=90, deadline=None)
 @given(st.data())
 def test_never_a_wrong_exact(data):
     over = data.draw(WINDOWS)
