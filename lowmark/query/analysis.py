@@ -144,7 +144,7 @@ class _Analysis:
         bare = next((item for item in inputs if item.window is None), None)
         if bare is not None and not (last is not None and last.tumbling):
             hint = "every input needs a [RANGE …], or the last one a [RANGE TUMBLING …] for all"
-            raise self._error("this join never ends to wait: an input has no window", bare.span, hint)
+            raise self._error("this join would wait for ever: an input has no window", bare.span, hint)
         raise self._error("joins cannot run yet", s.Span(inputs[0].span.start, inputs[-1].span.end))
 
     def _error(self, message: str, span: s.Span, hint: str | None = None) -> QueryError:

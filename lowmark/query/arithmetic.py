@@ -135,7 +135,7 @@ def arithmetic(operator: s.BinaryOperator, left: Operand, right: Operand) -> Exp
     elif Kind.DURATION in (left.kind, right.kind):
         result = _of_durations(operator, left, right)
     if result is None:
-        raise IllTyped(f"there is no {KIND_NAMES[left.kind]} {operator} {KIND_NAMES[right.kind]}")
+        raise IllTyped(f"{KIND_NAMES[left.kind]} {operator} {KIND_NAMES[right.kind]} means nothing")
     return result
 
 

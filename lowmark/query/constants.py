@@ -33,7 +33,10 @@ def address(value: IPv4Address | IPv6Address) -> Literal:
 
 def parse_address(text: str) -> Literal:
     """ValueError for a text that is no address."""
-    return address(ip_address(text))
+    try:
+        return address(ip_address(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is no address") from None
 
 
 def parse_prefix(text: str) -> IPv4Network | IPv6Network:

@@ -54,8 +54,8 @@ _SHIFTS = frozenset({Op.SHIFT_LEFT, Op.SHIFT_RIGHT})
 
 def words(op: Op, kind: Kind, *args: Expr) -> Expr:
     """An operation on int64 words with a result of this kind."""
-    if op is Op.FLOOR_DIV and (merged := _merged_division(args, kind)) is not None:
-        return merged
+    if (simpler := _simpler(op, args, kind)) is not None:
+        return simpler
     constants = _constants(args)
     if constants is None:
         return Call(op, args, kind, _nullable(op, args))
@@ -161,12 +161,16 @@ def _nullable(op: Op, args: tuple[Expr, ...]) -> bool:
     return False
 
 
-def _merged_division(args: tuple[Expr, ...], kind: Kind) -> Expr | None:
-    """⌊⌊x/a⌋/b⌋ is ⌊x/ab⌋ for positive constants."""
-    match args:
-        case (Call(op=Op.FLOOR_DIV, args=(inner, Literal(value=int(a)))), Literal(value=int(b), kind=unit)) if (
-            a > 0 and b > 0 and a * b < 2**63
-        ):
+def _simpler(op: Op, args: tuple[Expr, ...], kind: Kind) -> Expr | None:
+    """x + 0, x * 1 and x / 1 are x; ⌊⌊x/a⌋/b⌋ is ⌊x/ab⌋ for positive constants."""
+    match op, args:
+        case Op.ADD, (inner, Literal(value=0)) if inner.kind is kind:
+            return inner
+        case Op.MUL | Op.FLOOR_DIV, (inner, Literal(value=1)) if inner.kind is kind:
+            return inner
+        case Op.FLOOR_DIV, (
+            Call(op=Op.FLOOR_DIV, args=(inner, Literal(value=int(a)))), Literal(value=int(b), kind=unit),
+        ) if a > 0 and b > 0 and a * b < 2**63:  # fmt: skip
             return words(Op.FLOOR_DIV, kind, inner, Literal(a * b, unit))
     return None
 

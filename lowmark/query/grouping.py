@@ -89,7 +89,7 @@ def _frame(select: s.Select, keys: Keys, scope: Scope, strings: tuple[str, ...])
     spot = s.Span(listed[0].span.start, listed[-1].span.end)
     if any(progress(arm.lowered(key.expr), (ROW_NUM,)) for key in keys.named for arm in arms):
         raise QueryError("groups that only row_num closes cannot run yet", scope.text, spot)
-    what = "none of these keys progresses" if keys.named else "there is no key that progresses"
+    what = "none of these keys progresses" if keys.named else "no GROUP BY that progresses"
     raise QueryError(
         f"nothing ever closes these groups: there is no window, and {what}",
         scope.text,

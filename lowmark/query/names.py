@@ -12,7 +12,7 @@ from lowmark.query.expressions import Expr, Field, Literal, Named
 from lowmark.query.lowering import Lowering
 from lowmark.query.scope import Scope
 
-__all__ = ["TOTAL", "GroupNames", "InputNames", "is_aggregated", "is_total"]
+__all__ = ["TOTAL", "GroupNames", "InputNames", "check_function", "is_aggregated", "is_total"]
 
 TOTAL = "total"
 
@@ -37,7 +37,6 @@ class InputNames:
         return self.scope.field(ref)
 
     def call(self, call: s.FunctionCall) -> Expr:
-        check_function(call, self.scope.text)
         word = call.function.text.lower()
         raise QueryError(f"{word} cannot stand in {self.place}", self.scope.text, call.function.span, hint=self.hint)
 
@@ -47,6 +46,7 @@ def is_total(node: s.SyntaxNode) -> bool:
 
 
 def check_function(call: s.FunctionCall, text: str) -> None:
+    """QueryError for a call of something that is no function."""
     choices = (*aggregates.names(), TOTAL)
     if call.function.text.lower() not in choices:
         raise unknown_word("function", call.function.text, text, call.function.span, choices)
@@ -89,7 +89,6 @@ class GroupNames:
         )
 
     def call(self, call: s.FunctionCall) -> Expr:
-        check_function(call, self.scope.text)
         return self.total(call) if is_total(call) else self.aggregate(call)
 
     def _reads_fields_only(self, node: s.Expression) -> bool:

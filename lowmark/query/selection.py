@@ -9,7 +9,7 @@ from lowmark.query.errors import QueryError
 from lowmark.query.expressions import Expr, Field
 from lowmark.query.grouping import group
 from lowmark.query.lowering import Lowering
-from lowmark.query.names import InputNames, is_aggregated
+from lowmark.query.names import InputNames, check_function, is_aggregated
 from lowmark.query.relations import Arm, Relation, TooLarge
 from lowmark.query.scope import Scope
 from lowmark.query.selected import selected_columns
@@ -26,6 +26,7 @@ class Selected:
 
 
 def bind_select(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> Selected:
+    _check_functions(select, scope)
     try:
         where = _where(select, scope, strings)
         if _groups(select):
@@ -34,6 +35,14 @@ def bind_select(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> Sel
     except TooLarge:
         message = "an expression grows too large through the subqueries that it is computed in"
         raise QueryError(message, scope.text, select.span) from None
+
+
+def _check_functions(select: s.Select, scope: Scope) -> None:
+    """First of all: a call decides what kind of SELECT this is."""
+    for part in (*select.items, *select.group_by, *select.order_by, select.where, select.having):
+        for node in () if part is None else s.walk(part):
+            if isinstance(node, s.FunctionCall):
+                check_function(node, scope.text)
 
 
 def _groups(select: s.Select) -> bool:

@@ -1,0 +1,60 @@
+"""Plans in a few lines: what the golden tests compare."""
+
+from __future__ import annotations
+
+from lowmark.query.plan import Aggregate, Finish, NodeInput, Number, Pane, QueryPlan, Reduce, Reduction, Step
+from lowmark.query.printing import text_of
+
+
+def summary(plan: QueryPlan) -> list[str]:
+    """One line for each node and each step."""
+    nodes = [
+        f"{node.name} {'+'.join(node.streams)}: {_reduction(node.reduction)} by ({', '.join(node.bucket_by)})"
+        for node in plan.stage.nodes
+    ]
+    return [*nodes, *(f"{index} {_step(step)}" for index, step in enumerate(plan.steps))]
+
+
+def _reduction(reduction: Reduction) -> str:
+    strings = reduction.strings
+    parts = [] if reduction.where is None else [f"where {text_of(reduction.where, strings)}"]
+    parts.append(_pane(reduction.pane))
+    parts.append("group" if reduction.grouped else "select")
+    named = (*reduction.keys, *reduction.details)
+    parts.append("(" + ", ".join(f"{item.name}={text_of(item.expr, strings)}" for item in named) + ")")
+    parts += [f"{fold.op.name}({', '.join(text_of(expr, strings) for expr in fold.lift)})" for fold in reduction.folds]
+    return " ".join(parts)
+
+
+def _pane(pane: Pane) -> str:
+    return f"{pane.attribute}/{pane.width / 1e9:g}s" + (f"@{pane.origin / 1e9:g}s" if pane.origin else "")
+
+
+def _step(step: Step) -> str:
+    inputs = ",".join(item.node if isinstance(item, NodeInput) else str(item.step) for item in step.inputs)
+    return f"<- {inputs}: {_plan(step)}"
+
+
+def _plan(step: Step) -> str:
+    match step.plan:
+        case Aggregate(window=window, calls=calls, keys=keys) as plan:
+            axis = window.axis
+            shape = f"{window.kind.value} {window.size}/{window.slide} of {axis.attribute}/{axis.unit}"
+            called = ", ".join(f"{call.column.name}:{call.column.kind.value}" for call in calls)
+            progress = "".join(f" {item.name}>={text_of(item.expr)}" for item in plan.progress)
+            return f"aggregate {shape} ({', '.join(keys)}) {called}{progress}"
+        case Finish() as plan:
+            strings = plan.input.strings
+            parts = ["finish"]
+            parts += [f"{total.column.name}=total({text_of(total.expr)})" for total in plan.totals]
+            parts += [] if plan.having is None else [f"having {text_of(plan.having, strings)}"]
+            parts += [text_of(item.expr) + (" desc" if item.descending else " asc") for item in plan.order]
+            parts += [] if plan.limit is None else [f"limit {plan.limit}"]
+            parts += ["distinct"] if plan.distinct else []
+            parts += [f"within {', '.join(plan.within)}"] if plan.within else []
+            shown = ", ".join(f"{item.name}={text_of(item.expr, strings)}" for item in plan.columns)
+            return " ".join((*parts, f"({shown})"))
+        case Number(order=order):
+            return f"number by {', '.join(order)}"
+        case Reduce(reduction=reduction):
+            return f"reduce {_reduction(reduction)}"

@@ -1,0 +1,115 @@
+"""What explain says: text for people, JSON for programs, the schema of result rows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lowmark.query.compile import compile_query
+from lowmark.query.explain import describe, render, result_schema
+from lowmark.query.expressions import Call, Expr, Literal, Op
+from lowmark.query.printing import span_text, text_of
+from lowmark.wire.schema import Kind
+from tests.query import golden
+
+TOP = """SELECT srcIP, sum(len) AS bytes, 100.0 * sum(len) / total(sum(len)) AS percent [RANGE 1 minute, SLIDE 20 s]
+FROM Main WHERE link <> 'x' AND srcIP IN 10.0.0.0/8 GROUP BY srcIP ORDER BY bytes DESC LIMIT 3"""
+
+TOP_TEXT = """\
+query talkers, stage {stage}, 1 bucket
+
+in the capture processes
+  node n0
+    reads        Main
+    keeps        (link <> 'x') AND (srcIP IN 10.0.0.0/8)
+    panes        20 s of ts
+    groups by    srcIP
+    folds        add(len)
+
+above, in each bucket
+  step 0
+    does         merges partials into windows
+    reads        n0
+    window       1 min every 20 s of ts, 3 panes each
+    groups by    srcIP
+    gives        sum_len
+  step 1
+    does         ends the SELECT
+    reads        step 0
+    totals       total_sum_len = total(sum_len)
+    order        sum_len desc, srcIP
+    limit        3
+    selects      window_start, window_end, srcIP, sum_len AS bytes, (100.0 * sum_len) / total_sum_len AS percent
+
+result
+  window_start  time
+  window_end    time
+  srcIP         ip
+  bytes         int, may be null
+  percent       float, may be null
+
+notes
+  one bucket in place of 8: total() is over all groups of a window; ORDER BY and LIMIT are over all rows of a window"""
+
+
+def test_text() -> None:
+    plan = compile_query(TOP, name="talkers", buckets=8)
+    assert render(plan) == TOP_TEXT.format(stage=plan.stage.fingerprint)
+
+
+def test_json() -> None:
+    described = json.loads(json.dumps(describe(compile_query(TOP, name="talkers", buckets=8))))
+    assert described["query"] == "talkers"
+    assert described["buckets"] == 1
+    assert described["ordered"] is True
+    assert described["nodes"][0]["panes"] == "20 s of ts"
+    assert described["window"] == {
+        "kind": "sliding", "attribute": "ts", "range": 60 * 10**9, "slide": 20 * 10**9, "pane": 20 * 10**9,
+        "text": "1 min every 20 s of ts, 3 panes each",
+    }  # fmt: skip
+    assert [step["step"] for step in described["steps"]] == ["aggregate", "finish"]
+
+
+@pytest.mark.parametrize("block", golden.read("plans.txt"), ids=lambda block: block.head)
+def test_every_plan_is_told(block: golden.Block) -> None:
+    plan = compile_query(block.sql, streams=block.streams)
+    assert json.dumps(describe(plan))
+    text = render(plan)
+    assert all(name in text for name in plan.output.names)
+    assert all(stream in text for node in plan.stage.nodes for stream in node.streams)
+
+
+def test_schema_of_result_rows() -> None:
+    plan = compile_query("SELECT ts, srcIP, link, len / ttl AS q, len > 5 AS b, ts - arrival_ts AS d, 0.5 AS f FROM A")
+    schema = result_schema(plan.output)
+    assert schema["required"] == ("ts", "srcIP", "link", "q", "b", "d", "f")
+    assert schema["properties"] == {
+        "ts": {"type": "string", "format": "date-time"},
+        "srcIP": {"type": "string", "description": "an IPv4 or IPv6 address"},
+        "link": {"type": "string", "enum": ["A"]},
+        "q": {"type": ["integer", "null"]},
+        "b": {"type": "boolean"},
+        "d": {"type": "number", "description": "seconds"},
+        "f": {"type": "number"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("literal", "text"),
+    [
+        (Literal(1, Kind.BOOL), "true"), (Literal(None, Kind.INT), "NULL"), (Literal(0.1, Kind.FLOAT), "0.1"),
+        (Literal(0, Kind.TIME), "'1970-01-01T00:00:00Z'"), (Literal(90 * 10**9, Kind.DURATION), "90 s"),
+        (Literal(0xFFFF0A000001, Kind.IP), "10.0.0.1"), (Literal(1, Kind.IP), "::1"),
+        (Literal(5, Kind.MAC), "00:00:00:00:00:05"), (Literal(1, Kind.STR), "'b'"), (Literal(-3, Kind.INT), "-3"),
+        (Call(Op.NOT, (Call(Op.IS_NULL, (Literal(2, Kind.INT),), Kind.BOOL, False),), Kind.BOOL, False),
+         "NOT (2 IS NULL)"),
+    ],
+)  # fmt: skip
+def test_expressions_as_text(literal: Expr, text: str) -> None:
+    assert text_of(literal, ("a", "b")) == text
+
+
+def test_lengths_of_time() -> None:
+    lengths = (60 * 10**9, 10**9, 5 * 10**6, 1_500_000_000, 7, 0)
+    assert [span_text(ns) for ns in lengths] == ["1 min", "1 s", "5 ms", "1500 ms", "7 ns", "0 ns"]

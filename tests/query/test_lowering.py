@@ -1,0 +1,205 @@
+"""Lowered expressions mean what a naive evaluator of the syntax tree says."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from ipaddress import ip_address
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from lowmark.query import syntax as s
+from lowmark.query.errors import QueryError
+from lowmark.query.evaluate import Values, all_valid, assemble, evaluate
+from lowmark.query.expressions import Expr
+from lowmark.query.lowering import Lowering
+from lowmark.query.names import InputNames
+from lowmark.query.parser import parse
+from lowmark.query.relations import packets
+from lowmark.query.scope import Scope
+from lowmark.wire.schema import Column, Kind, Schema
+from tests.naive import expressions as naive
+from tests.naive.scope import Refused, Unsupported
+from tests.naive.values import Duration, Mac, Time, Value, address
+
+STRINGS = ("", "Main", "a", "b")
+SCHEMA = Schema(
+    (
+        Column("ts", Kind.TIME), Column("arrival_ts", Kind.TIME), Column("srcIP", Kind.IP), Column("destIP", Kind.IP),
+        Column("len", Kind.INT), Column("ttl", Kind.INT), Column("srcMAC", Kind.MAC), Column("link", Kind.STR),
+    ),
+    STRINGS,
+)  # fmt: skip
+SCOPE = Scope("", "Main", packets(("Main",), 1))
+
+times = st.sampled_from((0, 1, 1_714_564_800_000_000_000, 1_714_564_859_999_999_999)) | st.integers(-(2**40), 2**61)
+addresses = st.sampled_from(("10.0.0.1", "10.0.1.2", "255.255.255.255", "::", "2001:db8::1", "::ffff:10.0.0.9"))
+rows = st.fixed_dictionaries(
+    {
+        "ts": times.map(Time), "arrival_ts": times.map(Time),
+        "srcIP": addresses.map(lambda text: address(ip_address(text))),
+        "destIP": addresses.map(lambda text: address(ip_address(text))),
+        "len": st.integers(-3, 70_000), "ttl": st.integers(-2, 66), "srcMAC": st.integers(0, 3).map(Mac),
+        "link": st.sampled_from(STRINGS),
+    }
+)  # fmt: skip
+
+
+@cache
+def _texts(kind: Kind, depth: int) -> st.SearchStrategy[str]:
+    """Expressions of a kind as they are written."""
+    leaf = st.sampled_from(_LEAVES[kind])
+    if depth == 0:
+        return leaf
+
+    def of(kind: Kind) -> st.SearchStrategy[str]:
+        return _texts(kind, depth - 1)
+
+    def pair(left: Kind, operators: str, right: Kind) -> st.SearchStrategy[str]:
+        return st.tuples(of(left), st.sampled_from(operators.split()), of(right)).map(
+            lambda t: f"({t[0]} {t[1]} {t[2]})"
+        )
+
+    number, real, time, duration = Kind.INT, Kind.FLOAT, Kind.TIME, Kind.DURATION
+    comparison = "= <> != < <= > >="
+    made = {
+        Kind.INT: pair(number, "+ - * / % & | ^ << >>", number)
+        | pair(time, "/ %", number) | pair(time, "/", duration)
+        | of(number).map(lambda text: f"(-{text})") | of(number).map(lambda text: f"(~{text})"),
+        Kind.FLOAT: pair(number, "+ - * /", real) | pair(real, "+ - * /", number) | pair(real, "+ - *", real),
+        Kind.TIME: pair(time, "+ -", duration) | pair(duration, "+", time) | pair(time, "+ -", number),
+        Kind.DURATION: pair(time, "-", time) | pair(duration, "+ -", duration) | pair(duration, "*", number),
+        Kind.BOOL: pair(Kind.BOOL, "AND OR", Kind.BOOL) | of(Kind.BOOL).map(lambda text: f"(NOT {text})")
+        | st.one_of(pair(kind, comparison, kind) for kind in Kind if kind is not Kind.BOOL)
+        | pair(number, comparison, real) | pair(time, comparison, number) | pair(duration, comparison, number)
+        | pair(Kind.IP, comparison, Kind.STR)
+        | st.tuples(of(Kind.IP), st.sampled_from(_PREFIXES)).map(lambda t: f"({t[0]} IN {t[1]})")
+        | st.tuples(of(number), of(number), of(number)).map(lambda t: f"({t[0]} BETWEEN {t[1]} AND {t[2]})")
+        | st.tuples(of(time), of(number), of(time)).map(lambda t: f"({t[0]} NOT IN ({t[1]}, {t[2]}))")
+        | of(number).map(lambda text: f"({text} IS NULL)") | of(number).map(lambda text: f"({text} IS NOT NULL)"),
+    }  # fmt: skip
+    return leaf | made[kind] if kind in made else leaf
+
+
+_LEAVES = {
+    Kind.INT: ("len", "ttl", "0", "1", "2", "7", "63", "64", "-1", "9223372036854775807", "(len / (ttl - 1))"),
+    Kind.FLOAT: ("2.5", "0.1", "0.0", "-3.0", "(len * 1.0)", "(ttl / 4.0)"),
+    Kind.BOOL: ("true", "false", "(len > ttl)", "(len / ttl > 2)"),
+    Kind.TIME: ("ts", "arrival_ts", "(ts + 1 ms)"),
+    Kind.DURATION: ("5 seconds", "1 ns", "2 hours", "(ts - arrival_ts)"),
+    Kind.IP: ("srcIP", "destIP", "10.0.0.9", "2001:db8::1", "::ffff:10.0.0.1"),
+    Kind.MAC: ("srcMAC", "00:00:00:00:00:02", "'00-00-00-00-00-01'"),
+    Kind.STR: ("link", "'a'", "'10.0.0.1'"),
+}
+_PREFIXES = (
+    "10.0.0.0/8",
+    "0.0.0.0/0",
+    "::/0",
+    "::/64",
+    "2001:db8::/32",
+    "::ffff:10.0.0.0/120",
+    "('10.0.0.0/24', '::1')",
+)
+
+
+def lowered(text: str) -> tuple[Expr, s.Expression, Schema]:
+    sql = f"SELECT {text} AS x FROM Main"
+    statement = parse(sql).statements[0]
+    assert isinstance(statement, s.Select)
+    node = statement.items[0].expression
+    assert not isinstance(node, s.Star)
+    found = {item.value for item in s.walk(node) if isinstance(item, s.StringLiteral)}
+    strings = tuple(sorted({*STRINGS, *found}))
+    scope = Scope(sql, SCOPE.label, SCOPE.relation)
+    return Lowering(sql, strings, InputNames(scope, "a test")).lower(node), node, Schema(SCHEMA.columns, strings)
+
+
+def value_of(expr: Expr, schema: Schema, row: dict[str, Value]) -> Value:
+    words = assemble(schema, [_values(column, schema, row[column.name]) for column in schema], 1)
+    values = evaluate(expr, words, schema)
+    return _shown(values, schema) if values.valid[0] else None
+
+
+def _values(column: Column, schema: Schema, value: Value) -> Values:
+    match value:
+        case Time(ns=number) | Mac(number=number):
+            return all_valid(column.kind, np.array([number], np.int64))
+        case str():
+            return all_valid(column.kind, np.array([schema.strings.index(value)], np.int64))
+        case int():
+            return all_valid(column.kind, np.array([value], np.int64))
+    number = int(value) + (0xFFFF << 32 if value.version == 4 else 0)  # type: ignore[union-attr,arg-type]
+    return all_valid(column.kind, np.array([[number >> 64, number & 2**64 - 1]], np.uint64))
+
+
+def _shown(values: Values, schema: Schema) -> Value:
+    if values.kind is Kind.IP:
+        high, low = (int(word) for word in values.data[0])
+        return address(ip_address((high << 64 | low).to_bytes(16, "big")))
+    item = values.data[0]
+    match values.kind:
+        case Kind.FLOAT:
+            return float(item)
+        case Kind.BOOL:
+            return bool(item)
+        case Kind.TIME:
+            return Time(int(item))
+        case Kind.DURATION:
+            return Duration(int(item))
+        case Kind.MAC:
+            return Mac(int(item))
+        case Kind.STR:
+            return schema.strings[int(item)]
+    return int(item)
+
+
+def _same(found: Value, expected: Value) -> bool:
+    if isinstance(found, float) and isinstance(expected, float):
+        return found == expected or (math.isnan(found) and math.isnan(expected))
+    return found == expected and type(found) is type(expected)
+
+
+@given(st.sampled_from(list(Kind)).flatmap(lambda kind: _texts(kind, 3)), rows)
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+def test_as_the_naive_evaluator(text: str, row: dict[str, Value]) -> None:
+    try:
+        expr, node, schema = lowered(text)
+    except QueryError as error:
+        assume("outside of 1677" in error.message or "finer than" in error.message)
+        return
+    try:
+        expected = naive.evaluate(node, row)
+    except (Refused, Unsupported, ValueError, OverflowError):
+        assume(False)
+        return
+    if isinstance(expected, Time | Duration):
+        assume(-(2**63) <= expected.ns < 2**63)
+    found = value_of(expr, schema, row)
+    assert _same(found, expected), f"{text}: {found!r}, not {expected!r}"
+    assert found is not None or expr.nullable
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ts / 60", 28576080), ("ts % 60", 59), ("ts / 1 minute", 28576080), ("ts - '2024-05-01T12:00:00Z'", 59.9e9),
+        ("ts > 1714564800.5", True), ("ts = '2024-05-01T14:00:59.9+02:00'", True), ("-9223372036854775808", -(2**63)),
+        ("len / (ttl - 64)", None), ("'10.0.0.1' = srcIP", True), ("srcIP IN '10.0.0.0/30'", True),
+        ("1 << 64", None), ("len % -7", -1), ("7 & 3 = 3", True), ("NOT len = 1", True),
+        ("(len / 0 > 1) AND false", False), ("(len / 0 > 1) OR true", True), ("(len / 0 > 1) OR false", None),
+        ("100 / 8", 12), ("-100 / 8", -13), ("10 / 4.0", 2.5), ("ts / 2.5", 685825943.6),
+        ("1.5 - 2 seconds", -5e8), ("(ts - arrival_ts) > 0.5", True), ("'b' > 'a'", True), ("'B' > 'a'", False),
+    ],
+)  # fmt: skip
+def test_examples(text: str, expected: float | bool | None) -> None:
+    row: dict[str, Value] = {
+        "ts": Time(1_714_564_859_900_000_000), "arrival_ts": Time(1_714_564_859_000_000_000),
+        "srcIP": address(ip_address("10.0.0.1")), "destIP": address(ip_address("::1")), "len": 1000, "ttl": 64,
+        "srcMAC": Mac(1), "link": "Main",
+    }  # fmt: skip
+    expr, _, schema = lowered(text)
+    found = value_of(expr, schema, row)
+    assert (found.ns if isinstance(found, Duration) else found) == expected
