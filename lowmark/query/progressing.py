@@ -16,6 +16,7 @@ from lowmark.wire.schema import Kind
 
 __all__ = ["Progress", "progress"]
 
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """An expression as steps from a column outward: ADD, MUL and FLOOR_DIV with a constant (the last two positive)."""
