@@ -73,7 +73,7 @@ SQL = f"""\
 SELECT srcIP, destIP, count(*) AS packets, sum(len) AS bytes [RANGE {_WINDOW_S} seconds, WA ts]
 FROM Main1 UNION Main2
 GROUP BY srcIP, destIP
-HAVING count(*) > 200"""
+HAVING count(*) > 1000"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,8 @@ def run_demo(options: DemoOptions) -> int:
             folder = stack.enter_context(_folder(options.keep))
             _run(options, folder, stack, console)
     except _Ended:
-        console.print("\nending: processes are stopped and the demo's data removed", style="dim")
+        removed = "" if options.keep else " and the demo's data removed"
+        console.print(f"\nended: processes are stopped{removed}", style="dim")
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
