@@ -119,7 +119,7 @@ class Arm:
     def filtered(self, where: Expr | None) -> Expr | None:
         """The condition that a row passes which passes this arm's and another one, over the relation's columns."""
         parts = [part for part in (self.where, None if where is None else self.lowered(where)) if part is not None]
-        return conjoin(parts) if parts else None
+        return _bounded(conjoin(parts)) if parts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,12 @@ def packets(streams: tuple[str, ...], sources: int) -> Relation:
 
 def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
     """The expression with its fields replaced; TooLarge when it grows beyond bounds."""
-    replaced = _replaced(expr, values)
-    operations, pending = 0, [(replaced, 1)]
+    return _bounded(_replaced(expr, values))
+
+
+def _bounded(expr: Expr) -> Expr:
+    """The expression itself; TooLarge when it is beyond bounds."""
+    operations, pending = 0, [(expr, 1)]
     while pending:
         item, depth = pending.pop()
         if isinstance(item, Call):
@@ -155,7 +159,7 @@ def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
             if operations > MAX_OPERATIONS or depth > MAX_DEPTH:
                 raise TooLarge
             pending.extend((arg, depth + 1) for arg in item.args)
-    return replaced
+    return expr
 
 
 def _replaced(expr: Expr, values: Mapping[str, Expr]) -> Expr:
