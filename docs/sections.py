@@ -1,0 +1,143 @@
+"""The sections of the guide that are made from the code: `make docs`, or `python docs/sections.py`, writes them anew.
+
+A section stands in a Markdown file of this folder between the lines `<!-- made: NAME -->` and `<!-- end of NAME -->`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.metrics_core import Metric
+
+from highlevel.metrics import HighLevelMetrics
+from ingest.metrics import IngestMetrics
+from lowlevel.emitter import EmitterStats
+from lowlevel.metrics import LowLevelMetrics
+from lowmark.app.cli import app
+from lowmark.query import aggregates
+from lowmark.query.catalog import field_table
+
+FOLDER = Path(__file__).parent
+SECTION = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+
+_MEANING = {
+    "avg": "The exact sum divided once by the number of values.",
+    "bit_and": "Bitwise and of all values.",
+    "bit_or": "Bitwise or of all values.",
+    "count": "`count(*)` counts tuples, `count(x)` those where x is not null.",
+    "count distinct": "Number of different values; of several arguments, of different combinations without a null.",
+    "first": "Value of the earliest tuple, by `ts`, then arrival.",
+    "last": "Value of the latest tuple, by `ts`, then arrival.",
+    "max": "Greatest value; IPv6 addresses are greater than IPv4 ones.",
+    "median": "Middle value; of an even number of values the mean of the middle two.",
+    "min": "Least value; IPv4 addresses are less than IPv6 ones.",
+    "quantile": "`quantile(x, q)`: the value at rank max(1, ceil(q·n)), q taken as the exact decimal.",
+    "stddev": "Square root of the variance.",
+    "sum": "Exact for integers; a sum that leaves 64 bits is null and makes its window lossy.",
+    "variance": "Variance of the population.",
+}
+
+
+def made() -> dict[str, str]:
+    """Each section's text by its name."""
+    return {
+        "fields": field_table(),
+        "aggregates": _aggregates(),
+        "commands": "\n".join(_commands()),
+        "metrics": _metrics(),
+    }
+
+
+def rewritten(text: str) -> str:
+    """A file's text with its sections as the code has them now; KeyError for a section that is not made here."""
+    sections = made()
+
+    def fill(match: re.Match[str]) -> str:
+        return f"{match[1]}{sections[match[2]]}\n{match[3]}"
+
+    return SECTION.sub(fill, text)
+
+
+def _registries() -> dict[str, CollectorRegistry]:
+    """The metrics of each process."""
+    capture, job = CollectorRegistry(), CollectorRegistry()
+    IngestMetrics(capture)
+    LowLevelMetrics(capture, lambda: EmitterStats(0, 0, 0, 0, 0), (), lambda: 0)
+    HighLevelMetrics(job)
+    return {"capture": capture, "job": job}
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    escaped = [tuple(cell.replace("|", "\\|") for cell in row) for row in [head, *rows]]
+    widths = [max(map(len, column)) for column in zip(*escaped, strict=True)][:-1]
+    lines = ["| " + " | ".join((*map(str.ljust, row, widths), row[-1])) + " |" for row in escaped]
+    rule = "|" + "|".join("-" * (width + 2) for width in (*widths, len(head[-1]))) + "|"
+    return "\n".join((lines[0], rule, *lines[1:]))
+
+
+def _aggregates() -> str:
+    rows = []
+    for name in sorted({*aggregates.names(), "count distinct"}):
+        function = aggregates.function(*name.split()[:1], distinct=name.endswith(" distinct"))
+        least, most = function.arguments
+        takes = ["any kind" if len(function.kinds) == 8 else ", ".join(sorted(kind.value for kind in function.kinds))]
+        takes += ["`*`"] * (least == 0) + ["one or more"] * (most is None) + [*function.parameters]
+        below = "a row for each value" if function.holistic else "one row a group"
+        rows.append((f"`{_call(name, function)}`", "; ".join(takes), below, _MEANING[name]))
+    return _table(("call", "takes", "the low level sends", "value"), rows)
+
+
+def _call(name: str, function: aggregates.AggregateFunction) -> str:
+    word, _, distinct = name.partition(" ")
+    arguments = ["x", *("q" for _ in function.parameters), *(["y …"] if function.arguments[1] is None else [])]
+    return f"{word}({'DISTINCT ' if distinct else ''}{', '.join(arguments)})"
+
+
+def _commands() -> Iterator[str]:
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    for name, command in group.commands.items():
+        context = typer.Context(command, info_name=f"lowmark {name}")
+        yield f"### lowmark {name}\n"
+        yield f"    {' '.join(command.get_usage(context).removeprefix('Usage: ').split())}\n"
+        about = (command.help or "").partition("\b")[0].removesuffix("Examples:\n\n").removesuffix("Example:\n\n")
+        yield " ".join(about.split("Examples:")[0].split("Example:")[0].split()) + "\n"
+        rows = [record for item in command.params if (record := item.get_help_record(context))]
+        yield _table(
+            ("option", "meaning"),
+            [(f"`{option.removesuffix(' <str>')}`", text) for option, text in rows if option != "-h, --help"],
+        )
+        yield ""
+
+
+def _metrics() -> str:
+    rows = []
+    for process, registry in _registries().items():
+        for collector in registry._collector_to_names:
+            # Its own form knows the labels also where nothing has been counted.
+            families = [collector] if isinstance(collector, MetricWrapperBase) else list(collector.collect())
+            for item in families:
+                name, kind, text, labels = _described(item)
+                shown = ", ".join(f"`{label}`" for label in labels)
+                rows.append((f"`{name}{'_total' if kind == 'counter' else ''}`", process, kind, shown, text))
+    return _table(("name", "process", "kind", "labels", "meaning"), sorted(rows))
+
+
+def _described(item: MetricWrapperBase | Metric) -> tuple[str, str, str, tuple[str, ...]]:
+    if isinstance(item, MetricWrapperBase):
+        return item._name, item._type, item._documentation, item._labelnames
+    return item.name, item.type, item.documentation, item._labelnames
+
+
+if __name__ == "__main__":
+    for path in sorted(FOLDER.glob("*.md")):
+        before = path.read_text(encoding="utf-8")
+        after = rewritten(before)
+        if after != before:
+            path.write_text(after, encoding="utf-8")
+            print(f"{path.name}: written anew")
