@@ -76,7 +76,7 @@ class _Member:
         if oldest is not None and oldest < first:
             first = oldest
             promised_ns = self.pane.start(first)
-        if first <= self.promised:
+        if first <= self.promised or promised_ns < INT64_MIN:
             return None
         self.promised = first
         return Progress(promised_ns, _below(first, self.late), _below(first, self.dropped))
@@ -188,8 +188,8 @@ class SourceNodes:
         """Everything leaves the tables. What is promised at last: FOREVER at the end of a finite source; a source that
         is only stopped may give less."""
         yield from self._run(_nothing(FOREVER), FOREVER, 2)
-        yield from self._drain(self._members.values())
         yield from self._promise(max(promised_ns, self._low))
+        yield from self._drain(self._members.values())
 
     def _run(self, block: FrameBlock, latest: int, force: int) -> Iterator[NodeOutput]:
         if self._kernel is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lowlevel.kernel.machine import fold_product
+from lowlevel.kernel.machine import fold_product, wrap_sub
 
 __all__ = [
     "canonical_double", "double_less", "floor_div", "floor_mod", "hash_pair", "ip_less", "unsigned_less",
@@ -16,7 +16,7 @@ def floor_div(a: int, b: int) -> int:
     if b == 0:
         return 0
     if b == -1:  # the processor traps on the one quotient that does not fit
-        return -a
+        return int(wrap_sub(0, a))
     return a // b
 
 

@@ -20,9 +20,9 @@ from lowlevel.kernel.parse import KNOWN, write_parser
 from lowlevel.kernel.source import Source
 from lowmark.query import expressions
 from lowmark.query.expressions import Expr
-from lowmark.query.plan import Reduction
+from lowmark.query.plan import Node, Reduction
 
-__all__ = ["BATCH", "SECRETS", "Build", "SkipReason", "assemble", "fields_of"]
+__all__ = ["BATCH", "SECRETS", "Build", "SkipReason", "assemble", "fields_of", "kernel_source"]
 
 
 class Build(Enum):
@@ -44,7 +44,7 @@ class SkipReason(Enum):
 _FUNCTIONS: tuple[Callable[..., object], ...] = (
     arithmetic.floor_div, arithmetic.floor_mod, arithmetic.unsigned_less, arithmetic.ip_less, arithmetic.double_less,
     arithmetic.canonical_double, arithmetic.hash_pair, layers.find_ip, layers.walk_extensions, panes.pane_of,
-    panes.pane_end, panes.note_late, panes.copy_row, flush.flush,
+    panes.since_pane, panes.pane_end, panes.note_late, panes.copy_row, flush.flush,
 )  # fmt: skip
 _LOADS: tuple[Callable[..., object], ...] = (bytewise.be16, bytewise.be32, bytewise.be64)
 
@@ -75,6 +75,11 @@ def fields_of(reduction: Reduction) -> frozenset[str]:
     return frozenset(name for expr in exprs for name in expressions.fields(expr))
 
 
+def kernel_source(nodes: Sequence[Node]) -> str:
+    """The kernel that a source of all these nodes would run, for people to read."""
+    return assemble([node.reduction for node in nodes], Build.FAST)
+
+
 def assemble(reductions: Sequence[Reduction], build: Build) -> str:
     """The module's text; equal nodes have equal texts. ValueError for a plan that no kernel can run."""
     needed: frozenset[str] = frozenset().union(*(fields_of(reduction) for reduction in reductions))
@@ -100,6 +105,7 @@ def _write_head(source: Source, build: Build) -> None:
         import numpy.typing as npt
         from numba import njit, types
         from lowlevel.kernel.machine import {loads}double_of, fold_product, prefetch, word_of
+        from lowlevel.kernel.machine import wrap_add, wrap_mul, wrap_sub
 
         bytes_ = types.Array(types.uint8, 1, "C", readonly=True)
         words = types.Array(types.int64, 1, "C", readonly=True)

@@ -18,9 +18,14 @@ from lowmark.wire.values import INT64_MIN
 __all__ = ["Scalars", "Value", "ip_less", "less", "word_literal"]
 
 _MASK64 = (1 << 64) - 1
-_WORD_OPERATORS = {
-    Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.BIT_AND: "&", Op.BIT_OR: "|", Op.BIT_XOR: "^",
-}  # fmt: skip
+_WORD_FORMS = {
+    Op.ADD: "wrap_add({}, {})",
+    Op.SUB: "wrap_sub({}, {})",
+    Op.MUL: "wrap_mul({}, {})",
+    Op.BIT_AND: "{} & {}",
+    Op.BIT_OR: "{} | {}",
+    Op.BIT_XOR: "{} ^ {}",
+}
 _FLOAT_OPERATORS = {Op.FLOAT_ADD: "+", Op.FLOAT_SUB: "-", Op.FLOAT_MUL: "*"}
 _COMPARISONS = {Op.EQ: "==", Op.NE: "!=", Op.LT: "<", Op.LE: "<=", Op.GT: ">", Op.GE: ">="}
 
@@ -80,10 +85,11 @@ class Scalars:
 
     def words(self, op: Op, args: tuple[Expr, ...]) -> Value:
         a, b = (self._integer(arg) for arg in args)
-        return self._result(f"{a} {_WORD_OPERATORS[op]} {b}", args)
+        return self._result(_WORD_FORMS[op].format(a, b), args)
 
     def negated(self, op: Op, args: tuple[Expr, ...]) -> Value:
-        return self._result(f"{'-' if op is Op.NEG else '~'}{self._integer(args[0])}", args)
+        word = self._integer(args[0])
+        return self._result(f"wrap_sub(0, {word})" if op is Op.NEG else f"~{word}", args)
 
     def floored(self, op: Op, args: tuple[Expr, ...]) -> Value:
         a, b = (self._integer(arg) for arg in args)
@@ -189,7 +195,7 @@ class Scalars:
 _Writer = Callable[[Scalars, Op, tuple[Expr, ...]], Value]
 
 _WRITERS: dict[Op, _Writer] = {
-    **dict.fromkeys(_WORD_OPERATORS, Scalars.words),
+    **dict.fromkeys(_WORD_FORMS, Scalars.words),
     **dict.fromkeys(_FLOAT_OPERATORS, Scalars.floats),
     **dict.fromkeys(_COMPARISONS, Scalars.compared),
     Op.NEG: Scalars.negated,

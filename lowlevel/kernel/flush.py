@@ -22,6 +22,7 @@ from lowlevel.kernel.panes import (
     WITHIN,
     copy_row,
     pane_of,
+    since_pane,
 )
 
 __all__ = ["flush"]
@@ -39,8 +40,7 @@ def flush(
     origin: int,
 ) -> bool:
     """Put out what has to leave by now; False: the output buffer is full, and there is more to do."""
-    index = pane_of(low, width, origin)
-    due = index - state[SHIFT]
+    due = pane_of(low, width, origin) - state[SHIFT]
     if force == 2:
         due = np.int64(0x7FFFFFFFFFFFFFFF)
     elif force == 0:
@@ -62,7 +62,7 @@ def flush(
         return True
     target = state[WALK]
     if force == 0 and state[HURRY] == 0:
-        elapsed = (low - origin) - index * width
+        elapsed = since_pane(low, width, origin)
         if elapsed < state[WITHIN]:
             target = np.int64(state[WALK] * (elapsed / state[WITHIN]))
 

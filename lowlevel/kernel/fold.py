@@ -64,12 +64,12 @@ def write_sums(source: Source, reduction: Reduction, table: str, rows: str) -> s
         if place.fold.op not in _SUMS:
             continue
         *high, (low,) = place.words
-        source.line(f"sum_{low} = {table}[slot, {low}] + {rows}[k, {low}]")
+        source.line(f"sum_{low} = wrap_add({table}[slot, {low}], {rows}[k, {low}])")
         total = low
         if high:
             total = high[0][0]
             source.line(f"carry = 1 if unsigned_less(sum_{low}, {rows}[k, {low}]) else 0")
-            source.line(f"sum_{total} = {table}[slot, {total}] + {rows}[k, {total}] + carry")
+            source.line(f"sum_{total} = wrap_add(wrap_add({table}[slot, {total}], {rows}[k, {total}]), carry)")
         overflows.append(f"(({table}[slot, {total}] ^ sum_{total}) & ({rows}[k, {total}] ^ sum_{total})) < 0")
     return " or ".join(overflows) or "False"
 

@@ -1,4 +1,4 @@
-"""What kernels need and Python has no words for: unaligned loads, prefetch, 128-bit products, the bits of a double.
+"""What kernels need and Python has no words for: unaligned loads, prefetch, arithmetic that wraps, bits of a double.
 
 All values in kernels are int64, unsigned ones too (their bits): numba makes doubles of mixed signedness.
 """
@@ -12,7 +12,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-__all__ = ["be16", "be32", "be64", "double_of", "fold_product", "prefetch", "word_of"]
+__all__ = [
+    "be16", "be32", "be64", "double_of", "fold_product", "prefetch", "word_of", "wrap_add", "wrap_mul", "wrap_sub",
+]  # fmt: skip
 
 _I64 = ir.IntType(64)
 
@@ -67,6 +69,25 @@ def prefetch(typing, table, row, word):  # type: ignore[no-untyped-def]
         return context.get_dummy_value()
 
     return types.void(table, types.int64, types.int64), generate
+
+
+# Arithmetic that wraps. Numba's own on int64 promises its compiler that it never overflows, and then a check of whether
+# it did is compiled to nothing.
+
+
+@intrinsic
+def wrap_add(typing, a, b):  # type: ignore[no-untyped-def]
+    return types.int64(types.int64, types.int64), lambda context, builder, signature, args: builder.add(*args)
+
+
+@intrinsic
+def wrap_sub(typing, a, b):  # type: ignore[no-untyped-def]
+    return types.int64(types.int64, types.int64), lambda context, builder, signature, args: builder.sub(*args)
+
+
+@intrinsic
+def wrap_mul(typing, a, b):  # type: ignore[no-untyped-def]
+    return types.int64(types.int64, types.int64), lambda context, builder, signature, args: builder.mul(*args)
 
 
 @intrinsic

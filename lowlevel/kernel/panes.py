@@ -45,12 +45,18 @@ CONSTANTS = {name: value for name, value in globals().items() if name.isupper() 
 def pane_of(value: int, width: int, origin: int) -> int:
     """Index of the pane (origin from 0 to width - 1) in which a value lies, without leaving int64 on the way."""
     index = value // width
-    return index - 1 if value - index * width < origin else index
+    return index - 1 if value % width < origin else index
+
+
+def since_pane(value: int, width: int, origin: int) -> int:
+    """How far into its pane a value lies."""
+    rest = value % width - origin
+    return rest + width if rest < 0 else rest
 
 
 def pane_end(value: int, width: int, origin: int) -> int:
     """Where the pane of a value ends, at most the greatest int64."""
-    rest = width - ((value - origin) - pane_of(value, width, origin) * width)
+    rest = width - since_pane(value, width, origin)
     return value + rest if value <= 0x7FFFFFFFFFFFFFFF - rest else 0x7FFFFFFFFFFFFFFF
 
 

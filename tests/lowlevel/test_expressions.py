@@ -1,0 +1,227 @@
+"""Expressions in kernels mean what `lowmark.query.expressions` says they do."""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from lowlevel.kernel.assemble import Build
+from lowlevel.node import SourceNodes
+from lowmark.query.expressions import Call, Expr, Field, Literal, Named, Op
+from lowmark.query.plan import Node, Pane, Reduction
+from lowmark.wire.schema import Kind
+from tests.lowlevel.naive import V4, block, decode
+from tests.lowlevel.plans import field, null_if_zero
+
+Scalar = int | float | None
+EXTREMES = (0, 1, -1, 2, 63, 64, -(2**63), 2**63 - 1, 2**62, -7)
+
+
+def wrap(value: int) -> int:
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def ip_rank(value: int) -> tuple[bool, int]:
+    return value >> 32 != 0xFFFF, value
+
+
+def evaluate(expr: Expr, row: dict[str, int]) -> Scalar:
+    match expr:
+        case Field(name):
+            return row[name]
+        case Literal(value):
+            return value
+        case Call(op, args):
+            values = [evaluate(arg, row) for arg in args]
+            return apply(op, values, args[0].kind)
+
+
+def apply(op: Op, values: list[Scalar], kind: Kind) -> Scalar:
+    if op is Op.IS_NULL:
+        return int(values[0] is None)
+    if op in (Op.AND, Op.OR):
+        decisive = int(op is Op.OR)
+        if any(value is not None and bool(value) == bool(decisive) for value in values):
+            return decisive
+        return None if None in values else 1 - decisive
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    if op in COMPARISONS:
+        ranked = [ip_rank(int(value)) for value in known] if kind is Kind.IP else known
+        return int(COMPARISONS[op](*ranked))
+    if op is Op.IN_PREFIX:
+        value, network, mask = (int(value) for value in known)
+        return int(value & mask == network & mask)
+    if op in (Op.FLOAT_DIV, Op.FLOAT_MOD) and known[1] == 0:
+        return None
+    if op in FLOATS:
+        return FLOATS[op](*known)
+    a, b = int(known[0]), int(known[-1])
+    if op in (Op.FLOOR_DIV, Op.MOD):
+        return None if b == 0 else wrap(a // b if op is Op.FLOOR_DIV else a % b)
+    if op in (Op.SHIFT_LEFT, Op.SHIFT_RIGHT):
+        return None if not 0 <= b <= 63 else wrap(a << b if op is Op.SHIFT_LEFT else a >> b)
+    return int(not a) if op is Op.NOT else wrap(WORDS[op](a, b))
+
+
+WORDS: dict[Op, Callable[[int, int], int]] = {
+    Op.NEG: lambda a, b: -a,
+    Op.INVERT: lambda a, b: ~a,
+    Op.ADD: lambda a, b: a + b,
+    Op.SUB: lambda a, b: a - b,
+    Op.MUL: lambda a, b: a * b,
+    Op.BIT_AND: lambda a, b: a & b,
+    Op.BIT_OR: lambda a, b: a | b,
+    Op.BIT_XOR: lambda a, b: a ^ b,
+}
+FLOATS: dict[Op, Callable[..., float]] = {
+    Op.TO_FLOAT: float,
+    Op.FLOAT_NEG: lambda a: -a,
+    Op.FLOAT_ADD: lambda a, b: a + b,
+    Op.FLOAT_SUB: lambda a, b: a - b,
+    Op.FLOAT_MUL: lambda a, b: a * b,
+    Op.FLOAT_DIV: lambda a, b: a / b,
+    Op.FLOAT_MOD: lambda a, b: a % b,
+}
+COMPARISONS: dict[Op, Callable[..., bool]] = {
+    Op.EQ: lambda a, b: a == b,
+    Op.NE: lambda a, b: a != b,
+    Op.LT: lambda a, b: a < b,
+    Op.LE: lambda a, b: a <= b,
+    Op.GT: lambda a, b: a > b,
+    Op.GE: lambda a, b: a >= b,
+}
+
+
+class Trees:
+    """Random trees of a given seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def of(self, kind: Kind, depth: int) -> Expr:
+        if depth == 0:
+            return self.leaf(kind)
+        match kind:
+            case Kind.INT:
+                op = self.random.choice([*WORDS, Op.FLOOR_DIV, Op.MOD, Op.SHIFT_LEFT, Op.SHIFT_RIGHT])
+                count = 1 if op in (Op.NEG, Op.INVERT) else 2
+                return self.call(op, [self.of(Kind.INT, depth - 1) for _ in range(count)], kind)
+            case Kind.FLOAT:
+                op = self.random.choice([*FLOATS])
+                count = 1 if op in (Op.TO_FLOAT, Op.FLOAT_NEG) else 2
+                part = Kind.INT if op is Op.TO_FLOAT else Kind.FLOAT
+                return self.call(op, [self.of(part, depth - 1) for _ in range(count)], kind)
+            case Kind.BOOL:
+                return self.condition(depth)
+        return self.leaf(kind)
+
+    def condition(self, depth: int) -> Expr:
+        op = self.random.choice([*COMPARISONS, Op.AND, Op.OR, Op.NOT, Op.IS_NULL, Op.IN_PREFIX])
+        if op in COMPARISONS:
+            kind = self.random.choice([Kind.INT, Kind.FLOAT, Kind.IP, Kind.BOOL])
+            return self.call(op, [self.of(kind, depth - 1) for _ in range(2)], Kind.BOOL)
+        if op is Op.IS_NULL:
+            return Call(op, (self.of(self.random.choice([Kind.INT, Kind.BOOL]), depth - 1),), Kind.BOOL, False)
+        if op is Op.IN_PREFIX:
+            mask = 2**128 - 2 ** self.random.choice([0, 8, 24, 32, 64, 96, 127])
+            network = self.random.choice([V4 | 0x0A000000, 0x20010DB8 << 96])
+            return self.call(op, [self.leaf(Kind.IP), Literal(network, Kind.IP), Literal(mask, Kind.IP)], Kind.BOOL)
+        count = 1 if op is Op.NOT else self.random.choice([2, 3])
+        return self.call(op, [self.of(Kind.BOOL, depth - 1) for _ in range(count)], Kind.BOOL)
+
+    def leaf(self, kind: Kind) -> Expr:
+        literal = self.random.random() < 0.3
+        match kind:
+            case Kind.INT if literal:
+                return Literal(self.random.choice([None, *EXTREMES]), kind)
+            case Kind.INT:
+                name = self.random.choice(["srcPort", "destPort", "len", "ttl", "ts"])
+                known = field(name)
+                return null_if_zero(known) if self.random.random() < 0.3 else known
+            case Kind.FLOAT:
+                if literal:
+                    return Literal(self.random.choice([None, 0.0, 1.5, -2.25, 1e300]), kind)
+                return self.call(Op.TO_FLOAT, [self.leaf(Kind.INT)], kind)
+            case Kind.BOOL:
+                return Literal(self.random.choice([None, 0, 1]), kind) if literal else self.condition(1)
+            case _:
+                address = self.random.choice([V4 | 0x0A000001, V4 | 0xFFFFFFFF, 0, 2**128 - 1, 0x20010DB8 << 96])
+                return Literal(address, kind) if literal else field(self.random.choice(["srcIP", "destIP"]))
+
+    def call(self, op: Op, args: list[Expr], kind: Kind) -> Call:
+        partial = op in (Op.FLOOR_DIV, Op.MOD, Op.SHIFT_LEFT, Op.SHIFT_RIGHT, Op.FLOAT_DIV, Op.FLOAT_MOD)
+        return Call(op, tuple(args), kind, partial or any(arg.nullable for arg in args))
+
+
+def packets(seed: int) -> tuple[list[bytes], list[int]]:
+    chosen = random.Random(seed)
+    frames, times = [], []
+    for _ in range(200):
+        ports = struct.pack(">HH", *(chosen.choice([0, 1, 63, 64, 65535]) for _ in range(2)))
+        if chosen.random() < 0.5:
+            ends = b"".join(chosen.choice([b"\x0a\0\0\1", b"\xff" * 4, b"\0" * 4, b"\x0a\0\0\xfe"]) for _ in range(2))
+            head = struct.pack(">BBHHHBBH", 0x45, 0, 24, 0, 0, chosen.choice([0, 1, 255]), 17, 0) + ends
+            frames.append(b"\0" * 12 + b"\x08\0" + head + ports)
+        else:
+            ends = b"".join(chosen.choice([b"\xff" * 16, b"\0" * 16, b"\x20\1\x0d\xb8" + b"\0" * 12]) for _ in range(2))
+            frames.append(b"\0" * 12 + b"\x86\xdd" + struct.pack(">IHBB", 6 << 28, 4, 17, 64) + ends + ports)
+        times.append(chosen.choice([*EXTREMES, 1_714_564_800_123_456_789]))
+    return frames, times
+
+
+def same(found: Scalar, expected: Scalar) -> bool:
+    if isinstance(expected, float) and found is not None:
+        return found == expected or (math.isnan(found) and math.isnan(expected))
+    return found == expected
+
+
+@pytest.mark.parametrize("build", Build)
+@pytest.mark.parametrize("seed", range(2))
+def test_trees_have_the_values_of_their_definition(seed: int, build: Build) -> None:
+    trees = Trees(seed)
+    kinds = (Kind.INT, Kind.FLOAT, Kind.BOOL)
+    exprs = [trees.of(kinds[place % 3], 1 + place % 4) for place in range(24)]
+    named = tuple(Named(f"x{place}", expr) for place, expr in enumerate(exprs))
+    node = Node("n", ("Main",), Reduction(None, Pane(10**9), named, (), (), grouped=False), ())
+    nodes = SourceNodes([node], stream="Main", build=build)
+    nodes.start()
+    frames, times = packets(seed)
+    (output,) = [*nodes.take(block(frames, ts=times)), *nodes.finish()]
+    schema = node.reduction.schema
+    for frame, ts, row in zip(frames, times, output.rows, strict=True):
+        fields = decode(frame, len(frame), 1) | {"ts": ts}
+        for item in named:
+            found = read(schema.column(item.name).kind, row[schema.offset(item.name)])
+            null = int(row[0]) >> schema.index(item.name) & 1
+            if null:
+                assert found == 0
+            assert same(None if null else found, evaluate(item.expr, fields)), (item.expr, fields)
+
+
+def read(kind: Kind, word: np.uint64) -> Scalar:
+    return float(word.view(np.float64)) if kind is Kind.FLOAT else int(word.view(np.int64))
+
+
+@pytest.mark.parametrize("build", Build)
+def test_a_predicate_that_is_null_does_not_hold(build: Build) -> None:
+    never_zero = Call(Op.NE, (null_if_zero(field("srcPort")), Literal(7, Kind.INT)), Kind.BOOL, True)
+    node = Node("n", ("Main",), Reduction(never_zero, Pane(10**9), (), (), (), grouped=False), ())
+    nodes = SourceNodes([node], stream="Main", build=build)
+    nodes.start()
+    frames, times = packets(5)
+    rows = sum(len(output.rows) for output in [*nodes.take(block(frames, ts=times)), *nodes.finish()])
+    assert rows == sum(decode(frame, len(frame), 1)["srcPort"] not in (0, 7) for frame in frames)
+    assert nodes.counts()["n"].filtered == len(frames) - rows
+
+
+def test_a_field_that_packets_do_not_have_is_named() -> None:
+    node = Node("n", ("Main",), Reduction(None, Pane(10**9), (Named("x", Field("ports", Kind.INT)),), (), (), True), ())
+    with pytest.raises(ValueError, match="no field ports"):
+        SourceNodes([node], stream="Main").start()

@@ -1,0 +1,376 @@
+"""Whatever the table's size, the flush, the cut of the blocks and the seed: merged, the partials are the groups."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lowlevel.config import Flush, LowLevelConfig
+from lowlevel.kernel.assemble import Build
+from lowlevel.node import NodeOutput, SourceNodes
+from lowmark.query.expressions import Named, Op
+from lowmark.query.plan import FoldOp, Node, Pane
+from lowmark.wire.frames import FOREVER, FrameBlock
+from lowmark.wire.schema import Kind
+from tests.lowlevel.merging import Groups, Merged, State, merged_rows
+from tests.lowlevel.naive import block, decode
+from tests.lowlevel.plans import SECOND, call, field, fold, grouped, named, null_if_zero, number, selection
+from tests.lowlevel.test_expressions import evaluate
+
+LOWEST = -(2**63)
+PORT = field("srcPort")
+MAYBE = null_if_zero(PORT)
+HUGE = call(Op.SHIFT_LEFT, field("ttl"), number(54))  # some hundreds of them do not fit into int64
+FLOAT = call(Op.TO_FLOAT, MAYBE, kind=Kind.FLOAT)
+
+ALL_FOLDS = grouped(
+    (named("srcIP"), Named("odd", call(Op.FLOOR_DIV, PORT, call(Op.MOD, PORT, number(2)), nullable=True))),
+    (
+        fold(FoldOp.ADD, number(1), name="count"),
+        fold(FoldOp.ADD, HUGE, name="huge"),
+        fold(FoldOp.ADD, MAYBE, name="sum"),
+        fold(FoldOp.ADD_WIDE, call(Op.SHIFT_RIGHT, HUGE, number(63)), HUGE, name="wide"),
+        fold(FoldOp.ADD_FLOAT, FLOAT, name="float"),
+        fold(FoldOp.MIN, MAYBE, name="min"),
+        fold(FoldOp.MAX, field("destIP"), name="max"),
+        fold(FoldOp.MIN, FLOAT, name="least"),
+        fold(FoldOp.BIT_AND, MAYBE, name="and"),
+        fold(FoldOp.BIT_OR, PORT, name="or"),
+        fold(FoldOp.FIRST, field("ts"), field("_rank"), field("_position"), MAYBE, name="first"),
+        fold(FoldOp.LAST, field("ts"), field("_rank"), field("_position"), field("destIP"), name="last"),
+    ),
+    where=call(Op.NE, field("destPort"), number(9), kind=Kind.BOOL),
+    pane=Pane(SECOND, origin=SECOND // 4),
+)
+PLAIN = grouped((), (), name="plain")
+DETAILED = grouped((named("srcIP"),), (), details=(named("srcPort"),), name="detailed")
+SELECTED = selection("_position", "srcPort")
+NODES = (ALL_FOLDS, PLAIN, DETAILED, SELECTED)
+
+
+@dataclass(frozen=True)
+class Packet:
+    ts: int
+    source: int
+    dest: int
+    ports: tuple[int, int]
+    ttl: int
+
+    @property
+    def frame(self) -> bytes:
+        if self.dest < 3:
+            head = struct.pack(">BBHHHBBHII", 0x45, 0, 24, 0, 0, self.ttl, 17, 0, self.source, self.dest)
+            return b"\0" * 12 + b"\x08\0" + head + struct.pack(">HH", *self.ports)
+        ends = bytes([*[0] * 10, 255, 255]) + struct.pack(">I", self.source) + self.dest.to_bytes(16, "big")
+        return (
+            b"\0" * 12
+            + b"\x86\xdd"
+            + struct.pack(">IHBB", 6 << 28, 4, 17, self.ttl)
+            + ends
+            + struct.pack(">HH", *self.ports)
+        )
+
+
+packets = st.builds(
+    Packet,
+    ts=st.integers(0, 40).map(lambda quarter: quarter * SECOND // 4 + 17),
+    source=st.integers(0, 12),
+    dest=st.integers(0, 4),
+    ports=st.tuples(st.sampled_from([0, 1, 2, 3, 40000]), st.sampled_from([9, 80])),
+    ttl=st.sampled_from([0, 1, 255]),
+)
+configs = st.builds(
+    LowLevelConfig,
+    slots=st.sampled_from([1, 2, 4, 16, 256]),
+    flush=st.sampled_from(Flush),
+    flush_within_ns=st.sampled_from([0, SECOND // 10, SECOND]),
+    flush_panes=st.integers(1, 3),
+    output_rows=st.sampled_from([64, 100, 4096]),
+)
+
+
+def exact_lows(times: Sequence[int]) -> list[int]:
+    """The greatest low-watermark before each packet that makes none late."""
+    least, lows = FOREVER, []
+    for ts in reversed(times):
+        least = min(least, ts)
+        lows.append(least)
+    return lows[::-1]
+
+
+def blocks(stream: Sequence[Packet], cuts: Sequence[int], lows: Sequence[int] | None = None) -> Iterator[FrameBlock]:
+    lows = exact_lows([packet.ts for packet in stream]) if lows is None else lows
+    edges = [0, *sorted({cut % (len(stream) + 1) for cut in cuts}), len(stream)]
+    for start, end in pairwise(edges):
+        part = stream[start:end]
+        after = lows[end] if end < len(stream) else max(lows, default=LOWEST)
+        times = [packet.ts for packet in part]
+        yield block([packet.frame for packet in part], ts=times, low=lows[start:end], low_after=after)
+
+
+def expected(node: Node, stream: Sequence[Packet], rank: int) -> Groups:
+    reduction = node.reduction
+    merged = Merged(reduction, {})
+    for position, packet in enumerate(stream, 1):
+        fields = decode(packet.frame, len(packet.frame), 1)
+        fields |= {"ts": packet.ts, "_rank": rank, "_position": position}
+        if reduction.where is not None and not evaluate(reduction.where, fields):
+            continue
+        keys = tuple(evaluate(item.expr, fields) for item in (*reduction.keys, *reduction.details))
+        states: tuple[State, ...] = tuple(
+            tuple(evaluate(lift, fields) for lift in item.lift) for item in reduction.folds
+        )
+        merged.add((reduction.pane.index(packet.ts), *keys), 1, states)
+    return merged.groups
+
+
+def started(config: LowLevelConfig, seed: int | None, build: Build = Build.FAST) -> SourceNodes:
+    nodes = SourceNodes(NODES, stream="Main", rank=3, config=config, seed=seed, build=build)
+    nodes.start()
+    return nodes
+
+
+class Audit:
+    """Collects the output, and checks what is always true."""
+
+    def __init__(self, nodes: SourceNodes, config: LowLevelConfig) -> None:
+        self.nodes = nodes
+        self.config = config
+        self.rows: dict[str, list[np.ndarray[tuple[int, int], np.dtype[np.uint64]]]] = {node.name: [] for node in NODES}
+        self.promised = {node.name: 2 * LOWEST for node in NODES}  # a pane may begin before the least time
+        self.late: dict[str, Counter[int]] = {node.name: Counter() for node in NODES}
+        self.panes = {node.name: node.reduction.pane for node in NODES}
+
+    def take(self, outputs: Iterator[NodeOutput]) -> None:
+        for output in outputs:
+            pane, name = self.panes[output.node], output.node
+            if len(output.rows):
+                assert pane.start(int(output.rows[:, 1].view(np.int64).min())) >= self.promised[name], "after a promise"
+            self.rows[name].append(output.rows)
+            if output.progress is not None:
+                promised = output.progress.promised_ns
+                assert promised > self.promised[name]
+                assert promised == FOREVER or pane.start(pane.index(promised)) == promised
+                self.promised[name] = promised
+                for granule, tuples in output.progress.late.items():
+                    assert promised == FOREVER or pane.start(granule + 1) <= promised
+                    self.late[name][granule] += tuples
+        self.check()
+
+    def check(self) -> None:
+        nodes = self.nodes
+        assert nodes.received == sum(nodes.skipped.values()) + nodes.decoded
+        for name, counts in nodes.counts().items():
+            assert nodes.decoded == counts.filtered + counts.late + counts.put_out + counts.resident
+            residents = nodes.residents(name)
+            assert counts.resident == int(residents[:, 2].sum())
+            assert counts.groups == len(residents)
+            if nodes.low_ns != LOWEST and len(residents):
+                self.check_deadline(name, int(residents[:, 1].view(np.int64).min()))
+            buffered = counts.put_out - sum(int(rows[:, 2].sum()) for rows in self.rows[name])
+            assert buffered >= 0
+
+    def check_deadline(self, name: str, oldest: int) -> None:
+        """A resident's pane has not ended, or it still has time to leave."""
+        pane = self.panes[name]
+        patience = self.config.delay_panes() * pane.width + self.config.within_ns(pane.width)
+        assert self.nodes.low_ns == FOREVER or pane.start(oldest + 1) + patience > self.nodes.low_ns
+        assert self.promised[name] <= pane.start(oldest)
+
+
+@given(
+    stream=st.lists(packets, max_size=400),
+    cuts=st.lists(st.integers(0, 400), max_size=5),
+    config=configs,
+    seed=st.integers(0, 2**32),
+    build=st.sampled_from(Build),
+)
+@settings(deadline=None, max_examples=150)
+def test_merged_partials_are_the_groups(
+    stream: list[Packet], cuts: list[int], config: LowLevelConfig, seed: int, build: Build
+) -> None:
+    nodes = started(config, seed, build)
+    audit = Audit(nodes, config)
+    for frames in blocks(stream, cuts):
+        audit.take(nodes.take(frames))
+    audit.take(nodes.finish())
+    for node in NODES[:-1]:
+        assert merged_rows(node.reduction, audit.rows[node.name]) == expected(node, stream, 3)
+        assert nodes.counts()[node.name].resident == 0
+    positions = np.concatenate([rows[:, 3] for rows in audit.rows["rows"]]) if stream else []
+    assert list(positions) == list(range(1, len(stream) + 1))
+    assert set(audit.promised.values()) == {FOREVER}
+
+
+@given(stream=st.lists(packets, max_size=300), config=configs, lag=st.integers(0, 3 * SECOND))
+@settings(deadline=None, max_examples=80)
+def test_late_tuples_are_counted_by_granule_and_never_merged(
+    stream: list[Packet], config: LowLevelConfig, lag: int
+) -> None:
+    """As of a source that promises its newest time less a lag, whatever comes then."""
+    lows, newest = [], 0
+    for packet in stream:
+        lows.append(newest - lag)
+        newest = max(newest, packet.ts)
+    nodes = started(config, 1)
+    audit = Audit(nodes, config)
+    for frames in blocks(stream, [100, 200], lows):
+        audit.take(nodes.take(frames))
+    audit.take(nodes.finish())
+    for node in NODES[:-1]:
+        pane = node.reduction.pane
+        merged = merged_rows(node.reduction, audit.rows[node.name])
+        late, on_time = Counter[int](), Counter[int]()
+        for packet, low in zip(stream, lows, strict=True):
+            if node is not ALL_FOLDS or packet.ports[1] != 9:
+                granule = pane.index(packet.ts)
+                (late if pane.start(granule + 1) <= low else on_time)[granule] += 1
+        assert audit.late[node.name] == late
+        assert Counter(dict.fromkeys(on_time, 0)) + merged_tuples(merged) == on_time
+
+
+def merged_tuples(groups: Groups) -> Counter[int]:
+    tuples = Counter[int]()
+    for (pane, *_), (count, _) in groups.items():
+        assert isinstance(pane, int)
+        tuples[pane] += count
+    return tuples
+
+
+@pytest.mark.parametrize("flush", Flush)
+def test_groups_that_all_collide_are_still_right(flush: Flush) -> None:
+    """One slot: every other group evicts; within the output buffer that there is."""
+    stream = [Packet(place % 8 * SECOND // 4, place % 7, place % 5, (place % 3, 80), 255) for place in range(5000)]
+    config = LowLevelConfig(slots=1, flush=flush, output_rows=64)
+    nodes = started(config, None)
+    audit = Audit(nodes, config)
+    for frames in blocks(stream, [1, 63, 64, 65, 3000]):
+        audit.take(nodes.take(frames))
+    audit.take(nodes.finish())
+    for node in NODES[:-1]:
+        assert merged_rows(node.reduction, audit.rows[node.name]) == expected(node, stream, 3)
+    counts = nodes.counts()["detailed"]
+    assert counts.evicted + counts.straight > 4000
+
+
+def test_panes_far_apart_do_not_confuse_the_count_of_residents() -> None:
+    """Panes that share an entry of the resident count; the newer one's tuples go straight out."""
+    apart = [Packet(place % 2 * 256 * SECOND, place, 0, (1, 80), 1) for place in range(64)]
+    config = LowLevelConfig(slots=1024)
+    nodes = started(config, 5)
+    audit = Audit(nodes, config)
+    for frames in blocks(apart, [10]):
+        audit.take(nodes.take(frames))
+    assert nodes.counts()["plain"].straight > 0
+    audit.take(nodes.finish())
+    assert merged_rows(PLAIN.reduction, audit.rows["plain"]) == expected(PLAIN, apart, 3)
+
+
+def many(pane: int, groups: int) -> list[Packet]:
+    return [Packet(pane * SECOND + place, place, 0, (1, 80), 1) for place in range(groups)]
+
+
+def steadily(nodes: SourceNodes, audit: Audit, pane: int, steps: int) -> Iterator[int]:
+    """One packet of one group in each of the steps of a pane; the residents of the detailed node after each."""
+    for step in range(steps):
+        ts = (pane * steps + step) * SECOND // steps
+        audit.take(nodes.take(block([Packet(ts, 7777, 0, (1, 80), 1).frame], ts=[ts], low=[ts], low_after=ts)))
+        yield nodes.counts()["detailed"].groups
+
+
+def test_slow_flush_spreads_over_its_time() -> None:
+    config = LowLevelConfig(slots=1 << 14, flush=Flush.SLOW, flush_within_ns=SECOND // 2)
+    nodes = started(config, 1)
+    audit = Audit(nodes, config)
+    audit.take(nodes.take(next(blocks(many(0, 3000), []))))
+    before = nodes.counts()["detailed"].groups
+    left = list(steadily(nodes, audit, 1, 100))
+    drops = -np.diff([before, *left])
+    assert max(drops) < before / 25, "no step does much more than its share"
+    assert 1000 < left[25] < 2000
+    assert left[51] == 1
+    assert audit.promised["detailed"] == SECOND
+
+
+def test_lazy_flush_waits_for_collisions_and_for_its_last_pane() -> None:
+    config = LowLevelConfig(slots=1 << 14, flush=Flush.LAZY, flush_panes=2)
+    nodes = started(config, 1)
+    audit = Audit(nodes, config)
+    audit.take(nodes.take(next(blocks(many(0, 3000), []))))
+    before = nodes.counts()["detailed"].groups
+    assert all(left > before - 5 for left in steadily(nodes, audit, 1, 50))
+    assert audit.promised["detailed"] == 0
+    *_, left = steadily(nodes, audit, 2, 50)
+    assert left < before / 10
+    assert next(steadily(nodes, audit, 3, 50)) == 1
+    assert audit.promised["detailed"] == 3 * SECOND
+
+
+def test_full_flush_happens_at_the_end_of_the_pane() -> None:
+    config = LowLevelConfig(slots=1 << 14, flush=Flush.FULL)
+    nodes = started(config, 1)
+    audit = Audit(nodes, config)
+    audit.take(nodes.take(next(blocks(many(0, 3000), []))))
+    assert next(steadily(nodes, audit, 1, 50)) == 1
+    assert audit.promised["detailed"] == SECOND
+
+
+@pytest.mark.parametrize("flush", [Flush.SLOW, Flush.LAZY])
+def test_in_a_lull_the_clock_flushes(flush: Flush) -> None:
+    config = LowLevelConfig(slots=1 << 14, flush=flush)
+    nodes = started(config, 1)
+    audit = Audit(nodes, config)
+    audit.take(nodes.take(next(blocks(many(0, 3000), []))))
+    ts = SECOND
+    audit.take(nodes.take(block([Packet(ts, 1, 0, (1, 80), 1).frame], ts=[ts], low=[ts], low_after=ts)))
+    patience = SECOND if flush is Flush.SLOW else 2 * SECOND
+    for now in range(1000 * SECOND, 1000 * SECOND + patience, SECOND // 10):
+        audit.take(nodes.heartbeat(now))
+        assert audit.promised["detailed"] == 0
+    audit.take(nodes.heartbeat(1000 * SECOND + patience))
+    assert audit.promised["detailed"] == SECOND
+    assert nodes.counts()["detailed"].groups == 1
+
+
+def test_an_empty_block_may_bring_progress() -> None:
+    nodes = started(LowLevelConfig(flush=Flush.FULL), 1)
+    audit = Audit(nodes, LowLevelConfig(flush=Flush.FULL))
+    audit.take(nodes.take(next(blocks(many(0, 10), []))))
+    audit.take(nodes.take(block([], low_after=5 * SECOND)))
+    assert audit.promised["plain"] == 5 * SECOND
+    audit.take(nodes.take(block([], low_after=FOREVER)))
+    assert set(audit.promised.values()) == {FOREVER}
+
+
+def test_dropped_frames_count_for_each_granule_that_they_may_be_of() -> None:
+    nodes = started(LowLevelConfig(flush=Flush.FULL), 1)
+    list(nodes.take(next(blocks(many(3, 2), []))))
+    low = 3 * SECOND + 1
+    dropping = block([], low_after=low)
+    object.__setattr__(dropping, "dropped", 12)
+    list(nodes.take(dropping, now_ns=5 * SECOND))
+    outputs = list(nodes.take(block([], low_after=10 * SECOND)))
+    (progress,) = [output.progress for output in outputs if output.node == "plain"]
+    assert progress is not None
+    assert progress.dropped == {3: 12, 4: 12, 5: 12}
+
+
+def test_times_at_the_ends_of_int64() -> None:
+    ends = [Packet(ts, 1, 0, (1, 80), 1) for ts in (LOWEST, LOWEST + 1, -1, 0, FOREVER - 1, FOREVER)]
+    for flush in Flush:
+        config = LowLevelConfig(flush=flush)
+        nodes = started(config, 1)
+        audit = Audit(nodes, config)
+        for frames in blocks(ends, [3]):
+            audit.take(nodes.take(frames))
+        audit.take(nodes.finish())
+        for node in NODES[:-1]:
+            assert merged_rows(node.reduction, audit.rows[node.name]) == expected(node, ends, 3)
