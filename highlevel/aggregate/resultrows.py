@@ -44,7 +44,8 @@ class ResultRows:
         columns = [*self._bounds(window, rows), *(self._column(groups.rows, key) for key in self._plan.keys)]
         lossy = False
         for call, finish in self._finish:
-            values = finish(self._state_of(call, groups), call.parameters)
+            with np.errstate(all="ignore"):  # of sums that left the integers nonsense is computed, and not shown
+                values = finish(self._state_of(call, groups), call.parameters)
             for fold in call.folds:
                 if groups.overflowed[fold].any():
                     values = Values(values.kind, values.data, values.valid & ~groups.overflowed[fold])
@@ -78,7 +79,8 @@ class ResultRows:
         details = None
         if call.details:
             values = tuple(self._column(groups.detail_rows, name) for name in call.details)
-            details = Details(groups.detail_groups, groups.detail_rows[:, 1].view(np.int64), values)
+            repeat = not set(self._plan.details) <= set(call.details)
+            details = Details(groups.detail_groups, groups.detail_rows[:, 1].view(np.int64), values, repeat)
         return Groups(groups.rows[:, 1].view(np.int64), tuple(folds), details)
 
     def _column(self, rows: Words, name: str) -> Values:

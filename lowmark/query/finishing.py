@@ -34,7 +34,8 @@ class Details:
 
     group: Ints  # index of the entry's group
     tuples: Ints  # how many tuples have these values
-    values: tuple[Values, ...]  # of the call's arguments; a combination may repeat in a group
+    values: tuple[Values, ...]  # of the call's arguments
+    repeat: bool = True  # a combination may stand in several entries of a group, for details of other calls
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +95,8 @@ def value_of_order(groups: Groups, parameters: tuple[str, ...]) -> Values:
 def count_distinct(groups: Groups, parameters: tuple[str, ...]) -> Values:
     """Combinations without a null."""
     details = _complete(groups.details)
+    if not details.repeat:
+        return all_valid(Kind.INT, np.bincount(details.group, minlength=len(groups.tuples)))
     words = [column for values in details.values for column in _columns(values)]
     order = np.lexsort((*words, details.group))
     new = np.zeros(len(order), np.bool_)
@@ -191,7 +194,7 @@ def _complete(details: Details | None) -> Details:
     if valid.all():
         return details
     values = tuple(Values(value.kind, value.data[valid], value.valid[valid]) for value in details.values)
-    return Details(details.group[valid], details.tuples[valid], values)
+    return Details(details.group[valid], details.tuples[valid], values, details.repeat)
 
 
 def _columns(values: Values) -> tuple[Data, ...]:

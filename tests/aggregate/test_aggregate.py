@@ -72,7 +72,8 @@ SUMS = tuple(call for call in CALLS if call.function in ("count", "sum", "avg") 
 
 small = st.integers(1, 6)
 windows = (
-    st.builds(lambda r, s, u: Window(WindowKind.SLIDING, r, s, axis(u)), st.integers(1, 12), small, small)
+    st.builds(lambda r, s, u: Window(WindowKind.SLIDING, r, s, axis(u)), st.integers(3, 12), small, small)
+    | st.builds(lambda r, gap, u: Window(WindowKind.SLIDING, r, r + gap, axis(u)), small, st.integers(0, 4), small)
     | st.builds(lambda s, u: Window(WindowKind.LANDMARK, 0, s, axis(u)), small, small)
     | st.builds(lambda u: Window(WindowKind.NONE, 1, 1, axis(u)), small)
 )
@@ -185,7 +186,9 @@ def test_rows_are_those_of_the_definitions(data: st.DataObject) -> None:
     calls = data.draw(st.lists(st.sampled_from(CALLS), min_size=1, max_size=4, unique=True))
     window = data.draw(windows)
     keys = data.draw(st.lists(st.sampled_from(["host", "port", "link"]), max_size=2, unique=True))
-    arrivals = data.draw(st.permutations(rows_of(data.draw(st.lists(tuples, max_size=25)))))
+    arrivals = data.draw(
+        st.permutations(rows_of(data.draw(st.lists(tuples, min_size=data.draw(st.sampled_from([0, 8])), max_size=25))))
+    )
     planned = plans(calls, keys, window)
     state = data.draw(st.sampled_from([Live, Stored]))()
     check(planned, calls, arrivals, run(planned, arrivals, state, data.draw))
