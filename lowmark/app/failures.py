@@ -9,6 +9,7 @@ from rich.markup import escape
 from highlevel.spark.errors import JobStopped
 from ingest.damage import CaptureError
 from ingest.disorder import DisorderError
+from lowlevel.config import LowLevelConfigError
 from lowmark.app.errors import EnvironmentNotReady, OutputError
 from lowmark.app.tables import ConfigError
 from lowmark.query.errors import QueryError
@@ -34,7 +35,7 @@ def failure_of(error: Exception) -> Failure | None:
             return Failure(error.render(), 2)
         case EnvironmentNotReady() | OutputError() | ConfigError() | JobStopped():
             return Failure(str(error), error.exit_code)
-        case DisorderError() | KafkaSettingsError():
+        case DisorderError() | KafkaSettingsError() | LowLevelConfigError():
             return Failure(str(error), 2)
         case CaptureError():
             return Failure(str(error), 3)

@@ -154,6 +154,7 @@ def test_a_query_that_is_wrong_shows_the_spot(lowmark: Command, capture: Path) -
         ((TALKERS, "-r", "{capture}", "--flush", "much"), "much"),
         ((TALKERS, "-r", "{capture}", "--format", "much"), "much"),
         ((TALKERS, "-r", "{capture}", "--table", "0"), "--table"),
+        ((TALKERS, "-r", "{capture}", "--table", "3"), "power of two"),
         ((TALKERS, "-r", "{capture}", "-o", "absent/rows"), "cannot write absent/rows: No such file"),
         ((TALKERS, "-r", "Other={capture}", "-r", "More={capture}"), "Main"),
     ],

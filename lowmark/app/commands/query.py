@@ -38,8 +38,8 @@ def query(
         typer.Option(
             "-r",
             metavar="[NAME=]FILE",
-            help="Read stream NAME from a capture (pcap or pcapng, also .gz; - is standard input). Without a name it "
-            "stands for every stream of the query. Given twice under one name: a stream of two sources.",
+            help="Read stream NAME from a capture (pcap or pcapng, also .gz and .xz; - is standard input). Without a "
+            "name it stands for every stream of the query. Given twice under one name: a stream of two sources.",
         ),
     ] = None,
     disorder: Annotated[
@@ -52,7 +52,8 @@ def query(
     ] = None,
     flush: Annotated[Flush, typer.Option(help="How ended panes leave the table. Changes no result.")] = Flush.SLOW,
     table: Annotated[
-        int, typer.Option(metavar="SLOTS", help="Groups that the table of each source has room for.", min=1)
+        int,
+        typer.Option(metavar="SLOTS", help="Groups that the table of each source has room for: a power of two.", min=1),
     ] = 1 << 17,
     format_: Annotated[
         Format | None,
