@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import importlib.util
 import json
 import re
@@ -273,3 +274,20 @@ def test_links_resolve(page: Path) -> None:
         assert to.exists(), f"{names(page)}: {target}"
         if anchor:
             assert anchor in anchors(to), f"{names(page)}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_files_that_are_named_exist(page: Path) -> None:
+    written = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for path in re.findall(r"`((?:lowmark|ingest|lowlevel|highlevel|tests|docs)/[\w./-]*)`", written):
+        assert (ROOT / path).exists(), f"{names(page)}: {path}"
+
+
+def test_modules_that_are_named_exist() -> None:
+    for page in PAGES:
+        for module, name in re.findall(
+            r"`((?:lowmark\.(?:wire|query|app)|ingest|lowlevel|highlevel)(?:\.[a-z_]+)*)(?:\.([A-Z]\w+))?`",
+            page.read_text(encoding="utf-8"),
+        ):
+            found = importlib.import_module(module)
+            assert not name or hasattr(found, name), f"{names(page)}: {module}.{name}"
