@@ -176,4 +176,38 @@ def groupings(draw: st.DrawFn, windowed: bool | None = None) -> str:
     return text
 
 
-queries = st.one_of(selections(), groupings(), groupings(), groupings(True))
+STAGE = Columns(integers=("n", "b", "proto"), addresses=("srcIP",), keys=("srcIP", "proto", "n > 2"), packets=False)
+
+
+@st.composite
+def stages(draw: st.DrawFn) -> str:
+    """An aggregate over the rows of an aggregate."""
+    source, columns = draw(froms())
+    inner = draw(st.sampled_from(("RANGE 1 s", "RANGE 3 s", "RANGE 10 s, SLIDE 4 s", "RANGE 2 s, SLIDE 5 s")))
+    text = f"CREATE STREAM s AS SELECT srcIP, proto, count(*) AS n, sum(destPort) AS b [{inner}] FROM {source}"
+    text += (f" WHERE {draw(conditions(columns))}" if draw(st.booleans()) else "") + " GROUP BY srcIP, proto"
+    text += draw(st.sampled_from(("", " HAVING count(*) > 1", " ORDER BY count(*) DESC, srcIP LIMIT 2"))) + "; "
+    attribute = draw(st.sampled_from(("window_start", "window_end")))
+    outer = ("RANGE 20 s", "RANGE 30 s, SLIDE 10 s", "RANGE 7 s, SLIDE 3 s", "RANGE ALL, SLIDE 20 s")
+    keys = draw(st.lists(st.sampled_from(STAGE.keys), max_size=2, unique=True))
+    shown = [f"{key} AS k{i}" for i, key in enumerate(keys)]
+    shown += [f"{value} AS v{i}" for i, value in enumerate(draw(st.lists(stage_values, min_size=1, max_size=3)))]
+    text += f"SELECT {', '.join(shown)} [{draw(st.sampled_from(outer))}, WA {attribute}] FROM s"
+    text += draw(st.sampled_from(("", " WHERE n > 1", " WHERE b % 2 = 1")))
+    return text + (f" GROUP BY {', '.join(keys)}" if keys else "")
+
+
+stage_values = st.sampled_from(("count(*)", "sum(n)", "max(b)", "min(window_start)", "avg(n)", "count(distinct srcIP)",
+                                "median(b)", "sum(b / n)", "max(srcIP)"))  # fmt: skip
+
+
+@st.composite
+def distincts(draw: st.DrawFn) -> str:
+    source, columns = draw(froms())
+    keys = draw(st.lists(st.sampled_from(columns.keys), min_size=1, max_size=3, unique=True))
+    shown = ", ".join(f"{key} AS k{i}" for i, key in enumerate(keys))
+    text = f"SELECT DISTINCT {shown} [{draw(windows)}] FROM {source}"
+    return text + (f" WHERE {draw(conditions(columns))}" if draw(st.booleans()) else "")
+
+
+queries = st.one_of(selections(), groupings(), groupings(), groupings(True), stages(), distincts())

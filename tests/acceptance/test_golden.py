@@ -250,11 +250,18 @@ def test_csv(tmp_path: Path) -> None:
     )
 
 
+def test_stream_without_a_capture(tmp_path: Path) -> None:
+    captures = written(tmp_path, {"Main": [at(1)], "Other": [at(2)]})
+    outcome = query("SELECT srcIP FROM Mian", captures)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "Mian" in outcome.error
+    assert "Main" in outcome.error
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("SELECT srcIPP FROM Main", ("srcIPP", "srcIP")),
-        ("SELECT srcIP FROM Mian", ("Mian", "Main")),
         ("SELECT count(*) FROM Main", ("count",)),
         ("SELECT srcIP, count(*) [RANGE 1 minute] FROM Main", ("srcIP", "GROUP BY")),
         ("SELECT count(*) [RANGE 1 minute, WA len] FROM Main", ("len",)),
@@ -269,5 +276,22 @@ def test_refused(text: str, words: Sequence[str], tmp_path: Path) -> None:
     outcome = query(text, written(tmp_path, {"Main": [at(1)]}))
     assert (outcome.code, outcome.out) == (2, "")
     assert "Traceback" not in outcome.error
+    for word in words:
+        assert word in outcome.error
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--table", "3", ("3", "power of two")),
+        ("--table", "0", ("--table",)),
+        ("--flush", "never", ("never", "lazy")),
+        ("--disorder", "within", ("within", "within 2 s")),
+        ("-r", "Main", ("Main",)),
+    ],
+)
+def test_bad_option(option: str, value: str, words: Sequence[str], tmp_path: Path) -> None:
+    outcome = query(COUNT, written(tmp_path, {"Main": [at(1)]}), option, value)
+    assert (outcome.code, outcome.out) == (2, "")
     for word in words:
         assert word in outcome.error
