@@ -126,14 +126,25 @@ class Chain:
     def _rows(self, readers: list[tuple[int, int]], rows: Words) -> None:
         if len(rows):
             for step, port in readers:
+                port = 0 if self._melds(step) else port
                 self.operators[step].on_batch(port, rows, self._states[step], self._outs[step])
 
     def _promise(self, readers: list[tuple[int, int]], promise: Promise) -> None:
         pane = promise.below(PANE)
         for step, port in readers:
+            fronts = self.fronts[step]
+            before = min(fronts)
             if pane is not None:
-                self.fronts[step][port] = max(self.fronts[step][port], pane)
-            self.operators[step].on_promise(port, promise, self._states[step], self._outs[step])
+                fronts[port] = max(fronts[port], pane)
+            if not self._melds(step):
+                self.operators[step].on_promise(port, promise, self._states[step], self._outs[step])
+            elif before < (ended := min(fronts)):
+                melded = Promise((Bound(PANE, ended),), ended == FOREVER)
+                self.operators[step].on_promise(0, melded, self._states[step], self._outs[step])
+
+    def _melds(self, step: int) -> bool:
+        """Whether several inputs are one port: a union, of which that has ended which has ended in all of them."""
+        return len(self.fronts[step]) > len(self.operators[step].inputs)
 
 
 class _StepOut:

@@ -16,7 +16,7 @@ from lowmark.query.progressing import progress
 from lowmark.query.relations import ARRIVAL, ROW_NUM, WINDOW_END, WINDOW_START, Arm, Grouped, Packets
 from lowmark.query.scope import Scope
 from lowmark.query.selected import selected_columns
-from lowmark.query.windowing import Frame, bind_window, group_frame, least, progressing_columns
+from lowmark.query.windowing import Frame, bind_window, group_frame, least, progresses, progressing_columns
 from lowmark.query.windows import WindowKind
 from lowmark.wire.schema import Column
 
@@ -68,6 +68,7 @@ def group(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[str
         limit=None if select.limit is None else select.limit.value,
         distinct=distinct,
         makers=_makers(keys, frame, scope.relation.arms),
+        within=_within(keys, frame, scope.relation.arms),
         columns=(
             *shown,
             *(Column(key.name, key.expr.kind, key.expr.nullable) for key in keys.named),
@@ -144,10 +145,16 @@ def _check_distinct_order(select: s.Select, order: tuple[Order, ...], columns: t
 
 
 def _makers(keys: Keys, frame: Frame, arms: tuple[Arm, ...]) -> tuple[Named, ...]:
-    """Without a window, the keys that progress: what they agree on makes one. Each with its least value by pane."""
+    """The keys on which the rows come with bounds. Each with its least value by pane."""
     if frame.window.kind is not WindowKind.NONE:
         return ()
     return tuple(Named(key.name, low) for key in keys.named if (low := least(key.expr, frame, arms)) is not None)
+
+
+def _within(keys: Keys, frame: Frame, arms: tuple[Arm, ...]) -> tuple[str, ...]:
+    if frame.window.kind is not WindowKind.NONE:
+        return ()
+    return tuple(key.name for key in keys.named if progresses(key.expr, arms) is not None)
 
 
 def _window_columns(frame: Frame) -> tuple[Column, ...]:

@@ -73,7 +73,8 @@ class Grouped:
     order: tuple[Order, ...]
     limit: int | None
     distinct: tuple[Named, ...]  # the selected columns, if the rows of a window are to differ in them
-    makers: tuple[Named, ...]  # without a window the keys that progress, each with its least value over Field(PANE)
+    makers: tuple[Named, ...]  # without a window, keys that progress with the pane: their least values over Field(PANE)
+    within: tuple[str, ...]  # without a window, all keys that progress: groups that agree on them are one result
     columns: tuple[Column, ...]
 
     @property

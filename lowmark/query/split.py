@@ -177,7 +177,7 @@ class _Split:
             distinct=bool(base.distinct),
             columns=columns,
             output=_schema(columns, self._strings),
-            within=tuple(maker.name for maker in base.makers),
+            within=base.within,
             window=None if base.window.kind is WindowKind.NONE else base.window,
         )
         return self._step(finish, [source]), finish.output

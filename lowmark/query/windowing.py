@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, lcm
 
 from lowmark.query import syntax as s
@@ -86,7 +86,7 @@ def _key_frame(key: Named, arms: Sequence[Arm]) -> Frame | None:
     length = lcm(*(way.step for way in ways))
     widths = [(pane.width, _grain(arm)) for arm, way in zip(arms, ways, strict=True) if (pane := way.pane(length))]
     length *= max(-(-grain // width) for width, grain in widths)
-    panes = tuple(pane for way in ways if (pane := way.pane(length)))
+    panes = tuple(_promised(pane, arm) for arm, way in zip(arms, ways, strict=True) if (pane := way.pane(length)))
     kind = Kind.TIME if key.expr.kind is Kind.TIME else Kind.INT
     return Frame(Window(WindowKind.NONE, 1, 1, Axis(key.name, kind, length)), panes, key.expr)
 
@@ -100,12 +100,17 @@ def least(expr: Expr, frame: Frame, arms: Sequence[Arm]) -> Expr | None:
         return words(Op.MUL, expr.kind, _PANE, Literal(frame.window.axis.unit, Kind.INT))
     found = set()
     for arm, pane in zip(arms, frame.panes, strict=True):
-        way = progress(arm.lowered(expr), (pane.attribute,))
-        if way is None:
+        way = _way(arm, expr)
+        if way is None or (way.attribute != pane.attribute and not isinstance(arm.base, Packets)):
             return None
         start = words(Op.MUL, Kind.INT, _PANE, Literal(pane.width, Kind.INT))
         found.add(way.over(words(Op.ADD, Kind.INT, start, Literal(pane.origin, Kind.INT)), expr.kind))
     return found.pop() if len(found) == 1 else None
+
+
+def _promised(pane: Pane, arm: Arm) -> Pane:
+    """The pane on the attribute that comes with promises: a packet's capture and arrival are one reading of a clock."""
+    return replace(pane, attribute="ts") if isinstance(arm.base, Packets) else pane
 
 
 def _grain(arm: Arm) -> int:
@@ -148,7 +153,8 @@ class _Binder:
             message = f"windows of this size over {name} cannot run yet: their lengths in ts differ"
             raise self._error(message, spot, hint=hint)
         axis = Axis(name, attribute.kind, length)
-        whole = tuple(pane for pane in panes if pane is not None)
+        arms = self._scope.relation.arms
+        whole = tuple(_promised(pane, arm) for pane, arm in zip(panes, arms, strict=True) if pane is not None)
         return Frame(Window(kind, size // length, slide // length, axis), whole, attribute)
 
     def _refuse_unsupported(self, spec: s.Window) -> None:

@@ -133,3 +133,20 @@ def test_having_may_leave_a_window_without_rows():
     records = [counts(a, [(0, 3, 6), (1, 9, 6)]), a.promise(1), a.promise(2), a.end()]
     found = completes(drive(plan, records))
     assert [(c.windows.first, c.rows, c.merged) for c in found] == [(0, 0, 3), (1, 1, 9)]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_union_closes_what_all_of_it_has_ended(cut):
+    plan = compiled("SELECT count(*) [RANGE 10 seconds] FROM Main UNION Main")
+    a, b = (
+        Sender("a", stage=plan.stage.fingerprint, node=node.name, width=node.reduction.pane.width)
+        for node in plan.stage.nodes
+    )
+
+    def row(sender: Sender, pane: int, tuples: int):
+        return sender.words(np.array([[0, pane, tuples]], np.int64).view(np.uint64), {pane: tuples})
+
+    records = [row(a, 0, 3), a.promise(5), row(b, 0, 4), b.promise(1), row(b, 1, 7), b.end(), row(a, 6, 1), a.end()]
+    outcomes = drive(plan, records, cut=cut)
+    assert column(outcomes, "count") == [7, 7, 1]
+    assert contiguous(completes(outcomes))
