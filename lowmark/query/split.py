@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from lowmark.query.bucketing import bucket_keys, reasons_for_one
 from lowmark.query.catalog import PACKET_FIELDS
-from lowmark.query.expressions import Call, Expr, Field, Literal, Named, fields
+from lowmark.query.columns import CannotRunYet, itself, itself_of, schema_of, typed
+from lowmark.query.expressions import Call, Expr, Field, Named, fields
 from lowmark.query.folding import conjoin
 from lowmark.query.keys import free_name
 from lowmark.query.plan import (
@@ -37,10 +38,6 @@ Input = NodeInput | StepInput
 _KINDS = {item.name: item.kind for item in PACKET_FIELDS} | {"_rank": Kind.INT, "_position": Kind.INT}
 _ORDER = tuple(Named(f"_by{item.name.replace('.', '_')}", item.expr) for item in ARRIVAL)
 """What a node sends along where its tuples are put into the order of arrival above it."""
-
-
-class CannotRunYet(Exception):
-    """A query that means something, but nothing here can run it; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +115,12 @@ class _Split:
         for arm in self._relation.arms:
             if arm in numbered:
                 source, schema = self._numbered(arm, _values(arm, columns))
-                named = _typed(tuple(Named(column.name, arm.values[column.name]) for column in columns), columns)
+                named = typed(tuple(Named(column.name, arm.values[column.name]) for column in columns), columns)
                 inputs.append(self._project([source], schema, arm.where, named))
             else:
                 inputs.append(self._unnumbered((arm,), columns))
         if len(inputs) > 1:
-            self._project(inputs, Schema(columns, self._strings), None, tuple(map(_same, columns)))
+            self._project(inputs, Schema(columns, self._strings), None, tuple(map(itself_of, columns)))
 
     def _unnumbered(self, arms: tuple[Arm, ...], columns: tuple[Column, ...]) -> StepInput:
         names: list[str] = []
@@ -133,7 +130,7 @@ class _Split:
         schema = Schema((), self._strings)
         for arm in arms:
             named = tuple(Named(name, value) for name, value in zip(names, _values(arm, columns), strict=True))
-            reduction = Reduction(arm.where, GRANULE, _typed(named, columns), (), (), False, self._strings)
+            reduction = Reduction(arm.where, GRANULE, typed(named, columns), (), (), False, self._strings)
             self._node(arm, reduction, tuple(names), inputs)
             schema = reduction.schema
         shown = (Field(name, column.kind, column.nullable) for name, column in zip(names, columns, strict=True))
@@ -143,7 +140,7 @@ class _Split:
     def _answer_of_groups(self, arm: Arm, base: Grouped) -> Window | None:
         self._bucket_keys = bucket_keys(base)
         columns = tuple(Named(column.name, arm.values[column.name]) for column in self._relation.columns)
-        if base.distinct and arm.where is None and columns == tuple(map(_itself, base.distinct)):
+        if base.distinct and arm.where is None and columns == tuple(map(itself, base.distinct)):
             self._finish(base, base.distinct, None)
         elif not base.distinct and (arm.where is None or base.limit is None):
             self._finish(base, columns, arm.where)
@@ -160,7 +157,7 @@ class _Split:
     def _staged(self, base: Grouped) -> tuple[StepInput, Schema]:
         """A grouping as the input of another SELECT: its rows, with all that they can be asked for."""
         if id(base) not in self._finished:
-            columns = base.distinct or tuple(map(_same, base.columns))
+            columns = base.distinct or tuple(map(itself_of, base.columns))
             step, output = self._finish(base, columns, None)
             self._finished[id(base)] = (step, output)
         return self._finished[id(base)]
@@ -176,7 +173,7 @@ class _Split:
             limit=base.limit,
             distinct=bool(base.distinct),
             columns=columns,
-            output=_schema(columns, self._strings),
+            output=schema_of(columns, self._strings),
             within=base.within,
             window=None if base.window.kind is WindowKind.NONE else base.window,
         )
@@ -213,7 +210,7 @@ class _Split:
     def _reduction(self, base: Grouped, arm: Arm, pane: Pane) -> Reduction:
         def lowered(named: Iterable[Named]) -> tuple[Named, ...]:
             columns = [Column(item.name, item.expr.kind, item.expr.nullable) for item in named]
-            return _typed(tuple(Named(item.name, arm.lowered(item.expr)) for item in named), columns)
+            return typed(tuple(Named(item.name, arm.lowered(item.expr)) for item in named), columns)
 
         folds = (Fold(fold.op, fold.columns, tuple(map(arm.lowered, fold.lift))) for fold in base.folds)
         return Reduction(
@@ -258,7 +255,7 @@ class _Split:
         self, inputs: Iterable[Input], schema: Schema, where: Expr | None, columns: tuple[Named, ...]
     ) -> StepInput:
         """Rows one by one: what passes a condition, with its columns computed."""
-        output = _schema(columns, self._strings)
+        output = schema_of(columns, self._strings)
         return self._step(Finish(schema, (), where, (), None, False, columns, output), inputs)
 
     def _step(self, plan: StepPlan, inputs: Iterable[Input]) -> StepInput:
@@ -276,29 +273,3 @@ def _is_numbered(arm: Arm, exprs: Iterable[Expr]) -> bool:
 
 def _values(arm: Arm, columns: Iterable[Column]) -> list[Expr]:
     return [arm.values[column.name] for column in columns]
-
-
-def _same(column: Column) -> Named:
-    return Named(column.name, Field(column.name, column.kind, column.nullable))
-
-
-def _itself(item: Named) -> Named:
-    return Named(item.name, Field(item.name, item.expr.kind, item.expr.nullable))
-
-
-def _schema(columns: Iterable[Named], strings: tuple[str, ...]) -> Schema:
-    return Schema(tuple(Column(item.name, item.expr.kind, item.expr.nullable) for item in columns), strings)
-
-
-def _typed(named: tuple[Named, ...], columns: Iterable[Column]) -> tuple[Named, ...]:
-    """The expressions with the columns' nullability: arms of a union have one schema."""
-    return tuple(
-        Named(item.name, _nullable(item.expr) if column.nullable and not item.expr.nullable else item.expr)
-        for item, column in zip(named, columns, strict=True)
-    )
-
-
-def _nullable(expr: Expr) -> Expr:
-    if isinstance(expr, Literal):
-        raise CannotRunYet("a union of a constant with a column that can be null")
-    return replace(expr, nullable=True)
