@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from lowmark.query.expressions import Expr, Field
 from lowmark.query.relations import Grouped, Packets, Relation
+from lowmark.query.windows import WindowKind
 
 __all__ = ["bucket_keys", "reasons_for_one"]
 
@@ -30,6 +31,8 @@ def _reasons(grouped: Grouped) -> Iterator[str]:
         yield "ORDER BY and LIMIT are over all rows of a window"
     if grouped.distinct:
         yield "DISTINCT is over all rows of a window, whose keys are not all selected"
+    if grouped.window.kind is WindowKind.LANDMARK:
+        yield "a landmark window has rows when any tuple of the stream came in its slide"
 
 
 def bucket_keys(top: Grouped) -> dict[int, tuple[str, ...]]:
