@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-# The first call of a kernel compiles it, on a loaded machine for seconds. CI draws the same examples in every run: what it
-# says of a change is about the change. Everywhere else each run draws anew.
+# The first call of a kernel compiles it, on a loaded machine for seconds. CI draws the same examples in every run: what
+# it says of a change is about the change. Everywhere else each run draws anew.
 settings.register_profile("lowmark", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("lowmark")
 
