@@ -1,4 +1,4 @@
-"""The sections of the guide that are made from the code: `make docs`, or `python docs/sections.py`, writes them anew.
+"""The sections of the guide that are made from the code: `.venv/bin/python docs/sections.py` writes them anew.
 
 A section stands in a Markdown file of this folder between the lines `<!-- made: NAME -->` and `<!-- end of NAME -->`.
 """
