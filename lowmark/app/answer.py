@@ -76,5 +76,5 @@ def _write(request: Request, plan: QueryPlan, run: LocalRun, tell: Teller) -> No
 
 def _progress(run: LocalRun, tell: Teller) -> None:
     total = run.total_bytes
-    if tell.changing and total:
-        tell(f"reading: {100 * run.read_bytes / total:.0f}% of {total / 1e6:,.0f} MB, {run.audit.rows:,} rows")
+    if total:
+        tell.passing(f"reading: {100 * run.read_bytes / total:.0f}% of {total / 1e6:,.0f} MB, {run.audit.rows:,} rows")

@@ -11,7 +11,6 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from lowmark import __version__
 from lowmark.app.commands.broker import broker
@@ -24,6 +23,7 @@ from lowmark.app.commands.run import run
 from lowmark.app.commands.sources import sources
 from lowmark.app.commands.topics import topics
 from lowmark.app.commands.watch import watch
+from lowmark.app.console import error_console
 from lowmark.app.failures import failure_of
 
 __all__ = ["main"]
@@ -75,5 +75,5 @@ def main() -> None:
         failure = failure_of(error)
         if failure is None:
             raise
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {failure.markup}")
+        error_console().print(f"[bold red]error:[/] {failure.markup}")
         sys.exit(failure.exit_code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from highlevel.config import JobConfig
@@ -13,7 +13,7 @@ from ingest.disorder import Disorder, DisorderError, parse_disorder
 from lowlevel.config import LowLevelConfig, QueueConfig
 from lowmark.app.health import parse_listen
 from lowmark.app.tables import ConfigError, Toml, expand, read_table
-from lowmark.wire.kafka import KafkaSettings
+from lowmark.wire.kafkasettings import KafkaSettings, Secret
 from lowmark.wire.topics import Provision
 
 __all__ = ["Capture", "CaptureSource", "Config", "ConfigError", "Query", "Stream", "load_config"]
@@ -139,7 +139,7 @@ def _config(path: Path, tables: Toml) -> Config:
         raise ConfigError(f"topics.prefix: {prefix!r} is not text")
     config = Config(
         path=path,
-        kafka=read_table(KafkaSettings, _table(tables, "kafka"), "kafka"),
+        kafka=_beside(path, read_table(KafkaSettings, _table(tables, "kafka"), "kafka")),
         topics=read_table(Provision, topics, "topics"),
         prefix=expand(prefix, "topics.prefix"),
         capture=read_table(Capture, _table(tables, "capture"), "capture"),
@@ -152,6 +152,21 @@ def _config(path: Path, tables: Toml) -> Config:
     )
     _check(config)
     return config
+
+
+def _beside(path: Path, kafka: KafkaSettings) -> KafkaSettings:
+    """The files that the table names, relative to the configuration."""
+
+    def secret(given: Secret | None) -> Secret | None:
+        return given if given is None or given.file is None else Secret(file=path.parent / given.file)
+
+    return replace(
+        kafka,
+        ssl_ca=kafka.ssl_ca and path.parent / kafka.ssl_ca,
+        ssl_client=kafka.ssl_client and path.parent / kafka.ssl_client,
+        password=secret(kafka.password),
+        ssl_key_password=secret(kafka.ssl_key_password),
+    )
 
 
 def _table(tables: Toml, name: str) -> Toml:

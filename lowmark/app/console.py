@@ -11,8 +11,8 @@ from rich.status import Status
 __all__ = ["Teller", "error_console", "telling"]
 
 
-def error_console() -> Console:
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+def error_console(quiet: bool = False) -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
 
 
 class Teller:
@@ -23,11 +23,6 @@ class Teller:
         self._status = status
         self._said = ""
 
-    @property
-    def changing(self) -> bool:
-        """Texts replace one another: it is worth telling every little advance."""
-        return self._status is not None
-
     def __call__(self, text: str) -> None:
         if text == self._said:
             return
@@ -37,6 +32,11 @@ class Teller:
         else:
             self._console.print(text, markup=False)
 
+    def passing(self, text: str) -> None:
+        """Of the moment: told where texts replace one another only."""
+        if self._status is not None:
+            self(text)
+
     def note(self, text: str) -> None:
         """A line that stays."""
         self._console.print(text)
@@ -44,7 +44,7 @@ class Teller:
 
 @contextmanager
 def telling(quiet: bool = False) -> Iterator[Teller]:
-    console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
+    console = error_console(quiet)
     if not console.is_terminal:
         yield Teller(console, None)
         return

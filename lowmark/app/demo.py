@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from lowmark.app.broker import Broker
-from lowmark.app.console import telling
+from lowmark.app.console import Teller, telling
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.java import cache_folder
 from lowmark.app.traffic import Handshakes, TrafficSpec, write_links
@@ -236,7 +236,7 @@ def _check(children: list[_Child]) -> int | None:
     return len(children)
 
 
-def _await_ready(port: int, children: list[_Child], tell: Callable[[str], None], what: str) -> None:
+def _await_ready(port: int, children: list[_Child], tell: Teller, what: str) -> None:
     """Until the process says that it is ready."""
     started = time.monotonic()
     while True:
@@ -245,7 +245,7 @@ def _await_ready(port: int, children: list[_Child], tell: Callable[[str], None],
             urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1).close()
             return
         waited = time.monotonic() - started
-        tell(f"{what} ({waited:.0f} s)")
+        tell.passing(f"{what} ({waited:.0f} s)")
         if waited > _READY_S:
             raise EnvironmentNotReady(
                 f"{what}: not ready after {_READY_S} s", "its last lines are above", children[0].last_lines()

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from lowmark.wire.codec import decode
 from lowmark.wire.kafka import KafkaSettings, admin, consumer, translate
-from lowmark.wire.promises import FOREVER, Punctuation
+from lowmark.wire.promises import FOREVER, Ending, Punctuation
 from lowmark.wire.registration import Registration
 from lowmark.wire.topics import Topic, TopicKind, parse_topic
 
@@ -29,6 +29,7 @@ class SeenSource:
     epoch: int
     registered_ns: int
     promised_ns: int | None
+    stopped: bool  # before its end
 
     @property
     def ended(self) -> bool:
@@ -52,15 +53,17 @@ def seen_sources(kafka: KafkaSettings, prefix: str) -> list[SeenSource]:
     finally:
         reader.close()
     seen = [
-        SeenSource(registration, epoch, at, promised.get((source, epoch)))
+        SeenSource(registration, epoch, at, *promised.get((source, epoch), (None, False)))
         for source, (epoch, at, registration) in latest.items()
     ]
     return sorted(seen, key=lambda source: (source.registration.stream, source.registration.source))
 
 
-def _promised(reader: Consumer, kafka: KafkaSettings, prefix: str, topics: list[str]) -> dict[tuple[str, int], int]:
-    """By source and epoch, the least of what its nodes have promised."""
-    by_node: dict[tuple[str, int], dict[tuple[str, str], int]] = {}
+def _promised(
+    reader: Consumer, kafka: KafkaSettings, prefix: str, topics: list[str]
+) -> dict[tuple[str, int], tuple[int, bool]]:
+    """By source and epoch, the least of what its nodes have promised, and whether one of them has stopped."""
+    latest: dict[tuple[str, int], dict[tuple[str, str], tuple[int, bool]]] = {}
     for name in topics:
         topic = parse_topic(name)
         if topic is None or topic.kind is not TopicKind.PARTIALS or topic.prefix != prefix:
@@ -70,8 +73,12 @@ def _promised(reader: Consumer, kafka: KafkaSettings, prefix: str, topics: list[
             bound = record.promise.below("ts") if isinstance(record, Punctuation) else None
             if isinstance(record, Punctuation) and bound is not None:
                 origin = record.origin
-                by_node.setdefault((origin.source, origin.epoch), {})[origin.stage, origin.node] = bound
-    return {source: min(bounds.values()) for source, bounds in by_node.items()}
+                nodes = latest.setdefault((origin.source, origin.epoch), {})
+                nodes[origin.stage, origin.node] = bound, record.ending is Ending.STOP
+    return {
+        source: (min(bound for bound, _ in nodes.values()), any(stopped for _, stopped in nodes.values()))
+        for source, nodes in latest.items()
+    }
 
 
 def _read(reader: Consumer, kafka: KafkaSettings, topic: str, tail: int | None) -> Iterator[Message]:

@@ -43,7 +43,7 @@ def sources(config: ConfigOption = CONFIG) -> None:
                 "kind": seen.registration.kind.value,
                 "epoch": seen.epoch,
                 "registered": values.time(seen.registered_ns),
-                "state": "ended" if seen.ended else "active",
+                "state": "ended" if seen.ended else "stopped" if seen.stopped else "active",
                 "lag_s": round((now_ns - (seen.promised_ns or 0)) / 1e9, 3) if known else None,
                 "disorder": seen.registration.disorder,
                 "process": seen.registration.process,
