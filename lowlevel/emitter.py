@@ -1,8 +1,9 @@
 """The ordered way of records to Kafka: a queue per partition, from which a record leaves only when it is acknowledged.
 
 The producer is idempotent and its messages never expire, so a queue drains in its order through outages of any length.
-After a fatal error a new producer sends again from the first record that was not acknowledged: what arrives twice has
-the same sequence number, and readers drop it.
+A message that it cannot deliver is fatal to it, so that nothing behind the message arrives without it. A new producer
+then sends again from the first record that was not acknowledged: what arrives twice has the same sequence number, and
+readers drop it.
 """
 
 from __future__ import annotations
@@ -13,31 +14,40 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from lowlevel.config import QueueConfig
-from lowmark.wire.kafka import KafkaSettings, producer, translate
+from lowmark.wire.kafka import KafkaProblem, KafkaSettings, gapless_producer, translate
 from lowmark.wire.record import WireRecord
 
 __all__ = ["Emitter", "EmitterStats"]
 
 _LOG = logging.getLogger("lowmark.emitter")
 
-_POLL_S = 0.05
-_POLL_EVERY = 256  # records handed over between two looks at what was acknowledged
+_POLL_S = 0.1
+
+_AHEAD_BYTES = 1 << 20
+"""Of a partition, what the producer is handed beyond what it has delivered: it copies records that the queue keeps."""
+
+_ENTRY_BYTES = 512
+"""What a waiting record takes beside its value and headers, about."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Queue:
-    """Of one partition: the records that are not acknowledged, the first `sent` of them handed to the producer."""
+    """Of one partition: the records that are not acknowledged, oldest first. The first `sent` of them, `ahead` bytes,
+    were handed to the present producer."""
 
+    topic: str
+    partition: int
     records: deque[WireRecord] = field(default_factory=deque)
     sent: int = 0
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class EmitterStats:
-    """`records` and `size` (bytes of values) were acknowledged, since the start; `queued` were not yet."""
+    """`records` and `size` (bytes) were acknowledged, since the start; `queued` were not yet."""
 
     records: int
     size: int
@@ -47,26 +57,28 @@ class EmitterStats:
 
 
 class Emitter:
-    """Inert until `start`. `put` may be called from any thread; one thread of the emitter's own does the sending."""
+    """Inert until `start`. `put` may be called from any thread; a thread of the emitter's own hears the broker."""
 
-    def __init__(
-        self, kafka: KafkaSettings, config: QueueConfig, make_producer: Callable[..., Producer] = producer
-    ) -> None:
+    def __init__(self, kafka: KafkaSettings, config: QueueConfig) -> None:
         self._kafka = kafka
         self._config = config
-        self._make_producer = make_producer
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._queues: dict[tuple[str, int], _Queue] = {}
-        self._queued_bytes = 0
-        self._records = 0
-        self._size = 0
-        self._restarts = 0
-        self._failed = False  # the present producer is of no more use
-        self._stopping = False
+        self._empty = threading.Condition(self._lock)
+        self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="emitter", daemon=True)
+        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._queued_records = self._queued_bytes = 0
+        self._held = False  # the producer had no room for a queue
+        self._records = self._size = self._restarts = 0
+        self._producer: Producer | None = None
+        self._generation = 0  # of the producer: an earlier one's reports are not heard
+        self._failure: KafkaProblem | None = None  # of the present producer, which is of no more use
 
     def start(self) -> None:
+        """Connects in the background, and waits for a broker that is not there yet. KafkaSettingsError where the
+        settings cannot work."""
+        with self._lock:
+            self._connect()
         self._thread.start()
 
     def room(self, size: int) -> bool:
@@ -74,104 +86,142 @@ class Emitter:
         return self._queued_bytes + size <= self._config.max_bytes
 
     def put(self, topic: str, partition: int, record: WireRecord) -> None:
-        """Takes a numbered record: it will be sent, after all that were put before it."""
+        """Takes a numbered record, whether there is room or not: it will arrive behind all that were put before it."""
         with self._lock:
-            self._queues.setdefault((topic, partition), _Queue()).records.append(record)
-            self._queued_bytes += len(record.value)
-            self._changed.notify_all()
+            queue = self._queues.get((topic, partition))
+            if queue is None:
+                queue = self._queues[topic, partition] = _Queue(topic, partition)
+            queue.records.append(record)
+            self._queued_records += 1
+            self._queued_bytes += _size(record)
+            self._feed(queue)
 
     def drained(self, timeout_s: float) -> bool:
         """Waits until everything has been acknowledged, and says whether it was."""
         with self._lock:
-            return self._changed.wait_for(lambda: not self._queued_records(), timeout_s)
+            return self._empty.wait_for(lambda: self._queued_records == 0, timeout_s)
 
     def stop(self) -> None:
         """What is not acknowledged by now is lost: `drained` comes before."""
-        with self._lock:
-            self._stopping = True
-            self._changed.notify_all()
+        self._stopping.set()
         self._thread.join()
+        with self._lock:
+            self._disconnect()
 
     def stats(self) -> EmitterStats:
         with self._lock:
             return EmitterStats(
-                self._records, self._size, self._queued_records(), self._queued_bytes, self._restarts
+                self._records, self._size, self._queued_records, self._queued_bytes, self._restarts
             )  # fmt: skip
 
-    def _queued_records(self) -> int:
-        return sum(len(queue.records) for queue in self._queues.values())
-
     def _run(self) -> None:
-        client = self._make_producer(self._kafka, self._config.linger_ms)
-        while not self._stopping:
-            if self._failed:
-                client = self._replace(client)
-            sent = self._send(client)
-            client.poll(0 if sent else _POLL_S)
-        client.flush(0)
+        while not self._stopping.is_set():
+            if self._failure is not None:
+                self._replace(self._failure)
+            elif self._producer is not None:
+                self._hear(self._producer)
 
-    def _send(self, client: Producer) -> bool:
-        """Hands over what the producer has room for; whether that was anything."""
-        with self._lock:
-            waiting = [
-                (place, queue, list(queue.records)[queue.sent :])
-                for place, queue in self._queues.items()
-                if queue.sent < len(queue.records)
-            ]
-        handed = 0
-        for (topic, partition), queue, records in waiting:
-            for record in records:
-                if not self._hand_over(client, topic, partition, record):
-                    return handed > 0
-                with self._lock:
-                    queue.sent += 1
-                handed += 1
-                if handed % _POLL_EVERY == 0:
-                    client.poll(0)
-                    if self._failed:
-                        return True
-        return handed > 0
-
-    def _hand_over(self, client: Producer, topic: str, partition: int, record: WireRecord) -> bool:
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            self._delivered(client, topic, partition, record, error)
-
+    def _hear(self, producer: Producer) -> None:
         try:
-            client.produce(
-                topic, record.value, record.key, partition, on_delivery=delivered, headers=list(record.headers)
-            )
-        except BufferError:
-            client.poll(_POLL_S)
-            return False
-        return True
+            producer.poll(_POLL_S)
+        except KafkaException as error:  # it has failed for good
+            self._on_failure(self._generation, translate(error.args[0], self._kafka))
+        if self._held:
+            self._feed_all()
 
-    def _delivered(
-        self, client: Producer, topic: str, partition: int, record: WireRecord, error: KafkaError | None
-    ) -> None:
-        if error is not None:
-            if not self._failed and not self._stopping:
-                _LOG.warning("%s; the producer is replaced, and sends again what was not acknowledged",
-                             translate(error, self._kafka))  # fmt: skip
-            self._failed = True
+    def _replace(self, failure: KafkaProblem) -> None:
+        _LOG.warning("%s; the producer is replaced, and sends again what was not acknowledged", failure)
+        with self._lock:
+            self._disconnect()
+        if self._stopping.wait(self._config.retry_s):
             return
-        if self._failed:
-            return  # of a producer that is being replaced: what comes after the first failure is sent again
         with self._lock:
-            queue = self._queues[topic, partition]
-            queue.records.popleft()
-            queue.sent -= 1
-            self._queued_bytes -= len(record.value)
-            self._records += 1
-            self._size += len(record.value)
-            self._changed.notify_all()
-
-    def _replace(self, client: Producer) -> Producer:
-        client.purge()
-        client.poll(0)  # its last reports, of records that stay queued
-        with self._lock:
-            for queue in self._queues.values():
-                queue.sent = 0
+            self._failure = None
             self._restarts += 1
-            self._changed.wait_for(lambda: self._stopping, self._config.retry_s)
-            self._failed = False
-        return self._make_producer(self._kafka, self._config.linger_ms)
+            self._connect()
+            for queue in self._queues.values():
+                queue.sent = queue.ahead = 0
+        self._feed_all()
+
+    def _feed_all(self) -> None:
+        with self._lock:
+            self._held = False
+            for queue in self._queues.values():
+                self._feed(queue)
+
+    # The lock is held in what follows, but in the producer's calls back.
+
+    def _connect(self) -> None:
+        generation = self._generation
+        self._producer = gapless_producer(
+            self._kafka, self._config.linger_ms, lambda problem: self._on_problem(generation, problem)
+        )
+
+    def _disconnect(self) -> None:
+        producer, self._producer = self._producer, None
+        self._generation += 1
+        if producer is not None:
+            producer.purge(blocking=False)
+
+    def _feed(self, queue: _Queue) -> None:
+        """Hands the producer what it has room for."""
+        producer = self._producer
+        if producer is None or self._failure is not None or queue.sent == len(queue.records):
+            return
+        delivered = self._reporter(queue)
+        while queue.sent < len(queue.records) and queue.ahead < _AHEAD_BYTES:
+            record = queue.records[queue.sent]
+            try:
+                producer.produce(
+                    queue.topic, record.value, record.key, queue.partition, delivered, headers=list(record.headers)
+                )
+            except BufferError:
+                self._held = True
+                return
+            except KafkaException as error:  # the producer has failed, and will say so
+                self._failure = translate(error.args[0], self._kafka)
+                return
+            queue.sent += 1
+            queue.ahead += _size(record)
+
+    def _reporter(self, queue: _Queue) -> Callable[[KafkaError | None, Message], None]:
+        generation = self._generation
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                self._on_acknowledged(generation, queue)
+            else:
+                self._on_failure(generation, translate(error, self._kafka))
+
+        return delivered
+
+    def _on_acknowledged(self, generation: int, queue: _Queue) -> None:
+        with self._lock:
+            if generation != self._generation or self._failure is not None:
+                return
+            size = _size(queue.records.popleft())
+            queue.sent -= 1
+            self._queued_records -= 1
+            self._queued_bytes -= size
+            queue.ahead -= size
+            self._records += 1
+            self._size += size
+            if self._queued_records == 0:
+                self._empty.notify_all()
+            self._feed(queue)
+
+    def _on_failure(self, generation: int, problem: KafkaProblem) -> None:
+        with self._lock:
+            if generation == self._generation and self._failure is None:
+                self._failure = problem
+
+    def _on_problem(self, generation: int, problem: KafkaProblem) -> None:
+        if problem.fatal:
+            self._on_failure(generation, problem)
+        else:
+            _LOG.warning("%s", problem)
+
+
+def _size(record: WireRecord) -> int:
+    """Bytes that a waiting record takes."""
+    return len(record.value) + sum(len(value) for _, value in record.headers) + _ENTRY_BYTES

@@ -118,6 +118,7 @@ class SourceNodes:
         self._progress = np.zeros(2, np.int64)  # the first frame of the block that was not taken; decoded packets
         self._skipped = np.zeros(len(SkipReason), np.int64)
         self._received = 0
+        self._dropped = 0
         self._low = INT64_MIN
 
     def start(self) -> None:
@@ -135,6 +136,11 @@ class SourceNodes:
     @property
     def decoded(self) -> int:
         return int(self._progress[1])
+
+    @property
+    def dropped(self) -> int:
+        """Frames that the kernel dropped before they could be received."""
+        return self._dropped
 
     @property
     def skipped(self) -> dict[SkipReason, int]:
@@ -158,6 +164,7 @@ class SourceNodes:
         a minute ahead of it are skipped, and dropped frames are of no later time."""
         _check(block)
         if block.dropped:
+            self._dropped += block.dropped
             self._note_dropped(block, now_ns)
         self._received += len(block)
         latest = FOREVER if now_ns is None else now_ns + _FUTURE_NS

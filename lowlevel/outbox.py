@@ -155,10 +155,8 @@ class Outbox:
                 for granule in granules
             )
             sequence = self._number(partition)
-            yield (
-                partition,
-                Punctuation(self._origin, sequence, promise, Ledger(counters, accounts), ending, self._start_ns),
-            )
+            ledger = Ledger(counters, accounts)
+            yield partition, Punctuation(self._origin, sequence, promise, ledger, ending, self._start_ns)
         for granule in granules:
             self._given_up.pop(granule, None)
             for sent in self._sent:

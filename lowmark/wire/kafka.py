@@ -27,11 +27,13 @@ from lowmark.wire.topics import TopicSettings, suits
 
 __all__ = [
     "KafkaProblem", "KafkaRefused", "KafkaSettings", "KafkaSettingsError", "KafkaUnavailable", "SaslMechanism",
-    "Secret", "SecurityProtocol", "TopicProblem", "admin", "consumer", "ensure_topics", "producer", "spark_options",
-    "transactional_producer", "translate", "verify_topics",
+    "Secret", "SecurityProtocol", "TopicProblem", "admin", "consumer", "ensure_topics", "gapless_producer", "producer",
+    "spark_options", "transactional_producer", "translate", "verify_topics",
 ]  # fmt: skip
 
 _LOG = logging.getLogger("lowmark.kafka")
+# At each start the client warns of an option that `gapless_producer` sets on purpose.
+_LOG.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())
 
 _PAUSE_S = 0.02
 
@@ -93,6 +95,12 @@ def _reporting(options: Options, settings: KafkaSettings, on_problem: OnProblem)
 def producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: OnProblem = _log) -> Producer:
     """An idempotent producer. It connects in the background; `on_problem` is called from its `poll`."""
     return _made(Producer, producer_options(settings, linger_ms), settings, on_problem)
+
+
+def gapless_producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: OnProblem = _log) -> Producer:
+    """As `producer`; and a message that cannot be delivered is fatal, so that none behind it arrives without it."""
+    options = producer_options(settings, linger_ms) | {"enable.gapless.guarantee": True}
+    return _made(Producer, options, settings, on_problem)
 
 
 def transactional_producer(

@@ -1,0 +1,197 @@
+"""Records reach Kafka in order and without a gap, whatever happens to the broker and the client meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from lowlevel.config import QueueConfig
+from lowlevel.emitter import Emitter
+from lowlevel.register import EpochWatch, register
+from lowmark.wire.kafka import KafkaSettings, KafkaUnavailable
+from lowmark.wire.record import WireRecord, header
+from lowmark.wire.registration import Registration, SourceKind
+from lowmark.wire.topics import MAX_MESSAGE_BYTES
+
+PARTITIONS = 3
+
+
+def record(number: int, size: int = 100) -> WireRecord:
+    return WireRecord(None, number.to_bytes(8, "big") + bytes(size), (header("sequence", number),))
+
+
+def test_a_full_queue_has_no_room_for_data_and_still_takes_a_punctuation() -> None:
+    emitter = Emitter(KafkaSettings("127.0.0.1:1"), QueueConfig(max_bytes=1 << 20))
+    assert emitter.room(1 << 20)
+    emitter.put("t", 0, record(0, 600_000))
+    assert not emitter.room(600_000)
+    assert emitter.room(300_000)
+    emitter.put("t", 0, record(1, 600_000))
+    assert not emitter.room(0)
+    assert emitter.stats().queued_records == 2
+
+
+def topic(bootstrap: str, name: str, **config: str) -> str:
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    settings = {"max.message.bytes": str(MAX_MESSAGE_BYTES)} | {key.replace("_", "."): config[key] for key in config}
+    client.create_topics([NewTopic(name, PARTITIONS, 1, config=settings)])[name].result(30)
+    return name
+
+
+def received(bootstrap: str, name: str, expected: int) -> list[list[int]]:
+    """The numbers in each partition in order, repetitions left out as a reader would, until the last ones are there."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "t", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(name, partition, 0) for partition in range(PARTITIONS)])
+    numbers: list[list[int]] = [[] for _ in range(PARTITIONS)]
+    until = time.monotonic() + 60
+    while any(not part or part[-1] < expected - 1 for part in numbers) and time.monotonic() < until:
+        message = consumer.poll(1)
+        if message is None or message.error():
+            continue
+        number = int.from_bytes(message.value()[:8], "big")
+        part = numbers[message.partition()]
+        if not part or number > part[-1]:
+            part.append(number)
+    consumer.close()
+    return numbers
+
+
+@pytest.fixture
+def emitter(broker: str) -> Iterator[Emitter]:
+    sender = Emitter(KafkaSettings(broker), QueueConfig(retry_s=0.2))
+    sender.start()
+    yield sender
+    sender.stop()
+
+
+@pytest.mark.slow
+def test_records_of_several_threads_arrive_in_order(broker: str, emitter: Emitter) -> None:
+    name = topic(broker, "emitter-order")
+
+    def send(partition: int) -> None:
+        for number in range(3000):
+            emitter.put(name, partition, record(number))
+
+    threads = [threading.Thread(target=send, args=(partition,)) for partition in range(PARTITIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert emitter.drained(60)
+    assert received(broker, name, 3000) == [list(range(3000))] * PARTITIONS
+    stats = emitter.stats()
+    assert (stats.queued_records, stats.queued_bytes, stats.records) == (0, 0, 9000)
+
+
+@pytest.mark.slow
+def test_a_client_that_fails_for_good_is_replaced_and_loses_nothing(broker: str, emitter: Emitter) -> None:
+    """The topic refuses a record for a while: a record behind it may not arrive before it."""
+    name = topic(broker, "emitter-refused", max_message_bytes="5000")
+    for number in range(300):
+        for partition in range(PARTITIONS):
+            emitter.put(name, partition, record(number, 50_000 if number == 100 else 100))
+    until = time.monotonic() + 60
+    while emitter.stats().restarts == 0:
+        assert time.monotonic() < until, "the client did not fail"
+        emitter.drained(0.1)
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        name,
+        incremental_configs=[ConfigEntry("max.message.bytes", "1000000", incremental_operation=AlterConfigOpType.SET)],
+    )
+    client = AdminClient({"bootstrap.servers": broker})
+    client.incremental_alter_configs([resource])[resource].result(30)
+    assert emitter.drained(60)
+    assert received(broker, name, 300) == [list(range(300))] * PARTITIONS
+
+
+@pytest.mark.slow
+def test_a_broker_killed_in_the_middle_loses_nothing(tmp_path: Path) -> None:
+    from lowmark.app.broker import Broker
+
+    port = _free_port()
+    broker = Broker(tmp_path / "data", port)
+    broker.start()
+    bootstrap = broker.bootstrap
+    sender = Emitter(KafkaSettings(bootstrap), QueueConfig(retry_s=0.2))
+    stop = threading.Event()
+    sent = [0] * PARTITIONS
+
+    def send(partition: int) -> None:
+        while not stop.wait(0.001):
+            sender.put(name, partition, record(sent[partition], 2000))
+            sent[partition] += 1
+
+    try:
+        name = topic(bootstrap, "emitter-killed")
+        sender.start()
+        threads = [threading.Thread(target=send, args=(partition,)) for partition in range(PARTITIONS)]
+        for thread in threads:
+            thread.start()
+        _wait_for(lambda: sender.stats().records > 500)
+        os.kill(broker.pid, signal.SIGKILL)
+        broker.stop()
+        behind = sum(sent)
+        _wait_for(lambda: sum(sent) > behind + 1000)
+        broker.start()
+        _wait_for(lambda: sender.stats().records > behind + 500)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert sender.drained(120)
+        numbers = received(bootstrap, name, min(sent))
+        for partition in range(PARTITIONS):
+            assert numbers[partition][: min(sent)] == list(range(min(sent)))
+    finally:
+        stop.set()
+        sender.stop()
+        broker.stop()
+
+
+def _wait_for(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < until
+        threading.Event().wait(0.05)
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def registration(source: str, process: str) -> Registration:
+    return Registration(source, "Main", SourceKind.LIVE, None, 5, "within 50 ms", 1, process)
+
+
+@pytest.mark.slow
+def test_epochs_grow_and_an_earlier_life_hears_of_the_later_one(broker: str) -> None:
+    settings, name = KafkaSettings(broker), "emitter-sources"
+    client = AdminClient({"bootstrap.servers": broker})
+    client.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    epochs = {source: register(settings, name, registration(source, "one")) for source in ("a", "b")}
+    heard: list[tuple[str, int]] = []
+    watch = EpochWatch(settings, name, epochs, lambda source, epoch: heard.append((source, epoch)))
+    watch.start()
+    later = register(settings, name, registration("a", "two"))
+    assert epochs["a"] < epochs["b"] < later
+    _wait_for(lambda: heard)
+    watch.stop()
+    assert heard == [("a", later)]
+
+
+def test_a_broker_that_is_not_there_is_said_in_time() -> None:
+    with pytest.raises(KafkaUnavailable, match="registration"):
+        register(KafkaSettings(f"127.0.0.1:{_free_port()}"), "sources", registration("a", "one"), timeout_s=0.2)
