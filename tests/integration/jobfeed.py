@@ -1,0 +1,163 @@
+"""What captures would send for the queries of a configuration, made from random partials; what must come of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+from confluent_kafka import Consumer, TopicPartition
+
+from highlevel.progress.driver import BucketDriver
+from highlevel.progress.outputs import ResultRows
+from highlevel.progress.records import Arrival, Batch
+from highlevel.progress.roster import Roster
+from highlevel.state import MemoryState
+from lowlevel.node import NodeOutput, Progress
+from lowlevel.outbox import Outbox, Outgoing, Rows
+from lowmark.app.config import Config
+from lowmark.app.job import compile_queries, job_topics
+from lowmark.query.plan import QueryPlan, Stage
+from lowmark.wire.codec import decode, encode
+from lowmark.wire.frames import FOREVER
+from lowmark.wire.kafka import admin, ensure_topics, producer
+from lowmark.wire.kafkasettings import consumer_options
+from lowmark.wire.partials import Origin, PartialBatch
+from lowmark.wire.promises import Ending
+from lowmark.wire.results import Complete
+from lowmark.wire.rows import Words, to_batch
+from lowmark.wire.text import json_writer
+from lowmark.wire.topics import Topic, TopicKind
+
+SOURCES = ("left", "right")
+FIRST_PANE = 350_000_000  # in 2025
+
+SLIDING = "SELECT srcIP, count(*), sum(len) [RANGE 10 seconds, SLIDE 5 seconds, WA ts] FROM Main GROUP BY srcIP"
+BUSY = "SELECT destPort, count(*) [RANGE TUMBLING 5 seconds, WA ts] FROM Main GROUP BY destPort HAVING count(*) > 3"
+
+Sent = tuple[Stage, int, Outgoing]
+
+
+def write_config(folder: Path, broker: str, **queries: str) -> Path:
+    """Topics have a prefix of their own. Batches are small, so that a backlog takes several."""
+    path = folder / "lowmark.toml"
+    lines = [
+        f'[kafka]\nbootstrap = "{broker}"',
+        f'[topics]\nprefix = "{uuid4().hex[:8]}-"',
+        '[job]\nmetrics = "127.0.0.1:0"\nmax_offsets_per_trigger = 60\nheap = "512m"',
+        "[streams.Main]",
+        *(f'[sources.{source}]\nstream = "Main"\nfile = "{source}.pcap"' for source in SOURCES),
+        *(f'[queries.{name}]\nsql = "{sql}"' for name, sql in queries.items()),
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+class Feed:
+    """Two sources that skew and send partials of a pane in several rows; deterministic for a seed."""
+
+    def __init__(self, config: Config, seed: int) -> None:
+        self.plans = compile_queries(config, None)
+        self._config = config
+        self._random = random.Random(seed)
+        self._stages = tuple({plan.stage.fingerprint: plan.stage for plan in self.plans}.values())
+        self._outboxes = {
+            (stage.fingerprint, source): Outbox(
+                stage.nodes[0], Origin(stage.fingerprint, source, epoch, stage.nodes[0].name), stage.buckets
+            )
+            for stage in self._stages
+            for epoch, source in enumerate(SOURCES)
+        }
+        self._sent: list[Sent] = []
+        self._next = FIRST_PANE
+        assert ensure_topics(admin(config.kafka), job_topics(config, self.plans)) == []
+
+    def panes(self, count: int, end: bool = False) -> None:
+        """Send the partials of so many panes, each with its promise, and the sources' end behind them."""
+        records: list[Sent] = []
+        for pane in range(self._next, self._next + count):
+            for source in self._random.sample(SOURCES, len(SOURCES)):
+                for stage in self._stages:
+                    records += self._pane(stage, source, pane, end and pane == self._next + count - 1)
+        self._next += count
+        self._send(records)
+        self._sent += records
+
+    def _pane(self, stage: Stage, source: str, pane: int, last: bool) -> list[Sent]:
+        node = stage.nodes[0]
+        outbox = self._outboxes[stage.fingerprint, source]
+        promised = FOREVER if last else node.reduction.pane.start(pane + 1)
+        output = NodeOutput(node.name, self._rows(stage, pane), Progress(promised))
+        ending = Ending.END if last else Ending.NONE
+        return [(stage, partition, record) for partition, record in outbox.take(output, ending)]
+
+    def _rows(self, stage: Stage, pane: int) -> Words:
+        schema = stage.nodes[0].reduction.schema
+        rows = np.zeros((self._random.randrange(40), schema.words), np.uint64)
+        for row in rows:
+            tuples = self._random.randrange(1, 4)
+            row[schema.offset("pane")], row[schema.offset("tuples")] = pane, tuples
+            if "srcIP" in schema.names:
+                row[schema.offset("srcIP") + 1] = 0xFFFF_0A00_0000 + self._random.randrange(60)
+                row[schema.offset("_add0")] = tuples * self._random.randrange(64, 1500)
+            else:
+                row[schema.offset("destPort")] = self._random.randrange(12)
+        return rows
+
+    def _send(self, records: Sequence[Sent]) -> None:
+        client = producer(self._config.kafka)
+        for stage, partition, record in records:
+            topic = Topic(TopicKind.PARTIALS, stage.fingerprint, self._config.prefix).name
+            if isinstance(record, Rows):
+                rows = to_batch(stage.nodes[0].reduction.schema, record.rows)
+                wire = encode(PartialBatch(record.origin, record.sequence, rows, record.tuples))
+            else:
+                wire = encode(record)
+            client.produce(topic, wire.value, partition=partition, headers=list(wire.headers))
+        assert client.flush(30) == 0
+
+    def expected(self, plan: QueryPlan) -> dict[int, list[object]]:
+        """What must stand in each partition of a query's results: rows as bytes, and completions."""
+        return {bucket: self._expected(plan, bucket) for bucket in range(plan.stage.buckets)}
+
+    def _expected(self, plan: QueryPlan, bucket: int) -> list[object]:
+        roster = Roster.of({"Main": SOURCES})
+        driver = BucketDriver(plan.stage, (plan,), bucket, MemoryState(), roster, 1)
+        taken = [record for stage, partition, record in self._sent if (stage, partition) == (plan.stage, bucket)]
+        for position, record in enumerate(taken):
+            if isinstance(record, Rows):
+                record = Batch(record.origin, record.sequence, record.rows, record.tuples)
+            driver.take(record, Arrival(position))
+        found: list[object] = []
+        for output in driver.flush().outputs:
+            if isinstance(output, ResultRows):
+                lines = json_writer(output.schema, b"").write(output.rows)
+                found += [lines.data[start:end].tobytes() for start, end in pairwise(lines.starts)]
+            else:
+                found.append(output)
+        return found
+
+    def results(self, plan: QueryPlan) -> dict[int, list[object]]:
+        """What a read_committed consumer sees, in the form of `expected`; completions as if of generation 1."""
+        topic = Topic(TopicKind.RESULTS, plan.name, self._config.prefix).name
+        found: dict[int, list[object]] = {bucket: [] for bucket in range(plan.stage.buckets)}
+        reader = Consumer(consumer_options(self._config.kafka, uuid4().hex) | {"enable.partition.eof": True})
+        reader.assign([TopicPartition(topic, bucket, 0) for bucket in found])
+        ended = 0
+        while ended < len(found):
+            message = reader.poll(30)
+            assert message is not None
+            if message.error() is not None:
+                ended += 1
+                continue
+            record = decode(message.headers(), message.value(), lambda origin: None)
+            if isinstance(record, Complete):
+                found[message.partition()].append(dataclasses.replace(record, generation=1))
+            else:
+                found[message.partition()].append(message.value())
+        reader.close()
+        return found

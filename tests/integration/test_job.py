@@ -1,0 +1,135 @@
+"""The Spark job through a real broker: the rows of the buckets, each once, whatever kills it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+import urllib.request
+from urllib.error import HTTPError
+
+import pytest
+
+from highlevel.spark.checkpoint import CheckpointFolder
+from lowmark.app.config import load_config
+from lowmark.wire.results import Complete
+from tests.integration.jobfeed import BUSY, SLIDING, Feed, write_config
+from tests.integration.jobprocess import JobProcess, await_true
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def page(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def rows_of(feed: Feed) -> int:
+    return sum(len(found) for plan in feed.plans for found in feed.results(plan).values())
+
+
+def test_every_row_once_through_kills_restarts_and_a_new_generation(broker, tmp_path):
+    path = write_config(tmp_path, broker, talkers=SLIDING, busy=BUSY)
+    feed = Feed(load_config(path), seed=7)
+    feed.panes(12)
+
+    for die in ("before:2", "after:2"):
+        with JobProcess(path, die=die) as job:
+            assert job.wait() == -9, job.said
+
+    with JobProcess(path) as job:
+        job.url()
+        feed.panes(6)
+        time.sleep(random.Random().uniform(0, 4))
+        job.kill()
+
+    with JobProcess(path) as job:
+        url = job.url()
+        assert page(f"{url}/readyz")[0] == 200
+        before = rows_of(feed)
+        feed.panes(3)
+        await_true(lambda: rows_of(feed) > before, 60)
+        await_true(lambda: 'lowmark_result_rows_total{query="talkers"}' in page(f"{url}/metrics")[1], 10)
+        job.terminate()
+        assert job.wait() == 0, job.said
+        assert [line for line in job.lines if "worker" in line or "WARN" in line or "Exception" in line] == []
+
+    feed.panes(4, end=True)
+    with JobProcess(path, "--new-generation", "--until-last") as job:
+        assert job.wait() == 0, job.said
+
+    for plan in feed.plans:
+        found, expected = feed.results(plan), feed.expected(plan)
+        assert found == expected
+        assert sum(isinstance(item, Complete) for items in found.values() for item in items) > 20
+        assert sum(isinstance(item, bytes) for items in found.values() for item in items) > 100
+
+
+def test_a_lost_checkpoint_and_a_second_job_are_refused(broker, tmp_path):
+    path = write_config(tmp_path, broker, busy=BUSY)
+    feed = Feed(load_config(path), seed=8)
+    feed.panes(3, end=True)
+    with JobProcess(path) as job:
+        job.url()
+        with JobProcess(path) as second:
+            assert second.wait() == 1
+        assert "in use by process" in second.lines[-1]
+        await_true(lambda: rows_of(feed) > 0, 60)
+        job.terminate()
+        assert job.wait() == 0, job.said
+
+    checkpoint = tmp_path / "checkpoint" / "lowmark"
+    checkpoint.rename(tmp_path / "elsewhere")
+    with JobProcess(path) as job:
+        assert job.wait() == 1
+    assert "is new, but results have been written from checkpoint" in job.said
+    assert "--new-generation" in job.said
+    assert "Traceback" not in job.said
+
+    shutil.rmtree(checkpoint)
+    (tmp_path / "elsewhere").rename(checkpoint)
+    path.write_text(path.read_text().replace("count(*) > 3", "count(*) > 4"))
+    with JobProcess(path) as job:
+        assert job.wait() == 1
+    assert "query busy has another plan now" in job.said
+
+
+def test_a_job_that_has_ended_ends_again_at_once(broker, tmp_path):
+    path = write_config(tmp_path, broker, busy=BUSY)
+    feed = Feed(load_config(path), seed=9)
+    feed.panes(2, end=True)
+    for _ in range(2):
+        with JobProcess(path, "--until-last") as job:
+            assert job.wait() == 0, job.said
+        assert feed.results(feed.plans[0]) == feed.expected(feed.plans[0])
+    with CheckpointFolder(tmp_path / "checkpoint" / "lowmark") as folder:
+        checkpoint = folder.read()
+    assert checkpoint is not None
+    assert checkpoint.run == 2
+    assert len(checkpoint.ended) == feed.plans[0].stage.buckets
+
+
+FAILING = """\
+from highlevel.progress.driver import BucketDriver
+def take(self, record, arrival):
+    raise RuntimeError("no room in the attic")
+BucketDriver.take = take
+"""
+
+
+def test_a_failing_operator_stops_the_job_and_says_where(broker, tmp_path):
+    path = write_config(tmp_path, broker, busy=BUSY)
+    feed = Feed(load_config(path), seed=10)
+    feed.panes(2)
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "sitecustomize.py").write_text(FAILING)
+    with JobProcess(path, python_path=str(broken)) as job:
+        assert job.wait() == 1, job.said
+    stage = feed.plans[0].stage.fingerprint
+    assert f"of stage {stage} (queries: busy): no room in the attic" in job.lines[-1]
+    assert "java" not in job.said.lower()
+    assert "Traceback" not in job.said
