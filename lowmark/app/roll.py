@@ -90,7 +90,8 @@ def _read(reader: Consumer, kafka: KafkaSettings, topic: str, tail: int | None) 
     reader.assign([TopicPartition(topic, 0, start)])
     position = start
     while position < high:
-        for message in reader.consume(1000, timeout=1.0):
+        # Asked for more than there is, it would wait for it until the timeout.
+        for message in reader.consume(min(1000, high - position), timeout=1.0):
             error = message.error()
             if error is not None:
                 raise translate(error, kafka)

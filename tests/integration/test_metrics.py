@@ -1,0 +1,166 @@
+"""The endpoints of a capture and a job on traffic whose every number is known."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.integration import metered
+from tests.integration.pipelinerun import HELD_PACKETS, Pipeline
+from tests.integration.processes import Samples, samples, value
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+_DOCUMENTED = re.compile(r"^\| `(lowmark_\w+)` *\| (capture|job) *\| \w+ *\| ([^|]*)\|", re.MULTILINE)
+_DAMAGED = "lowmark_capture_damaged_total"
+_PARTS_OF_HISTOGRAMS = re.compile(r"_(bucket|count|sum)$")
+_DOCUMENTS = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+SOURCE = {"source": metered.SOURCE, "stream": metered.STREAM}
+
+
+@pytest.fixture(scope="module")
+def capture(pipeline: Pipeline) -> Samples:
+    return samples(pipeline.pages["capture/metrics"].text)
+
+
+@pytest.fixture(scope="module")
+def job(pipeline: Pipeline) -> Samples:
+    return samples(pipeline.pages["job/metrics"].text)
+
+
+@pytest.fixture(scope="module")
+def stage(pipeline: Pipeline) -> str:
+    return pipeline.plans[metered.QUERY].stage.fingerprint
+
+
+@pytest.fixture(scope="module")
+def node(pipeline: Pipeline, stage: str) -> dict[str, str]:
+    """Labels of the capture's node."""
+    (only,) = pipeline.plans[metered.QUERY].stage.nodes
+    return {**SOURCE, "node": f"{stage}/{only.name}"}
+
+
+def test_source(capture: Samples, pipeline: Pipeline) -> None:
+    assert value(capture, "lowmark_frames_received_total", **SOURCE) == metered.RECEIVED
+    assert value(capture, "lowmark_packets_decoded_total", **SOURCE) == metered.DECODED
+    for reason, count in metered.SKIPPED.items():
+        assert value(capture, "lowmark_frames_skipped_total", **SOURCE, reason=reason) == count
+    file = pipeline.config.sources[metered.SOURCE].file
+    assert file is not None
+    assert value(capture, "lowmark_capture_read_bytes_total", **SOURCE) == file.stat().st_size
+    assert value(capture, "lowmark_capture_damaged_total", **SOURCE) == 0
+    assert value(capture, "lowmark_low_watermark_lag_seconds", **SOURCE) == 0
+
+
+def test_node(capture: Samples, node: dict[str, str]) -> None:
+    """decoded = filtered + late + given up + in partials + resident, and the table is empty at the end."""
+    expected = {
+        "tuples_filtered_total": metered.FILTERED,
+        "tuples_late_total": metered.LATE,
+        "tuples_in_partials_total": metered.COUNTED,
+        "tuples_queued_total": metered.COUNTED,
+        "tuples_given_up_total": 0,
+        "tuples_resident": 0,
+        "groups_resident": 0,
+        "frames_dropped_total": 0,
+    }
+    assert {name: value(capture, f"lowmark_{name}", **node) for name in expected} == expected
+
+
+def test_damaged_capture(capture: Samples, pipeline: Pipeline) -> None:
+    damaged = {name for case in pipeline.cases.values() if case.damaged for name in case.sources}
+    found = {dict(labels)["source"]: count for (name, labels), count in capture.items() if name == _DAMAGED}
+    assert {source for source, count in found.items() if count} == damaged
+
+
+def test_source_that_has_not_ended(capture: Samples, job: Samples, pipeline: Pipeline) -> None:
+    """Its low-watermark is the time of the last packet that came in order."""
+    held = {"source": "held", "stream": "Held"}
+    last_s = HELD_PACKETS[-1].ts / 1e9
+    assert value(capture, "lowmark_source_low_watermark_seconds", **held) == pytest.approx(last_s)
+    assert value(capture, "lowmark_frames_received_total", **held) == len(HELD_PACKETS)
+    lag = value(capture, "lowmark_low_watermark_lag_seconds", **held)
+    assert lag is not None
+    assert lag > 365 * 86400
+    assert value(job, "lowmark_frontier_lag_seconds", query="held") == pytest.approx(lag, abs=300)
+    (node,) = pipeline.plans["held"].stage.nodes
+    assert value(job, "lowmark_source_awaited", node=node.name, source="held") == 1
+
+
+def test_queue(capture: Samples) -> None:
+    assert value(capture, "lowmark_queue_records") == 0
+    assert value(capture, "lowmark_queue_bytes") == 0
+    assert value(capture, "lowmark_producer_restarts_total") == 0
+    records, size = value(capture, "lowmark_kafka_records_total"), value(capture, "lowmark_kafka_bytes_total")
+    assert records is not None
+    assert size is not None
+    assert 0 < records < size
+
+
+def test_stage(capture: Samples, job: Samples, node: dict[str, str], stage: str) -> None:
+    expected = {
+        "tuples_merged_total": metered.COUNTED,
+        "tuples_late_total": 0,
+        "tuples_replayed_total": 0,
+        "tuples_unlisted_total": 0,
+        "records_duplicate_total": 0,
+        "records_missing_total": 0,
+        "records_fenced_total": 0,
+    }
+    assert {name: value(job, f"lowmark_{name}", stage=stage) for name in expected} == expected
+    ways = ("evicted", "flushed", "straight")
+    left = [value(capture, f"lowmark_partials_{way}_total", **node) or 0 for way in ways]
+    merged = value(job, "lowmark_partials_merged_total", stage=stage)
+    assert merged == sum(left)
+    assert merged >= metered.ROWS
+    assert not [name for name, labels in job if name == "lowmark_dead_letters_total" and ("stage", stage) in labels]
+
+
+def test_windows(job: Samples) -> None:
+    query = {"query": metered.QUERY}
+    assert value(job, "lowmark_result_rows_total", **query) == metered.ROWS
+    exact = value(job, "lowmark_windows_completed_total", **query, verdict="exact", reason="")
+    late = value(job, "lowmark_windows_completed_total", **query, verdict="lossy", reason="late")
+    assert (exact, late) == (metered.WINDOWS - metered.LATE_WINDOWS, metered.LATE_WINDOWS)
+    assert value(job, "lowmark_windows_open", **query) == 0
+    assert value(job, "lowmark_frontier_lag_seconds", **query) == 0
+
+
+def test_the_completions_say_the_same(pipeline: Pipeline) -> None:
+    (completions,) = pipeline.results[metered.QUERY].completions.values()
+    found = [(complete.merged, complete.late, complete.verdict.exact) for complete, _ in completions]
+    each = metered.COUNTED // metered.WINDOWS
+    exact = metered.WINDOWS - metered.LATE_WINDOWS
+    assert found == [(each, 4, False), (each, 2, False), *[(each, 0, True)] * exact]
+
+
+def test_health(pipeline: Pipeline) -> None:
+    pages = pipeline.pages
+    for process in ("capture", "job"):
+        assert (pages[f"{process}/healthz"].status, pages[f"{process}/healthz"].json["status"]) == (200, "ok")
+        assert (pages[f"{process}/readyz"].status, pages[f"{process}/readyz"].json["status"]) == (200, "ok")
+        assert pages[f"{process}/nowhere"].status == 404
+    ready = pages["capture/readyz"].json
+    assert (ready["held"], ready[metered.SOURCE]) == ("capturing", "ended")
+    assert pages["job/readyz"].json["query"] == "running"
+
+
+def test_what_is_served_is_what_is_documented(capture: Samples, job: Samples) -> None:
+    if not _DOCUMENTS.exists():
+        pytest.skip("there is no docs/metrics.md")
+    documented = {
+        (process, name): frozenset(re.findall(r"`(\w+)`", labels))
+        for name, process, labels in _DOCUMENTED.findall(_DOCUMENTS.read_text(encoding="utf-8"))
+    }
+    for process, found in (("capture", capture), ("job", job)):
+        served: dict[tuple[str, str], set[frozenset[str]]] = {}
+        for name, labels in found:
+            if not name.endswith("_created"):
+                metric = _PARTS_OF_HISTOGRAMS.sub("", name)
+                served.setdefault((process, metric), set()).add(frozenset(dict(labels)) - {"le"})
+        assert {metric: {documented.get(metric)} for metric in served} == served
+        rare = {"lowmark_dead_letters_total"}  # has no sample before the first
+        assert {name for of, name in documented if of == process} - {name for _, name in served} <= rare

@@ -1,0 +1,114 @@
+"""Every query that runs, through the real thing: captures, broker, one Spark job, result topics."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+
+import pytest
+
+from tests.acceptance.command import lowmark
+from tests.integration import metered
+from tests.integration.pipelinecases import case_names
+from tests.integration.pipelinerun import HELD_PACKETS, Pipeline
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize("name", case_names())
+def test_rows(name: str, pipeline: Pipeline) -> None:
+    case = pipeline.cases[name]
+    assert case.wrong(case.rows(pipeline.results[name].lines)) == []
+
+
+@pytest.mark.parametrize("name", case_names())
+def test_completions(name: str, pipeline: Pipeline) -> None:
+    """Exact, contiguous, and of as many rows as stand before each."""
+    buckets = pipeline.plans[name].stage.buckets
+    for bucket, completions in pipeline.results[name].completions.items():
+        for complete, rows in completions:
+            assert complete.verdict.exact
+            assert (complete.bucket, complete.buckets, complete.generation) == (bucket, buckets, 1)
+            assert complete.rows == rows
+            assert (complete.late, complete.dropped) == (0, 0)
+            assert complete.merged == complete.promised or complete.windows is None
+        for (before, _), (after, _) in pairwise(completions):
+            if after.windows is None:
+                assert after.end > before.end
+            else:
+                assert before.windows is not None
+                assert after.windows.first == before.windows.to + 1
+
+
+def test_exit_codes(pipeline: Pipeline) -> None:
+    """A damaged capture is answered as far as it goes, and its process says so."""
+    assert pipeline.exit_codes == {"first capture": 3, "job": 0}
+    assert "torn.pcap" in pipeline.said["first capture"]
+    assert not [text for text in pipeline.said.values() if "Traceback" in text]
+
+
+def test_end(pipeline: Pipeline) -> None:
+    """The job waited for the last source, and ended with the windows of what that one had sent."""
+    assert [line for line in pipeline.said["job"].splitlines() if line][-1].endswith("ending")
+    completions = [pair for found in pipeline.results["held"].completions.values() for pair in found]
+    assert sum(complete.merged for complete, _ in completions) == len(HELD_PACKETS)
+
+
+def test_check(pipeline: Pipeline) -> None:
+    outcome = lowmark("check", "-c", str(pipeline.path))
+    assert outcome.code == 0, outcome.out
+    lines = [line.split(maxsplit=1) for line in outcome.out.splitlines()]
+    assert {mark for mark, _ in lines} == {"ok"}
+    said = {what for _, what in lines}
+    assert {f"query {name}" for name in pipeline.plans} <= said
+    assert {f"Kafka at {pipeline.config.kafka.bootstrap}", "topics"} <= said
+
+
+def test_topics(pipeline: Pipeline) -> None:
+    outcome = lowmark("topics", "-c", str(pipeline.path))
+    assert outcome.code == 0, outcome.out
+    for name, plan in pipeline.plans.items():
+        assert re.search(rf"results\.{re.escape(name)} +│ +{plan.stage.buckets} │ ok ", outcome.out), name
+        assert plan.stage.fingerprint in outcome.out
+
+
+def test_sources(pipeline: Pipeline) -> None:
+    outcome = lowmark("sources", "-c", str(pipeline.path))
+    assert outcome.code == 0, outcome.error
+    found = {str(row["source"]): row for row in outcome.rows}
+    assert found.keys() == pipeline.config.sources.keys()
+    assert {(row["state"], row["kind"], row["lag_s"]) for row in found.values()} == {("ended", "finite", None)}
+    assert all(row["stream"] == pipeline.config.sources[name].stream for name, row in found.items())
+    assert len({row["epoch"] for row in found.values()}) == len(found)
+    assert len({row["process"] for row in found.values()}) == 2
+    assert (found["held"]["disorder"], found[metered.SOURCE]["disorder"]) == ("ordered", "ordered")
+
+
+def test_watch_rows(pipeline: Pipeline) -> None:
+    """The metered query has one bucket: its rows come window by window, and its completions are told."""
+    options = ("--from-beginning", "--json", "--windows", str(metered.WINDOWS))
+    outcome = lowmark("watch", metered.QUERY, "-c", str(pipeline.path), *options)
+    assert outcome.code == 0, outcome.error
+    assert [json.dumps(row) for row in outcome.rows] == [
+        json.dumps(json.loads(line)) for line in pipeline.results[metered.QUERY].lines
+    ]
+    told = [json.loads(line) for line in outcome.error.splitlines()]
+    lossy = metered.LATE_WINDOWS
+    assert [one["verdict"] for one in told] == ["lossy"] * lossy + ["exact"] * (metered.WINDOWS - lossy)
+    assert [one["reasons"] for one in told] == [["late"]] * lossy + [[]] * (metered.WINDOWS - lossy)
+    assert [one["rows"] for one in told] == [metered.HOSTS] * metered.WINDOWS
+
+
+def test_watch_ends_after_so_many_windows(pipeline: Pipeline) -> None:
+    outcome = lowmark("watch", "own-tumbling", "-c", str(pipeline.path), "--from-beginning", "--json", "--windows", "3")
+    assert outcome.code == 0, outcome.error
+    told = [json.loads(line) for line in outcome.error.splitlines()]
+    assert len(told) == 3
+    assert [one["complete"] for one in told] == sorted(one["complete"] for one in told)
+
+
+def test_watch_of_no_query(pipeline: Pipeline) -> None:
+    outcome = lowmark("watch", "talkers", "-c", str(pipeline.path), "--windows", "1")
+    assert outcome.code == 1
+    assert "own-tumbling" in outcome.error
