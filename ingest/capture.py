@@ -97,6 +97,10 @@ class CaptureFile:
                 self.damage = self._judge(walk)
                 return
 
+    def interrupt(self) -> None:
+        """From another thread: where the reading waits for more to arrive, it ends."""
+        self._bytes.interrupt()
+
     def close(self) -> None:
         """Lets go of the file. Blocks handed out of a plain file stay readable."""
         self._bytes.close()

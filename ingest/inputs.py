@@ -31,6 +31,7 @@ STANDARD_INPUT = "-"
 PIECE = 4 << 20
 """Bytes that are taken from a stream at a time, at most."""
 
+_LOOK_MS = 200  # how often a read that waits looks whether it is wanted any more
 _PIPE = 1 << 20  # bytes that a pipe holds, where it may: what has arrived makes a block
 _UNPACKED = 256 << 10  # bytes that are unpacked in one go
 _GZIP = b"\x1f\x8b"
@@ -60,6 +61,9 @@ class Bytes(Protocol):
     def advance(self, position: int, wanted: int) -> int:
         """What stands before data[position] is done with, and `wanted` bytes from there on are hoped for. Reads on at
         least once unless `complete`; returns where data[position] stands now. Arrays cut from `data` are void."""
+
+    def interrupt(self) -> None:
+        """From another thread: a read that waits for bytes to arrive ends, as if there were no more."""
 
     def close(self) -> None: ...
 
@@ -111,6 +115,9 @@ class MappedBytes:
     def advance(self, position: int, wanted: int) -> int:
         return position
 
+    def interrupt(self) -> None:
+        """Nothing waits here."""
+
     def close(self) -> None:
         # Arrays handed out may still refer to the map, which then goes with the last of them.
         self.data = np.empty(0, np.uint8)
@@ -133,7 +140,7 @@ class StreamBytes:
         self.broken: str | None = None
         self.compressed = False
         self._size = size
-        self._counted = _Counted(file)
+        self._counted = _Counted(file, waits=size is None)
         self._reader: _Counted | GzipFile | LZMAFile = self._counted
         head = self._counted.peek(len(_XZ))
         if head.startswith(_GZIP):
@@ -175,12 +182,15 @@ class StreamBytes:
                 taken = len(piece)
                 room[:taken] = np.frombuffer(piece, np.uint8)
         except EOFError:
-            return self._end("the compressed data end too soon")
+            return self._end(None if self._counted.interrupted else "the compressed data end too soon")
         except (BadGzipFile, zlib.error, lzma.LZMAError) as error:
             return self._end(f"the compressed data are damaged ({error})")
         except OSError as error:
             return self._end(f"reading failed ({error.strerror or error})")
         return taken or self._end(None)
+
+    def interrupt(self) -> None:
+        self._counted.interrupted = True
 
     def _end(self, broken: str | None) -> int:
         self.complete = True
@@ -194,12 +204,15 @@ class StreamBytes:
 
 
 class _Counted(RawIOBase):
-    """A file that counts what is taken from it and lets its first bytes be seen before."""
+    """A file that counts what is taken from it and lets its first bytes be seen before. `waits`: for bytes that have
+    yet to come, until it is `interrupted`."""
 
-    def __init__(self, file: FileIO) -> None:
+    def __init__(self, file: FileIO, waits: bool) -> None:
         self._file = file
+        self._waits = waits
         self._ahead = b""
         self.taken = 0
+        self.interrupted = False
 
     def peek(self, size: int) -> bytes:
         while len(self._ahead) < size and (piece := self._file.read(size - len(self._ahead))):
@@ -208,9 +221,12 @@ class _Counted(RawIOBase):
 
     def waiting(self) -> bool:
         """Whether the next read would return at once."""
+        return bool(self._ahead) or self._arrived(0)
+
+    def _arrived(self, within_ms: int) -> bool:
         poll = select.poll()
         poll.register(self._file.fileno(), select.POLLIN)
-        return bool(self._ahead or poll.poll(0))
+        return bool(poll.poll(within_ms))
 
     def readable(self) -> bool:
         return True
@@ -222,6 +238,9 @@ class _Counted(RawIOBase):
             room[:taken] = self._ahead[:taken]
             self._ahead = self._ahead[taken:]
         else:
+            while self._waits and not self._arrived(_LOOK_MS):
+                if self.interrupted:
+                    return 0
             taken = self._file.readinto(room)
         self.taken += taken
         return taken

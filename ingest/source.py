@@ -96,8 +96,10 @@ class FileSource:
             yield block
 
     def stop(self) -> None:
-        """Ends the delivery behind the present block, from any thread."""
+        """Ends the delivery behind the present block, or while it waits for one, from any thread."""
         self._stopping.set()
+        if self._capture is not None:
+            self._capture.interrupt()
 
     def close(self) -> None:
         """Lets go of the file."""
@@ -110,6 +112,8 @@ class FileSource:
         for frames in capture.blocks():
             low, low_after = lows.of(frames.columns)
             yield _block(frames.data, frames.columns, low, low_after)
+        if self._stopping.is_set():
+            return  # what the reading was cut off from is no damage
         self.damage = capture.damage
         nothing = np.empty(0, np.uint8)
         nothing.flags.writeable = False

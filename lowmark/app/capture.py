@@ -126,7 +126,6 @@ def run_capture(config: Config, options: CaptureOptions, progress: Callable[[str
     registry = CollectorRegistry()
     stop = threading.Event()
     with ExitStack() as stack:
-        _until_signal(stack, stop)
         emitter = Emitter(config.kafka, config.capture.queue)
         threads = _threads(config, names, stages.values(), options, emitter, IngestMetrics(registry))
         progress("opening captures and loading kernels")
@@ -147,6 +146,8 @@ def run_capture(config: Config, options: CaptureOptions, progress: Callable[[str
         LowLevelMetrics(registry, emitter.stats, watched, time.time_ns)
         emitter.start()
         stack.callback(emitter.stop)
+        # Before this nothing is to be flushed, and waiting for the first bytes of a pipe ends with the process.
+        _until_signal(stack, stop)
         watch = _register(config, threads)
         watch.start()
         stack.callback(watch.stop)
