@@ -115,7 +115,7 @@ class SourceNodes:
         self._secrets = _secrets(seed)
         self._kernel: Kernel | None = None
         self._members: dict[str, _Member] = {}
-        self._progress = np.zeros(2, np.int64)  # the first frame of the block that was not taken; decoded packets
+        self._progress = np.zeros(3, np.int64)  # the block's first frame not taken; decoded packets; 1: a bad frame
         self._skipped = np.zeros(len(SkipReason), np.int64)
         self._received = 0
         self._dropped = 0
@@ -210,6 +210,8 @@ class SourceNodes:
         done = False
         while not done:
             done = self._kernel(*arguments)
+            if self._progress[2]:
+                raise ValueError("a frame of the block lies outside of its data")
             for member in members:
                 member.memory.drain_late(member.late)
             if not done:
@@ -265,11 +267,7 @@ def _nothing(low: int) -> FrameBlock:
 
 
 def _check(block: FrameBlock) -> None:
-    """The kernel trusts these: a wrong one would be read behind the data."""
-    if len(block) == 0:
-        return
-    if block.offset.min() < 0 or block.captured.min() < 0 or (block.offset + block.captured).max() > len(block.data):
-        raise ValueError("a frame of the block lies outside of its data")
+    """The kernel trusts the lengths of the columns."""
     columns = (block.offset, block.captured, block.length, block.link, block.low)
     if any(len(column) != len(block) for column in columns) or (
         block.vlan is not None and len(block.vlan) != len(block)

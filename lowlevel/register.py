@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable
 
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 
 from lowmark.wire.codec import decode, encode
 from lowmark.wire.kafka import KafkaProblem, KafkaSettings, KafkaUnavailable, consumer, producer, translate
@@ -16,18 +17,32 @@ __all__ = ["EpochWatch", "register"]
 
 
 def register(kafka: KafkaSettings, topic: str, registration: Registration, timeout_s: float = 30.0) -> int:
-    """Writes the registration and waits for the offset that it got: the epoch. KafkaUnavailable when none comes."""
+    """Writes the registration and waits for the offset that it got: the epoch. KafkaUnavailable when none comes; the
+    registration may yet arrive then, as an epoch that nobody uses."""
+    client = producer(kafka, 0)
+    until = time.monotonic() + timeout_s
+    while True:
+        epoch = _append(client, kafka, topic, registration, until - time.monotonic())
+        if epoch is None:
+            raise KafkaUnavailable(f"Kafka at {kafka.bootstrap} did not take a registration within {timeout_s:.0f} s")
+        if epoch >= 0:
+            return epoch
+        # A request that had to be repeated is acknowledged without an offset: the next registration has one.
+
+
+def _append(
+    client: Producer, kafka: KafkaSettings, topic: str, registration: Registration, timeout_s: float
+) -> int | None:
     outcome: list[int | KafkaProblem] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
         outcome.append(message.offset() if error is None else translate(error, kafka))
 
     record = encode(registration)
-    client = producer(kafka, 0)
     client.produce(topic, record.value, record.key, 0, on_delivery=delivered, headers=list(record.headers))
-    client.flush(timeout_s)
+    client.flush(max(0.0, timeout_s))
     if not outcome:
-        raise KafkaUnavailable(f"Kafka at {kafka.bootstrap} did not take a registration within {timeout_s:.0f} s")
+        return None
     if isinstance(outcome[0], KafkaProblem):
         raise outcome[0]
     return outcome[0]

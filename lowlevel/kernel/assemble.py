@@ -44,7 +44,7 @@ class SkipReason(Enum):
 _FUNCTIONS: tuple[Callable[..., object], ...] = (
     arithmetic.floor_div, arithmetic.floor_mod, arithmetic.unsigned_less, arithmetic.ip_less, arithmetic.double_less,
     arithmetic.canonical_double, arithmetic.hash_pair, layers.find_ip, layers.walk_extensions, panes.pane_of,
-    panes.since_pane, panes.pane_end, panes.note_late, panes.copy_row, flush.flush,
+    panes.since_pane, panes.pane_start, panes.pane_end, panes.note_late, panes.copy_row, flush.flush,
 )  # fmt: skip
 _LOADS: tuple[Callable[..., object], ...] = (bytewise.be16, bytewise.be32, bytewise.be64)
 
@@ -130,10 +130,10 @@ def _write_run(source: Source, reductions: Sequence[Reduction], needed: frozense
         with source.block("while first_frame < frames:"):
             for node in nodes:
                 node.write_room()
-            source.line("last_frame = min(first_frame + BATCH, frames)")
+            source.line("last_frame = min(first_frame + BATCH, frames)", "last = np.uint64(last_frame - 1)")
             for node in nodes:
                 node.write_begin()
-            with source.block("for j in range(first_frame, last_frame):"):
+            with source.block("for j in range(np.uint64(first_frame), np.uint64(last_frame)):"):
                 write_parser(source, needed)
                 for node in nodes:
                     node.write_tuple()

@@ -9,7 +9,7 @@ __all__ = ["be16", "be32", "be64", "byte"]
 
 
 def byte(data: npt.NDArray[np.uint8], at: int) -> int:
-    return np.int64(data[at])  # type: ignore[return-value]  # numba's int() would be unsigned
+    return np.int64(data[np.uint64(at)])  # type: ignore[return-value]  # numba's int() would be unsigned
 
 
 def be16(data: npt.NDArray[np.uint8], at: int) -> int:

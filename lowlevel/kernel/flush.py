@@ -70,7 +70,7 @@ def flush(
     rows, tuples, flushed = state[OUT], 0, 0
     slots = table.shape[0] - 1
     while done < target and old != 0 and rows < out.shape[0]:
-        slot = ring[head]
+        slot = ring[np.uint64(head)]
         head = (head + 1) & slots
         pane = table[slot, 1]
         if pane < due:

@@ -60,6 +60,8 @@ class NodeText:
             open@, open_until@ = state@[OPEN], state@[OPEN_UNTIL]
             rank@, link@, shift@ = state@[RANK], state@[LINK], state@[SHIFT]
             filtered@, count@, put@ = 0, 0, state@[OUT]
+            from@, until@, pane@ = 0, 0, 0
+            moves@ = low[last] >= open_until@
         """)
 
     def write_tuple(self) -> None:
@@ -70,12 +72,14 @@ class NodeText:
         passes = "True" if reduction.where is None else scalars.holds(reduction.where)
         with source.block(f"if {passes}:"):
             self._write(f"""
-                pane = pane_of(time, {self._grid}) - shift@
-                if low[j] >= open_until@:
+                if time < from@ or time >= until@:
+                    pane@ = pane_of(time, {self._grid}) - shift@
+                    from@, until@ = pane_start(time, {self._grid}), pane_end(time, {self._grid})
+                if moves@ and low[j] >= open_until@:
                     open@ = pane_of(low[j], {self._grid}) - shift@
                     open_until@ = pane_end(low[j], {self._grid})
-                if pane < open@:
-                    note_late(late@, state@, pane)
+                if pane@ < open@:
+                    note_late(late@, state@, pane@)
             """)
             with source.block("else:"):
                 self._write_row(scalars)
@@ -88,9 +92,9 @@ class NodeText:
         reduction = self._reduction
         keys = [scalars.row_words(item.expr, True) for item in (*reduction.keys, *reduction.details)]
         lifted = [scalars.row_words(lift, fold.op in ORDERED_FOLDS) for fold in reduction.folds for lift in fold.lift]
-        words = [self._null_mask([*keys, *lifted]), "pane", "1"]
+        words = [self._null_mask([*keys, *lifted]), "pane@", "1"]
         words += [word for value in (*keys, *lifted) for word in value.words]
-        row = "rows@[count@, {}] = {}" if reduction.grouped else "out@[put@, {}] = {}"
+        row = "rows@[np.uint64(count@), {}] = {}" if reduction.grouped else "out@[np.uint64(put@), {}] = {}"
         for place, word in enumerate(words):
             self._write(row.format(place, word))
         if reduction.grouped:
@@ -143,14 +147,14 @@ class NodeText:
             head, length_, due, old = state@[HEAD], state@[LENGTH], state@[DUE], state@[OLD]
             tuples_out, evicted, straight = 0, 0, 0
         """)
-        with self._source.block(f"for k in range(count{self._suffix}):"):
+        with self._source.block(f"for k in range(np.uint64(count{self._suffix})):"):
             self._write_step()
         self._write(f"""
             state@[OUT], state@[LENGTH], state@[OLD] = put@, length_, old
             state@[OUT_TUPLES] += tuples_out
             state@[EVICTED] += evicted
             state@[STRAIGHT] += straight
-            low_now = low[last_frame - 1]
+            low_now = low[last]
             if length_ != 0 and (old != 0 or low_now >= open_until@ or open@ - state@[DELAY] > due):
                 if not flush(table@, ring@, panes@, state@, out@, low_now, 0, {self._grid}):
                     return False
@@ -167,7 +171,7 @@ class NodeText:
             continue
         """
         self._write("""
-            slot = slots@[k]
+            slot = np.uint64(slots@[k])
             pane = rows@[k, 1]
             tuples = table@[slot, 2]
         """)

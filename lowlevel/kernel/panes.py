@@ -54,6 +54,12 @@ def since_pane(value: int, width: int, origin: int) -> int:
     return rest + width if rest < 0 else rest
 
 
+def pane_start(value: int, width: int, origin: int) -> int:
+    """Where the pane of a value starts, at least the least int64."""
+    rest = since_pane(value, width, origin)
+    return value - rest if value >= -0x8000000000000000 + rest else -0x8000000000000000
+
+
 def pane_end(value: int, width: int, origin: int) -> int:
     """Where the pane of a value ends, at most the greatest int64."""
     rest = width - since_pane(value, width, origin)
@@ -73,4 +79,4 @@ def note_late(late: npt.NDArray[np.int64], state: npt.NDArray[np.int64], pane: i
 
 def copy_row(target: npt.NDArray[np.int64], to: int, source: npt.NDArray[np.int64], row: int, words: int) -> None:
     for word in range(words):
-        target[to, word] = source[row, word]
+        target[np.uint64(to), word] = source[np.uint64(row), word]

@@ -49,8 +49,17 @@ def write_parser(source: Source, needed: Collection[str]) -> None:
     the variables of the needed fields are set, and `time` and `position` in any case."""
     fields = set(needed)
     # Nearly all frames are IPv4 right behind an Ethernet header: they take no call.
-    source.line("start = offset[j]", "stop = start + captured[j]", "at = start + 14", "version = 4", "tag = -1")
-    with source.block("if link[j] != 1 or captured[j] < 34 or be16(data, start + 12) != 0x0800:"):
+    source.lines("""
+        start = offset[j]
+        stop = start + captured[j]
+        if start < 0 or stop < start or stop > data.shape[0]:
+            progress[2] = 1
+            return True
+        at = start + 14
+        version = 4
+        tag = -1
+    """)
+    with source.block("if link[j] != 1 or stop - start < 34 or be16(data, start + 12) != 0x0800:"):
         source.line("at, version, tag = find_ip(data, start, stop, link[j])")
         with source.block("if version < 0:"):
             source.line("skipped[-1 - version] += 1", "continue")
@@ -79,7 +88,8 @@ def _malformed(source: Source, condition: str) -> None:
 
 def _write_ipv4(source: Source, fields: set[str]) -> None:
     source.line("header = (first & 15) * 4", "ip_len = be16(data, at + 2)")
-    _malformed(source, "first >> 4 != 4 or header < 20 or (ip_len < header and ip_len != 0)")
+    # 0x45 is the version with a header that has no options.
+    _malformed(source, "(first != 0x45 and (first >> 4 != 4 or header < 20)) or (ip_len < header and ip_len != 0)")
     if "srcIP" in fields:
         source.line("src_high = 0", "src_low = IPV4 | be32(data, at + 12)")
     if "destIP" in fields:

@@ -70,7 +70,7 @@ def test_fields_of_whole_frames_and_of_frames_cut_anywhere(name: str) -> None:
 
 
 @given(st.lists(damaged_frames(), max_size=150))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 def test_fields_of_any_bytes(frames: list[tuple[int, bytes]]) -> None:
     check(frames)
 

@@ -187,13 +187,13 @@ class Audit:
 
 
 @given(
-    stream=st.lists(packets, max_size=400),
+    stream=st.lists(packets, max_size=200),
     cuts=st.lists(st.integers(0, 400), max_size=5),
     config=configs,
     seed=st.integers(0, 2**32),
     build=st.sampled_from(Build),
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 def test_merged_partials_are_the_groups(
     stream: list[Packet], cuts: list[int], config: LowLevelConfig, seed: int, build: Build
 ) -> None:
@@ -210,7 +210,7 @@ def test_merged_partials_are_the_groups(
     assert set(audit.promised.values()) == {FOREVER}
 
 
-@given(stream=st.lists(packets, max_size=300), config=configs, lag=st.integers(0, 3 * SECOND))
+@given(stream=st.lists(packets, max_size=200), config=configs, lag=st.integers(0, 3 * SECOND))
 @settings(deadline=None, max_examples=80)
 def test_late_tuples_are_counted_by_granule_and_never_merged(
     stream: list[Packet], config: LowLevelConfig, lag: int
