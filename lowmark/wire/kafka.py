@@ -23,6 +23,7 @@ from lowmark.wire.kafkasettings import (
     spark_options,
     transactional_options,
 )
+from lowmark.wire.repeats import Seldom
 from lowmark.wire.topics import TopicSettings, suits
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 _LOG = logging.getLogger("lowmark.kafka")
+_LOG.addFilter(Seldom())
 # At each start the client warns of an option that `gapless_producer` sets on purpose.
 _LOG.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())
 
