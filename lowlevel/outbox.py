@@ -67,6 +67,7 @@ class Outbox:
         self._sent: list[dict[int, int]] = [{} for _ in range(partitions)]  # tuples of granules not yet promised
         self._given_up: dict[int, int] = {}
         self._counters = {"tuples": 0, "late": 0, "dropped": 0, "given_up": 0}
+        self._promised_ns: int | None = None
         self._step = max(1, (MAX_BATCH_BYTES - _OVERHEAD) // (8 * self._schema.words))
 
     @property
@@ -81,6 +82,13 @@ class Outbox:
             yield from self._data(output.rows)
         if output.progress is not None:
             yield from self._promise(output.progress, ending)
+
+    def stop(self) -> Iterator[tuple[int, Punctuation]]:
+        """Nothing follows, and the source has not ended: said to every partition with what was promised last, if
+        anything was."""
+        if self._promised_ns is not None:
+            promise = Promise((Bound("ts", self._promised_ns),), False)
+            yield from self._punctuations(promise, [], Progress(self._promised_ns), Ending.STOP)
 
     def _data(self, rows: Words) -> Iterator[Outgoing]:
         partitions = len(self._next)
@@ -124,6 +132,7 @@ class Outbox:
 
     def _promise(self, progress: Progress, ending: Ending) -> Iterator[Outgoing]:
         pane = self._node.reduction.pane
+        self._promised_ns = progress.promised_ns
         last = progress.promised_ns == FOREVER
         first_open = FOREVER if last else pane.index(progress.promised_ns)
         self._counters["late"] += sum(progress.late.values())
@@ -139,7 +148,7 @@ class Outbox:
 
     def _punctuations(
         self, promise: Promise, granules: list[int], progress: Progress, ending: Ending
-    ) -> Iterator[Outgoing]:
+    ) -> Iterator[tuple[int, Punctuation]]:
         everywhere = {granule: sum(sent.get(granule, 0) for sent in self._sent) for granule in granules}
         counters = dict(self._counters)
         for partition, sent in enumerate(self._sent):

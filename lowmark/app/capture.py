@@ -101,7 +101,10 @@ class _SourceThread(threading.Thread):
                 self._send(self.nodes.take(block), Ending.END if block.low_after == FOREVER else Ending.NONE)
             if not self.source.ended and not self.superseded:
                 # Stopped in the middle of a finite source: what is in the tables is sent and nothing more promised.
-                self._send(self.nodes.finish(self.nodes.low_ns), Ending.STOP)
+                self._send(self.nodes.finish(self.nodes.low_ns), Ending.NONE)
+                for alias, item in self.work.items():
+                    for partition, record in self.outboxes[alias].stop():
+                        self._emitter.put(item.topic, partition, encode(record))
         except Exception as error:
             # Told by the main thread, which ends the process: the other sources must not go on as if all were well.
             self.error = error

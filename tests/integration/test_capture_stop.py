@@ -1,0 +1,82 @@
+"""A capture process that is told to end, or that is superseded, while its sources have nothing to say."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.acceptance.command import Row, lowmark
+from tests.acceptance.test_golden import at
+from tests.integration.jobprocess import await_true
+from tests.integration.processes import Command, get, samples, value
+from tests.naive.frames import frame, write_pcap
+
+pytestmark = pytest.mark.slow
+
+CONFIG = """
+[kafka]
+bootstrap = "{broker}"
+[topics]
+prefix = "{prefix}-"
+[capture]
+metrics = "127.0.0.1:0"
+[streams.Main]
+[sources.pipe]
+stream = "Main"
+file = "-"
+[queries.count]
+sql = "SELECT count(*) [RANGE 10 s] FROM Main"
+"""
+
+
+def _state(config: Path) -> Row:
+    (row,) = lowmark("sources", "-c", str(config)).rows
+    return row
+
+
+def test_silent_pipe(broker: str, tmp_path: Path) -> None:
+    """SIGTERM ends it with what has arrived; a later life takes over from a silent one, which says so."""
+    config = tmp_path / "lowmark.toml"
+    config.write_text(CONFIG.format(broker=broker, prefix=uuid4().hex[:8]))
+    data = write_pcap(tmp_path / "a.pcap", map(frame, [at(1), at(15), at(31)])).read_bytes()
+    assert _state(config)["state"] == "not seen"
+
+    with _fed(config, data) as first:
+        assert _state(config)["state"] == "active"
+        first.process.send_signal(signal.SIGTERM)
+        assert first.wait(60) == 0, first.error
+    stopped = _state(config)
+    assert stopped["state"] == "stopped"
+
+    with _fed(config, data) as second, _fed(config, data) as third:
+        assert second.wait(60) == 1, second.error
+        assert "registered again elsewhere" in second.error
+        assert third.process.stdin is not None
+        third.process.stdin.close()
+        assert third.wait(60) == 0, third.error
+    ended = _state(config)
+    assert (ended["state"], ended["epoch"]) == ("ended", int(str(stopped["epoch"])) + 2)
+
+
+def _fed(config: Path, data: bytes) -> Command:
+    """A capture that has taken all of this in, and waits for more."""
+    command = Command("capture", "-c", str(config), stdin=subprocess.PIPE)
+    try:
+        assert command.process.stdin is not None
+        command.process.stdin.write(data)
+        command.process.stdin.flush()
+        url = command.url()
+        source = {"source": "pipe", "stream": "Main"}
+        await_true(
+            lambda: value(samples(get(f"{url}/metrics").text), "lowmark_frames_received_total", **source) == 3, 30
+        )
+        assert json.loads(get(f"{url}/readyz").text)["pipe"] == "capturing"
+    except BaseException:
+        command.__exit__()
+        raise
+    return command
