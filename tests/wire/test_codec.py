@@ -23,9 +23,7 @@ NATURAL = st.integers(0, 2**63 - 1)
 HEADER_NAMES = ["lm-kind", "lm-version", "lm-stage", "lm-source", "lm-epoch", "lm-sequence", "lm-tuples", "x"]
 HEADER_VALUES = [b"1", b"batch", b"punctuation", b"row", b"rows", b"token"]
 RAW_HEADERS = st.lists(
-    st.tuples(
-        st.sampled_from(HEADER_NAMES), st.none() | st.binary(max_size=8) | st.sampled_from(HEADER_VALUES)
-    ),
+    st.tuples(st.sampled_from(HEADER_NAMES), st.none() | st.binary(max_size=8) | st.sampled_from(HEADER_VALUES)),
     max_size=8,
 )
 OBJECTS = sorted(name for name, record in EXAMPLES.items() if encode(record).value.startswith(b"{"))

@@ -50,8 +50,7 @@ def test_both_clients_get_the_same(secure: KafkaSettings) -> None:
     }
     spark = spark_options(secure)
     assert spark["kafka.sasl.jaas.config"] == (
-        "org.apache.kafka.common.security.scram.ScramLoginModule required "
-        'username="alice" password="p\\"a\\\\ss";'
+        'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="p\\"a\\\\ss";'
     )
     assert spark["kafka.ssl.truststore.type"] == spark["kafka.ssl.keystore.type"] == "PEM"
     assert spark["kafka.ssl.truststore.location"] == str(secure.ssl_ca)
