@@ -14,7 +14,7 @@ import pytest
 
 from tests.acceptance.command import Row, lowmark
 from tests.naive.compare import differences, wrong_orders
-from tests.naive.evaluate import answer
+from tests.naive.evaluate import answer, is_ordered
 from tests.naive.scope import Refused
 
 CASES = Path(__file__).parents[3] / "shared" / "queries" / "cases"
@@ -72,8 +72,7 @@ class Case:
 
     def wrong(self, rows: list[Row]) -> list[str]:
         wrong = differences(rows, self.rows)
-        ordered = "ORDER BY" in self.query.upper() and "[" in self.query
-        return wrong or (wrong_orders(rows, self.rows) if ordered else [])
+        return wrong or (wrong_orders(rows, self.rows) if is_ordered(self.query) else [])
 
 
 FOLDERS = sorted(path for path in CASES.iterdir() if path.is_dir()) if CASES.is_dir() else []

@@ -49,3 +49,9 @@ def run(text: str, streams: Streams) -> Table:
         if created:
             streams.create(statement.name.text, table)
     return table
+
+
+def is_ordered(text: str) -> bool:
+    """Whether the rows of one window have an order: ORDER BY in the last statement, with a window and without PA."""
+    last = parse(text).statements[-1]
+    return isinstance(last, s.Select) and bool(last.order_by and last.window is not None and not last.window.pa)
