@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -28,6 +29,9 @@ OnBatch = Callable[[Sequence[Report], float], None]
 
 _COMMIT_WITHIN_S = 5.0
 _LOOK_AGAIN_S = 0.02
+
+_JVM_GONE = (Py4JError, OSError)
+"""What calls into a JVM that is no more raise."""
 
 _FAILURE = re.compile(r"BucketFailure: (.+)")
 
@@ -61,7 +65,10 @@ class JobQuery:
 
     @property
     def active(self) -> bool:
-        return self._query is not None and bool(self._query.isActive)
+        try:
+            return self._query is not None and bool(self._query.isActive)
+        except _JVM_GONE:
+            return False
 
     def start(self, spark: SparkSession) -> None:
         """Begin after the last batch that Spark has committed."""
@@ -76,20 +83,23 @@ class JobQuery:
         assert self._query is not None, "not started"
         if self._failure is not None:
             raise self._explained(self._failure)
-        if not self._query.isActive:
+        if self.active:
+            return
+        try:
             error = self._query.exception()
-            raise JobFailed("Spark ended the job by itself") if error is None else self._explained(error)
+        except _JVM_GONE:
+            raise JobFailed("Spark's process has ended: it was killed, or ran out of memory (job.heap)") from None
+        raise JobFailed("Spark ended the job by itself") if error is None else self._explained(error)
 
     def stop(self) -> None:
         """A batch that is running is undone, and will be run again; one that has been written may be committed yet."""
-        if self._query is None:
-            return
         deadline = time.monotonic() + _COMMIT_WITHIN_S
         while self.active and self._folder.batches(self._checkpoint) <= self._handed_back:
             if time.monotonic() > deadline:
                 break
             time.sleep(_LOOK_AGAIN_S)
-        self._query.stop()
+        if self._query is not None and self.active:
+            self._query.stop()
 
     def _take(self, batch: DataFrame, number: int) -> None:
         try:

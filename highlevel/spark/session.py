@@ -5,6 +5,7 @@ What the JVM and its Python workers print is kept apart from the terminal; Spark
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -17,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -81,20 +84,14 @@ class Spark:
         assert self._session is not None, "not started"
         return self._session
 
-    @property
-    def alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def printed(self) -> tuple[str, ...]:
-        """The last lines that the JVM and its workers printed."""
-        return tuple(self._printed)
-
     def start(self) -> None:
         """Takes seconds. JobFailed when Spark cannot be started."""
         settings = self._settings
         settings.work_dir.mkdir(parents=True, exist_ok=True)
         log_settings = settings.work_dir / "log4j2.properties"
         log_settings.write_text(_LOG4J.format(file=settings.log))
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails there is raised, too …
+        logging.getLogger().addFilter(_not_py4j)  # … though some of it is logged as nobody's
         os.environ["JAVA_HOME"] = str(settings.java_home)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         conf = SparkConf(loadDefaults=False).setAppName("lowmark").setMaster(settings.master)
@@ -102,23 +99,32 @@ class Spark:
             conf.set(name, value)
         handler = signal.getsignal(signal.SIGINT)
         try:
-            # In a session of its own, so that Ctrl-C reaches this process alone; it ends when its input does.
-            gateway = launch_gateway(
-                conf, {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
-            )
-            self._process = gateway.proc
-            threading.Thread(target=self._drain, args=(gateway.proc.stdout,), name="spark-output", daemon=True).start()
+            gateway = self._launch(conf)
             self._session = SparkSession(SparkContext(conf=conf, gateway=gateway))
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
+            said = _reason(str(error))  # asks the JVM, so before it is ended
             self.stop()
-            said = "\n".join(f"    {line}" for line in self.printed())
-            raise JobFailed(f"Spark could not be started: {error}\n{said}\nIts log is {settings.log}") from None
+            raise JobFailed(f"Spark could not be started: {said}. Its log is {settings.log}") from None
         except BaseException:
             self.stop()
             raise
         finally:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, handler)  # Spark has put its own there, which ends jobs behind our back
+
+    def _launch(self, conf: SparkConf) -> JavaGateway:
+        """The JVM. In a session of its own, so that Ctrl-C reaches this process alone; it ends when its input does."""
+        reading, writing = os.pipe()
+        drain = threading.Thread(target=self._drain, args=(os.fdopen(reading, "rb"),), name="spark-output", daemon=True)
+        drain.start()
+        try:
+            with os.fdopen(writing, "wb") as output:
+                gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})
+        except PySparkException:
+            drain.join(_END_WITHIN_S)
+            raise JobFailed(f"Spark could not be started: {_trouble(list(self._printed))}") from None
+        self._process = gateway.proc
+        return gateway
 
     def stop(self) -> None:
         """End the session and the JVM, by force after 20 s; does nothing when there is none."""
@@ -129,9 +135,10 @@ class Spark:
         try:
             if session is not None and process.poll() is None:
                 session.stop()
-            gateway = SparkContext._gateway
-            if gateway is not None:
-                gateway.shutdown()
+            if SparkContext._gateway is not None:
+                SparkContext._gateway.shutdown()
+        except (Py4JError, OSError):
+            pass  # the JVM has died by itself
         finally:
             SparkContext._gateway = SparkContext._jvm = None
             assert process.stdin is not None
@@ -146,6 +153,22 @@ class Spark:
         with output:
             for line in output:
                 self._printed.append(line.decode(errors="replace").rstrip())
+
+
+def _not_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
+
+
+def _trouble(printed: list[str]) -> str:
+    """What a JVM that did not come up has printed of it."""
+    first = next((at for at, line in enumerate(printed) if "Error" in line or "Exception" in line), 0)
+    return "; ".join(printed[first : first + 2]) or "its process ended and said nothing"
+
+
+def _reason(text: str) -> str:
+    """py4j's own line names the call that failed; what Java said follows it."""
+    lines = [line.strip(": ") for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if not line.startswith("An error occurred")), "no reason is given")
 
 
 def _options(settings: SparkSettings, log_settings: Path) -> dict[str, str]:

@@ -46,6 +46,10 @@ class JobProcess:
             self.lines.append(line.rstrip())
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def said(self) -> str:
         return "\n".join(self.lines)
 

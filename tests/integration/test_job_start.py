@@ -1,0 +1,52 @@
+"""What a job says when Spark does not start, or dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lowmark.app.config import load_config
+from tests.integration.jobfeed import BUSY, Feed, write_config
+from tests.integration.jobprocess import JobProcess
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def configure(folder: Path, broker: str, job: str) -> Path:
+    path = write_config(folder, broker, busy=BUSY)
+    path.write_text(path.read_text().replace('heap = "512m"', job))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ('master = "local[many]"', "Could not parse Master URL: 'local[many]'"),
+        ('heap = "1k"', "Too small maximum heap"),
+    ],
+)
+def test_spark_that_does_not_start(broker, tmp_path, job, said):
+    with JobProcess(configure(tmp_path, broker, job)) as process:
+        assert process.wait() == 1
+    assert process.lines[-1].startswith("Spark could not be started: ")
+    assert said in process.lines[-1]
+    assert "Traceback" not in process.said
+
+
+def test_spark_that_is_killed(broker, tmp_path):
+    path = write_config(tmp_path, broker, busy=BUSY)
+    Feed(load_config(path), seed=11).panes(1)
+    with JobProcess(path) as process:
+        process.url()
+        listed = subprocess.run(
+            ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(process.pid)], capture_output=True, text=True, check=True
+        )
+        (jvm,) = [int(line.split()[0]) for line in listed.stdout.splitlines() if "SparkSubmit" in line]
+        os.kill(jvm, signal.SIGKILL)
+        assert process.wait() == 1
+    assert "Traceback" not in process.said
+    assert "Spark" in process.lines[-1]
