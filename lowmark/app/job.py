@@ -25,47 +25,21 @@ from highlevel.spark.session import Spark, SparkSettings
 from highlevel.spark.sink import TransactionalSink
 from highlevel.spark.sinkhistory import History, read_history
 from highlevel.spark.source import SourceSettings
-from lowmark.app.config import Config, ConfigError
+from lowmark.app.config import Config
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer
 from lowmark.app.jars import SPARK_KAFKA, obtain
 from lowmark.app.java import Java, find_java, spark_java_home
-from lowmark.query.compile import compile_query
+from lowmark.app.planning import plan_queries, topics_of
 from lowmark.query.plan import QueryPlan, Stage
 from lowmark.wire.kafka import admin, ensure_topics
 from lowmark.wire.registration import SourceKind
-from lowmark.wire.topics import Topic, TopicKind, TopicSettings, settings_of
+from lowmark.wire.topics import Topic, TopicKind
 
-__all__ = ["compile_queries", "job_topics", "run_job"]
+__all__ = ["run_job"]
 
 _LOOK_EVERY_S = 0.25
 _NAME_LENGTH = 100
-
-
-def compile_queries(config: Config, queries: Sequence[str] | None) -> tuple[QueryPlan, ...]:
-    """The plans of these queries, of all where None; ConfigError for a name that is none."""
-    names = tuple(config.queries) if queries is None else tuple(dict.fromkeys(queries))
-    for name in names:
-        if name not in config.queries:
-            raise ConfigError(f"there is no query {name!r}. Valid: {', '.join(config.queries)}")
-    if not names:
-        raise ConfigError(f"{config.path} has no [queries.NAME]: there is nothing to run")
-    sources = {stream: len(config.roster(stream)) for stream in config.streams}
-    return tuple(
-        compile_query(
-            config.sql(name), name=name, streams=sources, buckets=config.queries[name].buckets or config.job.buckets
-        )
-        for name in names
-    )
-
-
-def job_topics(config: Config, plans: Sequence[QueryPlan]) -> list[TopicSettings]:
-    """All that a job reads and writes."""
-    wanted = [(Topic(TopicKind.DEAD, None, config.prefix), 1), (Topic(TopicKind.SOURCES, None, config.prefix), 1)]
-    for stage in _stages(plans):
-        wanted.append((Topic(TopicKind.PARTIALS, stage.fingerprint, config.prefix), stage.buckets))
-    wanted += [(Topic(TopicKind.RESULTS, plan.name, config.prefix), plan.stage.buckets) for plan in plans]
-    return [settings_of(topic, partitions, config.topics) for topic, partitions in wanted]
 
 
 def run_job(
@@ -77,7 +51,7 @@ def run_job(
     JobStopped, EnvironmentNotReady, ConfigError or QueryError say why it could not start or stopped. Called from the
     main thread, which hears signals.
     """
-    plans = compile_queries(config, queries)
+    plans = plan_queries(config, queries)
     job = _Job(config, plans, _job_name(config, queries), master or config.job.master)
     with ExitStack() as stack:
         return job.run(stack, until_last, new_generation, progress)
@@ -165,7 +139,7 @@ class _Job:
         return f"{self._config.prefix}lowmark.v1.job.{self._name}"
 
     def _ensure_topics(self) -> None:
-        problems = ensure_topics(admin(self._config.kafka), job_topics(self._config, self._plans))
+        problems = ensure_topics(admin(self._config.kafka), topics_of(self._config, self._plans))
         if problems:
             raise EnvironmentNotReady(
                 "topics are not as this job needs them",

@@ -20,7 +20,7 @@ from highlevel.state import MemoryState
 from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Outgoing, Rows
 from lowmark.app.config import Config
-from lowmark.app.job import compile_queries, job_topics
+from lowmark.app.planning import plan_queries, topics_of
 from lowmark.query.plan import QueryPlan, Stage
 from lowmark.wire.codec import decode, encode
 from lowmark.wire.frames import FOREVER
@@ -61,7 +61,7 @@ class Feed:
     """Two sources that skew and send partials of a pane in several rows; deterministic for a seed."""
 
     def __init__(self, config: Config, seed: int) -> None:
-        self.plans = compile_queries(config, None)
+        self.plans = plan_queries(config)
         self._config = config
         self._random = random.Random(seed)
         self._stages = tuple({plan.stage.fingerprint: plan.stage for plan in self.plans}.values())
@@ -74,7 +74,7 @@ class Feed:
         }
         self._sent: list[Sent] = []
         self._next = FIRST_PANE
-        assert ensure_topics(admin(config.kafka), job_topics(config, self.plans)) == []
+        assert ensure_topics(admin(config.kafka), topics_of(config, self.plans)) == []
 
     def panes(self, count: int, end: bool = False) -> None:
         """Send the partials of so many panes, each with its promise, and the sources' end behind them."""
