@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -45,7 +45,7 @@ def seen_sources(kafka: KafkaSettings, prefix: str) -> list[SeenSource]:
     reader = consumer(kafka, f"lowmark-sources-{uuid.uuid4()}")
     try:
         latest: dict[str, tuple[int, int, Registration]] = {}
-        for message in _read(reader, kafka, sources, None):
+        for message in _read(reader, kafka, [sources], None):
             record = decode(message.headers(), message.value(), lambda origin: None)
             if isinstance(record, Registration):
                 latest[record.source] = message.offset(), message.timestamp()[1] * 1_000_000, record
@@ -64,39 +64,46 @@ def _promised(
 ) -> dict[tuple[str, int], tuple[int, bool]]:
     """By source and epoch, the least of what its nodes have promised, and whether one of them has stopped."""
     latest: dict[tuple[str, int], dict[tuple[str, str], tuple[int, bool]]] = {}
-    for name in topics:
-        topic = parse_topic(name)
-        if topic is None or topic.kind is not TopicKind.PARTIALS or topic.prefix != prefix:
-            continue
-        for message in _read(reader, kafka, name, _TAIL):
-            record = decode(message.headers(), message.value(), lambda origin: None)
-            bound = record.promise.below("ts") if isinstance(record, Punctuation) else None
-            if isinstance(record, Punctuation) and bound is not None:
-                origin = record.origin
-                nodes = latest.setdefault((origin.source, origin.epoch), {})
-                nodes[origin.stage, origin.node] = bound, record.ending is Ending.STOP
+    parsed = {name: parse_topic(name) for name in topics}
+    partials = [name for name, of in parsed.items() if of and (of.kind, of.prefix) == (TopicKind.PARTIALS, prefix)]
+    for message in _read(reader, kafka, partials, _TAIL):
+        record = decode(message.headers(), message.value(), lambda origin: None)
+        bound = record.promise.below("ts") if isinstance(record, Punctuation) else None
+        if isinstance(record, Punctuation) and bound is not None:
+            origin = record.origin
+            nodes = latest.setdefault((origin.source, origin.epoch), {})
+            nodes[origin.stage, origin.node] = bound, record.ending is Ending.STOP
     return {
         source: (min(bound for bound, _ in nodes.values()), any(stopped for _, stopped in nodes.values()))
         for source, nodes in latest.items()
     }
 
 
-def _read(reader: Consumer, kafka: KafkaSettings, topic: str, tail: int | None) -> Iterator[Message]:
-    """Partition 0 as it is now: from its beginning, or its last records."""
-    low, high = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
-    start = low if tail is None else max(low, high - tail)
-    if start >= high:
-        return
-    reader.assign([TopicPartition(topic, 0, start)])
-    position = start
-    while position < high:
-        # Asked for more than there is, it would wait for it until the timeout.
-        for message in reader.consume(min(1000, high - position), timeout=1.0):
-            error = message.error()
-            if error is not None:
-                raise translate(error, kafka)
-            position = message.offset() + 1
-            if position <= high:
-                yield message
-        position = max(position, reader.position([TopicPartition(topic, 0)])[0].offset)
+def _read(reader: Consumer, kafka: KafkaSettings, topics: Sequence[str], tail: int | None) -> Iterator[Message]:
+    """Partition 0 of all of them as it is now: from its beginning, or its last records."""
+    ends: dict[str, int] = {}
+    parts: list[TopicPartition] = []
+    for topic in topics:
+        low, high = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+        start = low if tail is None else max(low, high - tail)
+        if start < high:
+            ends[topic] = high
+            parts.append(TopicPartition(topic, 0, start))
+    reader.assign(parts)
+    while ends:
+        message = reader.poll(1.0)
+        if message is None:
+            # The last records of a partition may have been compacted away: then its position alone tells the end.
+            for at in reader.position([TopicPartition(topic, 0) for topic in ends]):
+                if at.offset >= ends[at.topic]:
+                    del ends[at.topic]
+            continue
+        error = message.error()
+        if error is not None:
+            raise translate(error, kafka)
+        end = ends.get(message.topic(), 0)
+        if message.offset() < end:
+            yield message
+        if message.offset() + 1 >= end:
+            ends.pop(message.topic(), None)
     reader.unassign()
