@@ -55,6 +55,9 @@ class LowLevelMetrics(Collector):
         decoded = CounterMetricFamily(
             "lowmark_packets_decoded", "Packets; received = skipped + decoded.", labels=_SOURCE
         )
+        dropped = CounterMetricFamily(
+            "lowmark_frames_dropped", "Frames that the kernel dropped before they could be received.", labels=_SOURCE
+        )
         lag = GaugeMetricFamily(
             "lowmark_low_watermark_lag_seconds", "How far a source's low-watermark is behind the clock; 0 when ended.",
             labels=_SOURCE,
@@ -64,10 +67,11 @@ class LowLevelMetrics(Collector):
             for reason, count in at.nodes.skipped.items():
                 skipped.add_metric((*labels, reason.name.lower()), count)
             decoded.add_metric(labels, at.nodes.decoded)
+            dropped.add_metric(labels, at.nodes.dropped)
             low = at.nodes.low_ns
             if low != INT64_MIN:
                 lag.add_metric(labels, 0 if low == FOREVER else max(0, self._now_ns() - low) / 1e9)
-        yield from (skipped, decoded, lag)
+        yield from (skipped, decoded, dropped, lag)
 
     def _nodes(self) -> Iterator[Metric]:
         families = {
@@ -86,7 +90,6 @@ class LowLevelMetrics(Collector):
             for name, (metric, text) in {
                 "tuples": ("tuples_queued", "Tuples in records that got a sequence number."),
                 "given_up": ("tuples_given_up", "Tuples given up because the queue to Kafka was full."),
-                "dropped": ("frames_dropped", "Frames that the kernel dropped, of promised granules."),
             }.items()
         }
         resident = GaugeMetricFamily("lowmark_tuples_resident", "Tuples in partials in the table.", labels=_NODE)

@@ -1,0 +1,50 @@
+"""What Prometheus is shown is what was counted."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from lowlevel.config import LowLevelConfig
+from lowlevel.emitter import EmitterStats
+from lowlevel.metrics import LowLevelMetrics, Watched
+from lowlevel.node import SourceNodes
+from lowlevel.outbox import Outbox
+from lowmark.wire.partials import Origin
+from tests.lowlevel.naive import block
+from tests.lowlevel.plans import SECOND
+from tests.lowlevel.test_table import ALL_FOLDS, NODES, Packet
+
+STATS = EmitterStats(records=3, size=700, queued_records=2, queued_bytes=90, restarts=1)
+
+
+def test_a_source_its_nodes_and_the_queue_are_shown() -> None:
+    nodes = SourceNodes(NODES, stream="Main", config=LowLevelConfig(slots=1), seed=1)
+    nodes.start()
+    outboxes = {node.name: Outbox(node, Origin("stage", "eth0", 1, node.name), 2) for node in NODES}
+    frames = [Packet(0, place, 0, (1, 9 if place == 0 else 80), 1).frame for place in range(5)]
+    taken = block([*frames, b"short"], ts=[SECOND] * 6, low=[SECOND] * 6, low_after=SECOND)
+    object.__setattr__(taken, "dropped", 8)
+    for output in nodes.take(taken):
+        list(outboxes[output.node].take(output))
+    registry = CollectorRegistry()
+    LowLevelMetrics(registry, lambda: STATS, [Watched("eth0", "Main", nodes, outboxes)], lambda: 4 * SECOND)
+
+    def shown(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"lowmark_{name}", {"source": "eth0", "stream": "Main"} | labels)
+
+    assert shown("packets_decoded_total") == 5
+    assert shown("frames_skipped_total", reason="truncated") == 1
+    assert shown("frames_skipped_total", reason="not_ip") == 0
+    assert shown("frames_dropped_total") == 8
+    assert shown("low_watermark_lag_seconds") == 3
+    assert shown("tuples_filtered_total", node=ALL_FOLDS.name) == 1
+    assert shown("tuples_late_total", node=ALL_FOLDS.name) == 0
+    in_partials = shown("tuples_in_partials_total", node=ALL_FOLDS.name)
+    resident = shown("tuples_resident", node=ALL_FOLDS.name)
+    assert (in_partials, resident) == (3, 1)
+    assert shown("partials_evicted_total", node=ALL_FOLDS.name) == 3
+    assert shown("tuples_given_up_total", node=ALL_FOLDS.name) == 0
+    assert registry.get_sample_value("lowmark_kafka_records_total") == 3
+    assert registry.get_sample_value("lowmark_kafka_bytes_total") == 700
+    assert registry.get_sample_value("lowmark_queue_records") == 2
+    assert registry.get_sample_value("lowmark_producer_restarts_total") == 1
