@@ -65,14 +65,17 @@ def _compare_addresses(a_high: np.uint64, a_low: np.uint64, b_high: np.uint64, b
 @compiled
 def _sum(table: Words, g: int, at: int, value: np.int64, carry: np.int64, subtract: bool) -> int:
     """Add (or subtract) value + carry, of which carry is 0 or 1; what the sum then lacks, in units of 2^64."""
+    # Unsigned, which may wrap: of signed sums the compiler takes for granted that they do not, and drops the check.
     a = np.int64(table[g, at])
     if subtract:
-        c = a - value - carry
+        wrapped = table[g, at] - np.uint64(value) - np.uint64(carry)
+        c = np.int64(wrapped)
         left = (a ^ value) & (a ^ c) < 0
     else:
-        c = a + value + carry
+        wrapped = table[g, at] + np.uint64(value) + np.uint64(carry)
+        c = np.int64(wrapped)
         left = (a ^ c) & (value ^ c) < 0
-    table[g, at] = np.uint64(c)
+    table[g, at] = wrapped
     if left:
         return 1 if a >= 0 else -1
     return 0
