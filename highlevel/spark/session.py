@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
