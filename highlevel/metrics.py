@@ -17,7 +17,7 @@ _SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _COUNTERS: Final = {
     "rows_in": ("lowmark_partials_merged", "Rows of partials that were merged."),
     "merged": ("lowmark_tuples_merged", "Tuples that the merged partials stand for."),
-    "late": ("lowmark_tuples_late", "Tuples that came after their granule had ended, and were not merged."),
+    "late": ("lowmark_tuples_after_close", "Tuples that came after their granule had ended, and were not merged."),
     "duplicates": ("lowmark_records_duplicate", "Records at or below the last sequence number of their lane."),
     "gaps": ("lowmark_records_missing", "Sequence numbers that are missing in a lane."),
     "fenced": ("lowmark_records_fenced", "Records of an epoch that a later one had ended."),
@@ -120,7 +120,8 @@ class HighLevelMetrics:
                     lags[query] = max(lags.get(query, 0.0), lag)
             for query, count in report.open_windows.items():
                 open_windows[query] = open_windows.get(query, 0) + count
-            for place in report.waiting:
+            for node, source in report.waiting:
+                place = f"{report.stage}/{node}", source  # as the capture processes call the node
                 awaited[place] = awaited.get(place, 0) + 1
         for query, lag in lags.items():
             self._lag.labels(query).set(lag)

@@ -53,6 +53,7 @@ def test_source(capture: Samples, pipeline: Pipeline) -> None:
     assert value(capture, "lowmark_capture_read_bytes_total", **SOURCE) == file.stat().st_size
     assert value(capture, "lowmark_capture_damaged_total", **SOURCE) == 0
     assert value(capture, "lowmark_low_watermark_lag_seconds", **SOURCE) == 0
+    assert value(capture, "lowmark_frames_dropped_total", **SOURCE) == 0
 
 
 def test_node(capture: Samples, node: dict[str, str]) -> None:
@@ -65,7 +66,6 @@ def test_node(capture: Samples, node: dict[str, str]) -> None:
         "tuples_given_up_total": 0,
         "tuples_resident": 0,
         "groups_resident": 0,
-        "frames_dropped_total": 0,
     }
     assert {name: value(capture, f"lowmark_{name}", **node) for name in expected} == expected
 
@@ -86,8 +86,9 @@ def test_source_that_has_not_ended(capture: Samples, job: Samples, pipeline: Pip
     assert lag is not None
     assert lag > 365 * 86400
     assert value(job, "lowmark_frontier_lag_seconds", query="held") == pytest.approx(lag, abs=300)
-    (node,) = pipeline.plans["held"].stage.nodes
-    assert value(job, "lowmark_source_awaited", node=node.name, source="held") == 1
+    stage = pipeline.plans["held"].stage
+    (node,) = stage.nodes
+    assert value(job, "lowmark_source_awaited", node=f"{stage.fingerprint}/{node.name}", source="held") == 1
 
 
 def test_queue(capture: Samples) -> None:
@@ -103,7 +104,7 @@ def test_queue(capture: Samples) -> None:
 def test_stage(capture: Samples, job: Samples, node: dict[str, str], stage: str) -> None:
     expected = {
         "tuples_merged_total": metered.COUNTED,
-        "tuples_late_total": 0,
+        "tuples_after_close_total": 0,
         "tuples_replayed_total": 0,
         "tuples_unlisted_total": 0,
         "records_duplicate_total": 0,

@@ -35,10 +35,10 @@ def test_the_slowest_bucket_is_the_lag_and_a_silent_one_stands_where_it_stood():
     metrics.micro_batch([Report(1, complete_to={"q": FOREVER}, counters={"gaps": 4})], 0.2, 12 * second)
     assert registry.get_sample_value("lowmark_frontier_lag_seconds", {"query": "q"}) == 7
     assert registry.get_sample_value("lowmark_windows_open", {"query": "q"}) == 2
-    assert registry.get_sample_value("lowmark_source_awaited", {"node": "main", "source": "a"}) == 1
+    assert registry.get_sample_value("lowmark_source_awaited", {"node": "s/main", "source": "a"}) == 1
     metrics.micro_batch([Report(0, complete_to={"q": FOREVER})], 0.2, 12 * second)
     assert registry.get_sample_value("lowmark_frontier_lag_seconds", {"query": "q"}) == 0
-    assert registry.get_sample_value("lowmark_source_awaited", {"node": "main", "source": "a"}) == 0
+    assert registry.get_sample_value("lowmark_source_awaited", {"node": "s/main", "source": "a"}) == 0
     exact = {"query": "q", "verdict": "exact", "reason": ""}
     assert registry.get_sample_value("lowmark_windows_completed_total", exact) == 3
     assert registry.get_sample_value("lowmark_dead_letters_total", {"stage": "s", "reason": "future"}) == 2
