@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from highlevel.interface import Space, State
@@ -173,15 +173,14 @@ class Ledger:
             if ended:
                 self._state.put(self._chunks, key, chunk)
 
-    def finding(self, extent: range) -> Finding:
-        """What is known of settled granules of an extent."""
+    def finding(self, extent: range, holds: Callable[[int], bool] = lambda granule: True) -> Finding:
+        """What is known of settled granules of an extent; tuples are counted of those that `holds` names."""
         found = self.marks.finding(extent.start, extent.stop)
         merged = promised = 0
         for key in self._keys(extent.start, extent.stop):
             chunk = self._chunk(key)
-            whole = extent.start <= key * _CHUNK and (key + 1) * _CHUNK <= extent.stop
             for granule, totals in chunk.settled.items():
-                if whole or granule in extent:
+                if granule in extent and holds(granule):
                     merged += totals[0]
                     promised += totals[1]
         return Finding(found.verdict, merged, promised, found.dropped, found.late)

@@ -140,7 +140,7 @@ class WindowSequence:
         panes = range(start, self.window.extent(to).stop)
         finding = self.marks.finding(panes.start, panes.stop)
         for ledger in self._ledgers:
-            finding += ledger.finding(panes)
+            finding += ledger.finding(panes, self._in_a_window)
         if any(first <= window <= to for window in self._overflowed):
             self._overflowed = [window for window in self._overflowed if not first <= window <= to]
             finding += Finding(Verdict(frozenset({Reason.OVERFLOW})))
@@ -150,3 +150,7 @@ class WindowSequence:
         if self._derived:
             finding = Finding(finding.verdict, tuples, tuples, finding.dropped, finding.late)
         return Span(first, to, tuples, finding)
+
+    def _in_a_window(self, pane: int) -> bool:
+        """Not so between windows whose SLIDE is longer than their RANGE."""
+        return len(self.window.wids(pane)) > 0

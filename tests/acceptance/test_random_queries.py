@@ -89,7 +89,7 @@ def test_random_queries(text: str, data: st.DataObject) -> None:
 
 @pytest.mark.slow
 @given(text=queries, data=st.data())
-@settings(bounded, max_examples=80)
+@settings(bounded, max_examples=25)
 def test_more_random_queries(text: str, data: st.DataObject) -> None:
     sent = data.draw(traffic())
     for chosen in (data.draw(options(sent)) for _ in range(3)):
