@@ -1,0 +1,89 @@
+"""`python -m bench.path [packets|job|delay|memory|all]`: the way from packets to visible results, measured.
+
+Each measurement prints its figures and leaves them, with a plot, in bench/results; bench/README.md says what they
+show. The defaults take less than four minutes each on two idle cores.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.reports import RESULTS, describe_machine
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
+
+Results = Annotated[Path, typer.Option(help="Where CSV files and plots go.")]
+
+
+@app.command()
+def packets(
+    few: Annotated[int, typer.Option(help="Packets of the smaller capture.")] = 1_000_000,
+    many: Annotated[int, typer.Option(help="Packets of the larger capture.")] = 3_000_000,
+    most: Annotated[int, typer.Option(help="Packets of the larger capture that lowmark itself is given.")] = 10_000_000,
+    pairs: Annotated[int, typer.Option(help="Pairs of addresses.")] = 66_000,
+    repeat: Annotated[int, typer.Option(help="Runs of each; the least CPU time counts.")] = 2,
+    results: Results = RESULTS,
+) -> None:
+    """Packets per CPU-second of `lowmark query -r` against pmacctd, tcpdump | awk and a dpkt loop."""
+    from bench.packets import measure_packets
+
+    describe_machine(results)
+    measure_packets(results, few=few, many=many, most=most, pairs=pairs, repeat=repeat)
+
+
+@app.command()
+def job(
+    groups: Annotated[list[int] | None, typer.Option(help="Numbers of groups (repeatable).")] = None,
+    windows: Annotated[int, typer.Option(help="One-minute windows; a third of them is for warming up.")] = 15,
+    rows: Annotated[int, typer.Option(help="Partial rows in each window, which is a micro-batch.")] = 800_000,
+    having: Annotated[int, typer.Option(help="Result rows are those of more packets than this.")] = 0,
+    results: Results = RESULTS,
+) -> None:
+    """Partial rows per second of the Spark job against Spark's own windowed aggregation."""
+    from bench.job import measure_job
+
+    describe_machine(results)
+    measure_job(results, groups=groups or [66_000, 260_000], windows=windows, rows=rows, having=having)
+
+
+@app.command()
+def delay(
+    windows: Annotated[int, typer.Option(help="Windows to measure, after ten for warming up.")] = 60,
+    results: Results = RESULTS,
+) -> None:
+    """The time from a punctuation's production to the last visible result."""
+    from bench.delay import measure_delay
+
+    describe_machine(results)
+    measure_delay(results, windows=windows)
+
+
+@app.command()
+def memory(
+    windows: Annotated[int, typer.Option(help="One-second windows.")] = 200,
+    pace: Annotated[float, typer.Option(help="Times the capture's own pace.")] = 4.0,
+    results: Results = RESULTS,
+) -> None:
+    """Resident memory of a capture process and of the job over many windows."""
+    from bench.memory import measure_memory
+
+    describe_machine(results)
+    measure_memory(results, windows=windows, pace=pace)
+
+
+@app.command(name="all")
+def everything() -> None:
+    """All of them, one after the other."""
+    packets()
+    job()
+    delay()
+    memory()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended
+    app()

@@ -1,0 +1,53 @@
+"""`python -m bench.sparkpeer FOLDER BOOTSTRAP TOPIC HAVING`: Spark's own windowed aggregation of decoded partial rows.
+
+FOLDER holds `rows/` (parquet files, FILES of them a micro-batch) and gets the checkpoint. Results go to Kafka as JSON
+rows by Spark's own sink. The session is set up as the job's is: same master, shuffle partitions, state store, heap.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from pyspark.sql import functions as f
+
+from highlevel.config import JobConfig
+from highlevel.spark.session import Spark, SparkSettings
+from lowmark.app.jars import SPARK_KAFKA, obtain
+from lowmark.app.java import find_java, spark_java_home
+
+FILES = 4
+"""Of a micro-batch: as many as the stage has buckets."""
+
+SCHEMA = "ts timestamp, src long, dst long, packets long, bytes long"
+
+
+def main(folder: Path, bootstrap: str, topic: str, having: int) -> None:
+    java = find_java()
+    defaults = JobConfig()
+    settings = SparkSettings(
+        master=defaults.master, java_home=spark_java_home(java), jars=obtain(SPARK_KAFKA, java=java),
+        shuffle_partitions=defaults.shuffle_partitions, heap=defaults.heap, work_dir=folder / "work",
+        log=folder / "spark.log",
+    )  # fmt: skip
+    with Spark(settings) as spark:
+        rows = spark.session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES).parquet(str(folder / "rows"))
+        totals = (
+            rows.withWatermark("ts", "0 seconds")
+            .groupBy(f.window("ts", "1 minute"), "src", "dst")
+            .agg(f.sum("packets").alias("packets"), f.sum("bytes").alias("bytes"))
+            .where(f.col("packets") > having)
+            .select(f.col("window.start").alias("window_start"), "src", "dst", "packets", "bytes")
+        )
+        writer = totals.select(f.to_json(f.struct("*")).alias("value")).writeStream.format("kafka")
+        writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
+        writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
+        query = writer.start()
+        query.awaitTermination()
+        batches = [(progress["batchId"], progress["numInputRows"]) for progress in query.recentProgress]
+    (folder / "batches.json").write_text(json.dumps(batches))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))
