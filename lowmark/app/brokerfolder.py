@@ -19,7 +19,8 @@ _LAST_LINES = 10
 _HARMLESS = {"lock", "lost+found"}
 
 # The lists of internal topics are short, and the cleaner's buffer small, because the heap is. The session is shorter
-# than Kafka's own 9 s because a broker that was killed can register again only after the rest of it.
+# than Kafka's own 9 s because a broker that was killed can register again only after the rest of it. Everyone may do
+# everything until somebody adds an access rule, which then holds as it would on a cluster.
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -31,6 +32,8 @@ controller.listener.names=CONTROLLER
 inter.broker.listener.name=CLIENT
 log.dirs=data
 auto.create.topics.enable=false
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=true
 default.replication.factor=1
 min.insync.replicas=1
 offsets.topic.replication.factor=1

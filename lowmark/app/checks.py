@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,10 @@ from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.failures import failure_of
 from lowmark.app.java import find_java
 from lowmark.app.planning import plan_queries, topics_of
+from lowmark.app.rights import Role, job_group, rights_of
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.kafka import KafkaProblem, KafkaSettingsError, admin, verify_topics
+from lowmark.wire.kafkarights import missing_rights, refused_creations
 
 __all__ = ["CheckResult", "run_checks"]
 
@@ -31,7 +33,8 @@ def _failed(what: str, error: Exception) -> CheckResult:
     return CheckResult(what, failure.text, failure.exit_code)
 
 
-def run_checks(path: Path) -> Iterator[CheckResult]:
+def run_checks(path: Path, roles: Sequence[Role] = tuple(Role)) -> Iterator[CheckResult]:
+    """`roles`: whose rights in Kafka are asked for."""
     try:
         config = load_config(path)
     except ConfigError as error:
@@ -48,7 +51,7 @@ def run_checks(path: Path) -> Iterator[CheckResult]:
             yield CheckResult(f"query {name}")
     yield from _captures(config)
     yield _java()
-    yield from _kafka(config, plans)
+    yield from _kafka(config, plans, roles)
 
 
 def _captures(config: Config) -> Iterator[CheckResult]:
@@ -75,11 +78,12 @@ def _java() -> CheckResult:
     return CheckResult(f"Java {java.version} at {java.home}")
 
 
-def _kafka(config: Config, plans: list[QueryPlan]) -> Iterator[CheckResult]:
+def _kafka(config: Config, plans: list[QueryPlan], roles: Sequence[Role]) -> Iterator[CheckResult]:
     what = f"Kafka at {config.kafka.bootstrap}"
+    wanted = topics_of(config, plans)
     try:
         client = admin(config.kafka)
-        problems = verify_topics(client, topics_of(config, plans))
+        problems = verify_topics(client, wanted)
     except (KafkaProblem, KafkaSettingsError) as error:
         yield _failed(what, error)
         return
@@ -88,5 +92,17 @@ def _kafka(config: Config, plans: list[QueryPlan]) -> Iterator[CheckResult]:
     for problem in problems:
         if problem.there != "missing":
             yield CheckResult(f"topic {problem.topic}", str(problem), 1)
-    missing = sum(problem.there == "missing" for problem in problems)
-    yield CheckResult(f"topics: {missing} will be created" if missing else "topics")
+    missing = {problem.topic for problem in problems if problem.there == "missing"}
+    refused = refused_creations(client, [settings for settings in wanted if settings.name in missing])
+    hint = "somebody who may creates them with `lowmark topics --create`"
+    created = "1 is created" if len(missing) == 1 else f"{len(missing)} are created"
+    yield _listed(f"topics: {created} at the start" if missing else "topics", refused, hint)
+    for role in roles:
+        there = {topic: right for topic, right in rights_of(config, plans, role).items() if topic not in missing}
+        group = job_group(config, config.job.name) if role is Role.RUN else None
+        lacking = missing_rights(client, there, group)
+        yield _listed(f"rights for lowmark {role.value}", lacking, "have them granted to this user")
+
+
+def _listed(what: str, problems: list[str], hint: str) -> CheckResult:
+    return CheckResult(what, "\n     ".join([*problems, hint]), 1) if problems else CheckResult(what)

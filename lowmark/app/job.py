@@ -31,6 +31,7 @@ from lowmark.app.health import Health, HealthServer
 from lowmark.app.jars import SPARK_KAFKA, obtain
 from lowmark.app.java import Java, find_java, spark_java_home
 from lowmark.app.planning import plan_queries, topics_of
+from lowmark.app.rights import job_group
 from lowmark.query.plan import QueryPlan, Stage
 from lowmark.wire.kafka import admin, ensure_topics
 from lowmark.wire.registration import SourceKind
@@ -97,6 +98,7 @@ class _Job:
         self._plans = plans
         self._stages = _stages(plans)
         self._name = name
+        self._group = job_group(config, name)
         self._master = master
         self._wake = threading.Event()
         self._registry = CollectorRegistry()
@@ -132,11 +134,6 @@ class _Job:
             self._wake.clear()
         progress("ending")
         return 0
-
-    @property
-    def _group(self) -> str:
-        """Of the job's transactions and its token."""
-        return f"{self._config.prefix}lowmark.v1.job.{self._name}"
 
     def _ensure_topics(self) -> None:
         problems = ensure_topics(admin(self._config.kafka), topics_of(self._config, self._plans))

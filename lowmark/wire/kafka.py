@@ -155,7 +155,7 @@ def ensure_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_
     """Create what is missing; what is there already is checked and never changed. The problems that are left."""
     present = _topics(client, timeout_s)
     missing = [settings for settings in wanted if settings.name not in present]
-    problems = [problem for settings in missing if (problem := _create(client, settings, timeout_s))]
+    problems = _create(client, missing, timeout_s)
     failed = {problem.topic for problem in problems}
     _await_visible(client, {settings.name for settings in missing} - failed, timeout_s)
     rest = [settings for settings in wanted if settings.name not in failed]
@@ -184,20 +184,30 @@ def _has_leaders(topic: TopicMetadata) -> bool:
     return topic.error is None and all(partition.leader >= 0 for partition in topic.partitions.values())
 
 
-def _create(client: AdminClient, wanted: TopicSettings, timeout_s: float) -> TopicProblem | None:
-    topic = NewTopic(wanted.name, wanted.partitions, wanted.replication, config=dict(wanted.config))
-    try:
-        client.create_topics([topic], operation_timeout=timeout_s, request_timeout=timeout_s)[wanted.name].result()
-    except KafkaException as error:
-        # Another process may have created it in the meantime: then it is checked like any other.
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            return TopicProblem(wanted.name, "its creation", f"refused ({error.args[0].str()})", "a new topic")
-    return None
+def _create(client: AdminClient, missing: Sequence[TopicSettings], timeout_s: float) -> list[TopicProblem]:
+    if not missing:
+        return []
+    topics = [
+        NewTopic(wanted.name, wanted.partitions, wanted.replication, config=dict(wanted.config)) for wanted in missing
+    ]
+    answers = client.create_topics(topics, operation_timeout=timeout_s, request_timeout=timeout_s)
+    problems = []
+    for name, answer in answers.items():
+        try:
+            answer.result()
+        except KafkaException as error:
+            # Another process may have created it in the meantime: then it is checked like any other.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                there = f"refused ({error.args[0].str()})"
+                problems.append(TopicProblem(name, "its creation", there, "a new topic"))
+    return problems
 
 
 def verify_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_s: float = 30.0) -> list[TopicProblem]:
     """How the topics that are there differ from what is wanted of them."""
     topics = _topics(client, timeout_s)
+    there = [settings.name for settings in wanted if settings.name in topics and topics[settings.name].error is None]
+    configs = _configs(client, there, timeout_s)
     problems: list[TopicProblem] = []
     for settings in wanted:
         topic = topics.get(settings.name)
@@ -207,17 +217,23 @@ def verify_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_
         elif topic.error is not None:
             problems.append(TopicProblem(settings.name, "the topic", topic.error.str(), "a readable topic"))
         else:
-            problems += _differences(settings, topic, _config(client, settings.name, timeout_s))
+            problems += _differences(settings, topic, configs[settings.name])
     return problems
 
 
-def _config(client: AdminClient, name: str, timeout_s: float) -> dict[str, str]:
-    resource = ConfigResource(ResourceType.TOPIC, name)
-    try:
-        entries = client.describe_configs([resource], request_timeout=timeout_s)[resource].result()
-    except KafkaException as error:
-        raise _problem(error.args[0], f"Kafka, asked for the settings of topic {name}") from None
-    return {entry.name: str(entry.value) for entry in entries.values()}
+def _configs(client: AdminClient, names: Sequence[str], timeout_s: float) -> dict[str, dict[str, str]]:
+    """By topic: its settings."""
+    if not names:
+        return {}
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    found = {}
+    for resource, answer in client.describe_configs(resources, request_timeout=timeout_s).items():
+        try:
+            entries = answer.result()
+        except KafkaException as error:
+            raise _problem(error.args[0], f"Kafka, asked for the settings of topic {resource.name}") from None
+        found[resource.name] = {entry.name: str(entry.value) for entry in entries.values()}
+    return found
 
 
 def _differences(settings: TopicSettings, topic: TopicMetadata, config: dict[str, str]) -> list[TopicProblem]:

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from lowmark.app.commands.options import CONFIG, ConfigOption
+from lowmark.app.rights import Role
 
 __all__ = ["check"]
 
 
-def check(config: ConfigOption = CONFIG) -> None:
+def check(
+    config: ConfigOption = CONFIG,
+    role: Annotated[
+        list[Role] | None,
+        typer.Option("--for", help="Ask for the rights in Kafka that this command needs (repeatable). Default: both."),
+    ] = None,
+) -> None:
     """Check configuration, queries, Java, broker, rights and topics. Nothing is started or changed.
 
     Exit codes: 0 when all is well; 1 when the environment is not ready; 2 when the configuration is wrong.
 
-    Example:
+    Examples:
 
     \b
       lowmark check -c /etc/lowmark.toml
+      lowmark check --for capture        # on a capture host, whose user may do no more
     """
     from rich.console import Console
 
@@ -27,7 +36,7 @@ def check(config: ConfigOption = CONFIG) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     failed = 0
-    for result in run_checks(Path(config)):
+    for result in run_checks(Path(config), role or tuple(Role)):
         mark = "[green]ok[/]  " if result.problem is None else "[red]fail[/]"
         console.print(f"{mark} {result.what}")
         if result.problem is not None:

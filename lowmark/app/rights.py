@@ -1,0 +1,50 @@
+"""What each role must be allowed to do in Kafka: capture hosts, and the job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from lowmark.app.config import Config
+from lowmark.query.plan import QueryPlan
+from lowmark.wire.topics import Topic, TopicKind
+
+__all__ = ["Role", "job_group", "rights_of"]
+
+
+class Role(Enum):
+    """Named after the commands."""
+
+    CAPTURE = "capture"
+    RUN = "run"
+
+
+_RIGHTS = {
+    Role.CAPTURE: {TopicKind.SOURCES: frozenset({"READ", "WRITE"}), TopicKind.PARTIALS: frozenset({"WRITE"})},
+    Role.RUN: {
+        TopicKind.PARTIALS: frozenset({"READ"}),
+        TopicKind.RESULTS: frozenset({"READ", "WRITE"}),  # it reads them when it has lost its checkpoint
+        TopicKind.DEAD: frozenset({"WRITE"}),
+    },
+}
+
+
+def job_group(config: Config, job: str) -> str:
+    """The consumer group that holds a job's token, and the id of its transactions."""
+    return f"{config.prefix}lowmark.v1.job.{job}"
+
+
+def rights_of(config: Config, plans: Sequence[QueryPlan], role: Role) -> dict[str, frozenset[str]]:
+    """By topic: the operations, as Kafka calls them."""
+    wanted: dict[str, frozenset[str]] = {}
+    for kind, operations in _RIGHTS[role].items():
+        subjects: list[str | None]
+        match kind:
+            case TopicKind.PARTIALS:
+                subjects = [plan.stage.fingerprint for plan in plans]
+            case TopicKind.RESULTS:
+                subjects = [plan.name for plan in plans]
+            case _:
+                subjects = [None]
+        wanted |= {Topic(kind, subject, config.prefix).name: operations for subject in subjects}
+    return wanted
