@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ingest.disorder import Disorder, DisorderError, Scan
+from ingest.disorder import Disorder, DisorderError, Scan, WithinTime
 from ingest.inputs import STANDARD_INPUT
 
-__all__ = ["FileConfig", "Replay"]
+__all__ = ["LIVE_DISORDER", "FileConfig", "LiveConfig", "Replay", "RingConfig"]
+
+LIVE_DISORDER = WithinTime(50_000_000)
+"""Of interfaces, where nothing is declared: their receive queues reorder."""
+
+_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,4 +47,39 @@ class FileConfig:
             raise DisorderError(
                 f"source {self.name}: scan reads its input twice, and standard input can be read once; "
                 "declare ordered or within …, or name the file"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingConfig:
+    """The memory that the kernel writes frames into, of each source. Raises ValueError for what cannot be."""
+
+    ring_bytes: int = 32 << 20
+    snaplen: int = 512  # bytes kept of a frame: all that is read of it are headers
+    promiscuous: bool = False  # frames for other hosts too
+
+    def __post_init__(self) -> None:
+        if self.ring_bytes < 2 * _BLOCK or self.ring_bytes % _BLOCK:
+            raise ValueError(
+                f"ring_bytes is {self.ring_bytes}; it is a multiple of 1 MiB (1048576), at least 2 of them"
+            )
+        if not 64 <= self.snaplen <= 65_535:
+            raise ValueError(f"snaplen is {self.snaplen}; it is 64 to 65535 bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveConfig:
+    """A source that captures from an interface, or takes one share of its packets. Raises DisorderError."""
+
+    name: str
+    stream: str
+    interface: str  # or `any`
+    disorder: Disorder = LIVE_DISORDER
+    ring: RingConfig = RingConfig()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.disorder, Scan):
+            raise DisorderError(
+                f"source {self.name}: scan reads its input twice, and packets of an interface come once; declare "
+                "ordered or within …"
             )

@@ -7,6 +7,7 @@ they bear witness to the source's clock all the same. Frames without a time (BAD
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ from ingest.columns import Columns
 from ingest.disorder import Ordered, WithinTime, WithinTuples
 from lowmark.wire.frames import BAD_TIME, FOREVER
 
-__all__ = ["NEVER", "Lows", "arrival_lows", "least_after", "scanned_lows"]
+__all__ = ["NEVER", "ClockedLows", "Lows", "arrival_lows", "least_after", "scanned_lows"]
 
 NEVER = int(np.iinfo(np.int64).min)
 """The low-watermark of a source before anything is known: everything may still come."""
@@ -92,6 +93,31 @@ class _Delayed:
         self._recent = newest[size:].copy()
         np.minimum(newest, _LAST, out=newest)
         return newest[:size], int(newest[size])
+
+
+class ClockedLows:
+    """Of a live source, whose frames are stamped by this host's clock: what arrives moves the low-watermark, and in a
+    lull the clock does. Before `start_ns` nothing was captured."""
+
+    def __init__(self, disorder: Ordered | WithinTime | WithinTuples, lag_ns: int, start_ns: int) -> None:
+        """`lag_ns`: how far in a lull the low-watermark stays behind the clock."""
+        self._lows = arrival_lows(disorder)
+        self._lag_ns = lag_ns
+        self._low = start_ns - lag_ns
+
+    def of(self, columns: Columns, latest_ns: int) -> tuple[npt.NDArray[np.int64], int]:
+        """As Lows.of; frames that are stamped later than latest_ns bear witness to no clock."""
+        if len(columns.ts) and int(columns.ts.max()) > latest_ns:
+            columns = replace(columns, link=np.where(columns.ts > latest_ns, np.int32(BAD_TIME), columns.link))
+        low, after = self._lows.of(columns)
+        low = np.maximum(low, self._low)
+        self._low = max(self._low, after)
+        return low, self._low
+
+    def idle(self, clock_ns: int) -> int:
+        """Everything that was stamped before clock_ns, and a lag before, has been seen: the low-watermark then."""
+        self._low = max(self._low, clock_ns - self._lag_ns)
+        return self._low
 
 
 class _Scanned:

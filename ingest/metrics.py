@@ -27,6 +27,12 @@ class IngestMetrics:
         self.damaged = Counter(
             "lowmark_capture_damaged_total", "Captures that could not be read to their end.", _LABELS, registry=registry
         )
+        self.merged = Counter(
+            "lowmark_frames_merged_total",
+            "Frames longer than the interface's MTU allows: several packets that offloading made one of.",
+            _LABELS,
+            registry=registry,
+        )
         self.low = Gauge(
             "lowmark_source_low_watermark_seconds",
             "Low-watermark of a source that has not ended, in seconds since 1970.",
@@ -39,6 +45,7 @@ class IngestMetrics:
             self.received.labels(source, stream),
             self.read.labels(source, stream),
             self.damaged.labels(source, stream),
+            self.merged.labels(source, stream),
             self.low.labels(source, stream),
         )
 
@@ -46,10 +53,11 @@ class IngestMetrics:
 class SourceMetrics:
     """One source's share of them."""
 
-    def __init__(self, received: Counter, read: Counter, damaged: Counter, low: Gauge) -> None:
+    def __init__(self, received: Counter, read: Counter, damaged: Counter, merged: Counter, low: Gauge) -> None:
         self._received = received
         self._read = read
         self._damaged = damaged
+        self._merged = merged
         self._low = low
         self._read_before = 0
 
@@ -66,3 +74,7 @@ class SourceMetrics:
 
     def damage(self) -> None:
         self._damaged.inc()
+
+    def merged(self, frames: int) -> None:
+        """So many of the frames that were delivered are several packets each."""
+        self._merged.inc(frames)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -21,7 +21,32 @@ from lowmark.wire.frames import FOREVER, FrameBlock
 if TYPE_CHECKING:
     from ingest.metrics import SourceMetrics
 
-__all__ = ["FileSource"]
+__all__ = ["FileSource", "Source"]
+
+
+class Source(Protocol):
+    """A capture or an interface. `start()` opens it, from `begin()` on it covers what passes, `blocks()` delivers that
+    until its end or `stop()`. The attributes may be read from other threads."""
+
+    name: str
+    stream: str
+    rank: int
+    received: int  # frames that were delivered
+    ended: bool  # everything was delivered
+    damage: Damage | None  # why that is not all there is
+    start_ns: int | None  # covered from; None: from whatever the first frame is
+
+    @property
+    def disorder(self) -> Disorder | None: ...
+    @property
+    def read_bytes(self) -> int: ...
+    @property
+    def total_bytes(self) -> int | None: ...
+    def start(self) -> None: ...
+    def begin(self) -> None: ...
+    def blocks(self) -> Iterator[FrameBlock]: ...
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class FileSource:
@@ -45,6 +70,7 @@ class FileSource:
         self.received = 0  # frames that were delivered
         self.ended = False  # everything was delivered: all there is, or all before the damage
         self.damage: Damage | None = None  # set before the last block is delivered
+        self.start_ns: int | None = None  # a file covers what is in it
         self.disorder: Disorder | None = config.disorder  # what rules; settled by start()
         self._config = config
         self._metrics = metrics
@@ -52,7 +78,7 @@ class FileSource:
         self._stopping = Event()
         self._wait = wait or self._stopping.wait
         self._capture: CaptureFile | None = None
-        self._start_ns = 0
+        self._began_ns = 0
 
     @property
     def read_bytes(self) -> int:
@@ -76,7 +102,10 @@ class FileSource:
                 "read once; declare ordered or within …, or write it to a file first"
             )
         self._capture = capture
-        self._start_ns = self._now_ns()
+        self._began_ns = self._now_ns()
+
+    def begin(self) -> None:
+        """A file has no beginning to miss."""
 
     def blocks(self) -> Iterator[FrameBlock]:
         """All frames, in the order of the file. The last block is empty and promises that nothing follows: unless
@@ -86,7 +115,7 @@ class FileSource:
         replay = self._config.replay
         blocks = self._promised(self._capture)
         if replay is not None:
-            blocks = replayed(blocks, replay, start_ns=self._start_ns, now_ns=self._now_ns, wait=self._wait)
+            blocks = replayed(blocks, replay, start_ns=self._began_ns, now_ns=self._now_ns, wait=self._wait)
         for block in blocks:
             if self._stopping.is_set():
                 return

@@ -14,13 +14,12 @@ from lowlevel.kernel.assemble import BATCH, SECRETS, Build, SkipReason, fields_o
 from lowlevel.kernel.cache import Kernel, kernel
 from lowlevel.table import Counts, NodeMemory
 from lowmark.query.plan import Node, Pane
-from lowmark.wire.frames import FOREVER, FrameBlock
+from lowmark.wire.frames import FOREVER, FUTURE_NS, FrameBlock
 from lowmark.wire.rows import Words
 from lowmark.wire.values import INT64_MIN
 
 __all__ = ["NodeOutput", "Progress", "SourceNodes"]
 
-_FUTURE_NS = 60 * 1_000_000_000
 _MOST_DROPPED_GRANULES = 4096
 _NO_TAGS = np.empty(0, np.int32)
 
@@ -159,15 +158,15 @@ class SourceNodes:
         """The partials in a node's table, for audits."""
         return self._members[node].memory.residents()
 
-    def take(self, block: FrameBlock, now_ns: int | None = None) -> Iterator[NodeOutput]:
-        """`now_ns`: of a live source, the clock that stamps its frames, read when the block was: frames from more than
-        a minute ahead of it are skipped, and dropped frames are of no later time."""
+    def take(self, block: FrameBlock) -> Iterator[NodeOutput]:
+        """Of a live source's block, frames from more than a minute ahead of its clock are skipped, and dropped frames
+        are of no later time."""
         _check(block)
         if block.dropped:
             self._dropped += block.dropped
-            self._note_dropped(block, now_ns)
+            self._note_dropped(block)
         self._received += len(block)
-        latest = FOREVER if now_ns is None else now_ns + _FUTURE_NS
+        latest = FOREVER if block.taken_ns is None else block.taken_ns + FUTURE_NS
         yield from self._run(block, latest, 2 if block.low_after == FOREVER else 0)
         self._low = max(self._low, block.low_after)
         yield from self._promise(self._low)
@@ -232,12 +231,12 @@ class SourceNodes:
             if progress is not None:
                 yield NodeOutput(member.node.name, member.memory.drain(), progress)
 
-    def _note_dropped(self, block: FrameBlock, now_ns: int | None) -> None:
+    def _note_dropped(self, block: FrameBlock) -> None:
         """Dropped frames may be of any time from the low-watermark before to now (without a clock: to the newest
         frame), and count for each granule there."""
         times = [block.low_after] if block.low_after != FOREVER else []
         times += [int(block.ts.min()), int(block.ts.max())] if len(block) else []
-        latest = now_ns if now_ns is not None else max(times, default=self._low)
+        latest = block.taken_ns if block.taken_ns is not None else max(times, default=self._low)
         earliest = self._low if self._low != INT64_MIN else min(times, default=latest)
         for member in self._members.values():
             first = member.pane.index(earliest)

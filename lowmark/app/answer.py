@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
+from ingest.config import RingConfig
 from ingest.disorder import parse_disorder
 from lowlevel.config import Flush, LowLevelConfig
-from lowmark.app.bindings import bind
+from lowmark.app.bindings import bind, fanned_out
 from lowmark.app.console import Teller, error_console, telling
 from lowmark.app.formats import Format
 from lowmark.app.local import LocalRun
@@ -26,6 +31,9 @@ class Request:
     sql: str
     name: str
     read: tuple[str, ...]
+    interfaces: tuple[str, ...]
+    fanout: int
+    promiscuous: bool
     disorder: str | None
     flush: Flush
     table_slots: int
@@ -38,24 +46,49 @@ def answer(request: Request) -> int:
     """The exit code. Raises what `failures` knows how to tell."""
     disorder = None if request.disorder is None else parse_disorder(request.disorder)
     draft = compile_query(request.sql, name=request.name, buckets=1)
-    bindings = bind(request.read, _streams(draft))
+    bindings = fanned_out(bind(request.read, request.interfaces, _streams(draft)), request.fanout)
     counts = {binding.stream: 0 for binding in bindings}
     for binding in bindings:
         counts[binding.stream] += 1
     plan = compile_query(request.sql, name=request.name, streams=counts, buckets=1)
     config = LowLevelConfig(slots=request.table_slots, flush=request.flush)
-    run = LocalRun(plan, bindings, disorder=disorder, config=config)
-    try:
-        with telling(request.quiet) as tell:
+    with telling(request.quiet) as tell:
+        run = LocalRun(
+            plan, bindings, disorder=disorder, config=config, ring=RingConfig(promiscuous=request.promiscuous),
+            tell=tell.note,
+        )  # fmt: skip
+        try:
             run.start()
-            _write(request, plan, run, tell)
-    finally:
-        run.close()
+            with _stopped_by_signals(run):
+                if run.live:
+                    tell(f"capturing from {', '.join(binding.path for binding in bindings)}; Ctrl-C ends it")
+                _write(request, plan, run, tell)
+        finally:
+            run.close()
     if not request.quiet:
         run.audit.show(error_console())
     if run.audit.damage:
         return _DAMAGED
     return _LOSSY if run.audit.lossy else 0
+
+
+@contextmanager
+def _stopped_by_signals(run: LocalRun) -> Iterator[None]:
+    """Interfaces have no end of their own: Ctrl-C or SIGTERM makes one, and a second Ctrl-C is as everywhere."""
+    if not run.live:
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        run.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _streams(plan: QueryPlan) -> tuple[str, ...]:
@@ -76,5 +109,7 @@ def _write(request: Request, plan: QueryPlan, run: LocalRun, tell: Teller) -> No
 
 def _progress(run: LocalRun, tell: Teller) -> None:
     total = run.total_bytes
-    if total:
+    if run.live:
+        tell.passing(f"{run.received:,} frames, {run.audit.rows:,} rows; Ctrl-C ends it")
+    elif total:
         tell.passing(f"reading: {100 * run.read_bytes / total:.0f}% of {total / 1e6:,.0f} MB, {run.audit.rows:,} rows")

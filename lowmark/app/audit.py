@@ -23,8 +23,10 @@ class Audit:
     decoded: int = 0
     filtered: int = 0
     late: int = 0
+    dropped: int = 0  # frames that the kernel had no room for, of interfaces
     rows: int = 0
     windows: int = 0  # that hold tuples
+    partial: int = 0  # of those, the ones that began before their sources
     lossy: int = 0
     reasons: Counter[Reason] = field(default_factory=Counter)
     damage: list[str] = field(default_factory=list)
@@ -32,17 +34,20 @@ class Audit:
     def complete(self, complete: Complete) -> None:
         if complete.windows is not None and (complete.merged or not complete.verdict.exact):
             self.windows += 1
+            self.partial += complete.verdict.partial
         if not complete.verdict.exact:
             self.lossy += 1
             self.reasons.update(complete.verdict.reasons)
 
     def show(self, console: Console) -> None:
         skipped = _counts(self.skipped)
+        dropped = f"{self.dropped:,} frames dropped by the kernel; " if self.dropped else ""
         console.print(
-            f"{self.received:,} frames received, {sum(self.skipped.values()):,} skipped{skipped}; "
+            f"{dropped}{self.received:,} frames received, {sum(self.skipped.values()):,} skipped{skipped}; "
             f"{self.decoded:,} packets, {self.filtered:,} filtered, {self.late:,} late"
         )
-        windows = f"{self.windows:,} windows, " if self.windows else ""
+        partial = f" ({self.partial:,} of them partial: begun before the capture was)" if self.partial else ""
+        windows = f"{self.windows:,} windows{partial}, " if self.windows else ""
         console.print(f"{windows}{self.rows:,} rows: {self._verdict()}")
         for damage in self.damage:
             console.print(f"[bold red]damaged:[/] {escape(damage)}")

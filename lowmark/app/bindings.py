@@ -1,68 +1,110 @@
-"""Which captures a query's streams are read from: the `-r` options of `lowmark query`."""
+"""Which captures and interfaces a query's streams are read from: the options `-r` and `-i` of `lowmark query`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import typer
 
-__all__ = ["Binding", "bind"]
+from ingest.ring import Fanout
+
+__all__ = ["Binding", "bind", "fanned_out"]
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One capture as a source of one stream. `rank` orders sources where times are equal: by the stream's name, then
-    by the order of its captures."""
+    """One capture, or one interface, as a source of one stream. `rank` orders sources where times are equal: by the
+    stream's name, then by the order of its captures."""
 
     stream: str
     source: str
-    path: str
+    path: str  # or the interface's name
     rank: int
+    live: bool = False  # an interface
+    fanout: Fanout | None = None  # that it takes its share of
 
 
-def bind(options: Sequence[str], streams: Sequence[str]) -> tuple[Binding, ...]:
-    """`options` are `NAME=FILE` or `FILE`; `streams` those that the query reads, as it writes them. A capture without
-    a name stands for every stream of the query; so does a single one with a name that the query does not have."""
-    named: dict[str, list[str]] = {}
-    unnamed: list[str] = []
-    for option in options:
-        name, equals, path = option.partition("=")
+_READ, _INTERFACE = "-r", "-i"
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    word: str  # of the two above
+    text: str
+    name: str | None  # of the stream, where it is given
+    path: str
+
+    @classmethod
+    def of(cls, word: str, text: str) -> _Option:
+        name, equals, path = text.partition("=")
         if equals and name and "/" not in name:
-            named.setdefault(_known(name, named), []).append(path)
-        else:
+            return cls(word, text, name, path)
+        return cls(word, text, None, text)
+
+
+def bind(read: Sequence[str], interfaces: Sequence[str], streams: Sequence[str]) -> tuple[Binding, ...]:
+    """`read` are `NAME=FILE` or `FILE`, `interfaces` alike; `streams` those that the query reads, as it writes them.
+    What has no name stands for every stream of the query; so does a single one with a name that the query does not
+    have."""
+    options = [*(_Option.of(_READ, text) for text in read), *(_Option.of(_INTERFACE, text) for text in interfaces)]
+    named: dict[str, list[_Option]] = {}
+    unnamed: list[_Option] = []
+    for option in options:
+        if option.name is None:
             unnamed.append(option)
+        else:
+            named.setdefault(_known(option.name, named), []).append(option)
     if unnamed and named:
+        first = unnamed[0]
         raise typer.BadParameter(
-            f"-r {unnamed[0]} has no name, and others have: give each one as NAME=FILE", param_hint="'-r'"
+            f"{first.word} {first.text} has no name, and others have: give each one as NAME={first.text}",
+            param_hint=f"'{first.word}'",
         )
     if not options:
         raise typer.BadParameter(
-            f"name a capture for stream {', '.join(streams)}: -r FILE, or -r NAME=FILE for each of them",
+            f"name a capture for stream {', '.join(streams)}: -r FILE, or -r NAME=FILE for each of them (or an "
+            "interface: -i IFACE)",
             param_hint="'-r'",
         )
     if len(options) == 1 and named and not any(_same(name, streams) for name in named):
-        unnamed = [path for paths in named.values() for path in paths]
+        unnamed = [option for given in named.values() for option in given]
         named = {}
     for stream in streams:
         if unnamed:
             named[stream] = unnamed
         elif not _same(stream, list(named)):
             raise typer.BadParameter(
-                f"the query reads stream {stream}, which no -r names; named are {', '.join(named)}", param_hint="'-r'"
+                f"the query reads stream {stream}, which no -r or -i names; named are {', '.join(named)}",
+                param_hint="'-r'",
             )
-    return _bindings({name: paths for name, paths in named.items() if _same(name, streams)})
+    return _bindings({name: given for name, given in named.items() if _same(name, streams)})
 
 
-def _bindings(named: dict[str, list[str]]) -> tuple[Binding, ...]:
-    ordered = [(name, index, path) for name in sorted(named) for index, path in enumerate(named[name], 1)]
+def fanned_out(bindings: Sequence[Binding], members: int) -> tuple[Binding, ...]:
+    """Each interface as so many sources, which divide its packets."""
+    if members == 1:
+        return tuple(bindings)
+    found: list[Binding] = []
+    for binding in bindings:
+        group = Fanout() if binding.live else None
+        for member in range(members if binding.live else 1):
+            name = f"{binding.source}-{member}" if binding.live else binding.source
+            found.append(replace(binding, source=name, rank=len(found), fanout=group))
+    return tuple(found)
+
+
+def _bindings(named: dict[str, list[_Option]]) -> tuple[Binding, ...]:
+    ordered = [(name, index, option) for name in sorted(named) for index, option in enumerate(named[name], 1)]
     return tuple(
-        Binding(name, name if len(named[name]) == 1 else f"{name}-{index}", path, rank)
-        for rank, (name, index, path) in enumerate(ordered)
+        Binding(
+            name, name if len(named[name]) == 1 else f"{name}-{index}", option.path, rank, option.word == _INTERFACE
+        )
+        for rank, (name, index, option) in enumerate(ordered)
     )
 
 
-def _known(name: str, named: dict[str, list[str]]) -> str:
+def _known(name: str, named: dict[str, list[_Option]]) -> str:
     """The spelling under which the stream came first: names ignore case."""
     return next((other for other in named if other.lower() == name.lower()), name)
 

@@ -9,6 +9,7 @@ from rich.markup import escape
 from highlevel.spark.errors import JobStopped
 from ingest.damage import CaptureError
 from ingest.disorder import DisorderError
+from ingest.interfaces import InterfaceError
 from lowlevel.config import LowLevelConfigError
 from lowmark.app.errors import EnvironmentNotReady, OutputError
 from lowmark.app.tables import ConfigError
@@ -33,7 +34,7 @@ def failure_of(error: Exception) -> Failure | None:
     match error:
         case QueryError():
             return Failure(error.render(), 2)
-        case EnvironmentNotReady() | OutputError() | ConfigError() | JobStopped():
+        case EnvironmentNotReady() | OutputError() | ConfigError() | JobStopped() | InterfaceError():
             return Failure(str(error), error.exit_code)
         case DisorderError() | KafkaSettingsError() | LowLevelConfigError():
             return Failure(str(error), 2)

@@ -2,82 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Output, Rejection, ResultRows
-from highlevel.progress.records import Arrival, Batch, Record
+from highlevel.progress.records import Arrival, Record
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryState
-from ingest.config import FileConfig
+from ingest.config import LIVE_DISORDER, FileConfig, LiveConfig, RingConfig
 from ingest.disorder import Disorder
-from ingest.source import FileSource
+from ingest.live import LiveSource
+from ingest.source import FileSource, Source
 from lowlevel.config import LowLevelConfig
-from lowlevel.node import NodeOutput, SourceNodes
-from lowlevel.outbox import Outbox, Rows
 from lowmark.app.audit import Audit
 from lowmark.app.bindings import Binding
-from lowmark.query.plan import Node, QueryPlan
-from lowmark.wire.frames import FOREVER, FrameBlock
-from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Ending
+from lowmark.app.feeding import Feed, FeedThreads
+from lowmark.query.plan import QueryPlan
 from lowmark.wire.results import Complete
 from lowmark.wire.rows import Words
 
 __all__ = ["LocalRun"]
 
-_BEGINNING = -(2**63)
-
-
-class _Feed:
-    """One capture, the nodes that read it, and their way into the bucket."""
-
-    def __init__(self, source: FileSource, nodes: Sequence[Node], config: LowLevelConfig, stage: str) -> None:
-        self.source = source
-        self.nodes = SourceNodes(nodes, stream=source.stream, rank=source.rank, config=config)
-        self.low = _BEGINNING
-        self._outboxes = {node.name: Outbox(node, Origin(stage, source.name, 0, node.name), 1) for node in nodes}
-        self._blocks: Iterator[FrameBlock] = iter(())
-
-    def start(self) -> None:
-        self.source.start()
-        self.nodes.start()
-        self._blocks = self.source.blocks()
-
-    @property
-    def ended(self) -> bool:
-        return self.low == FOREVER
-
-    def step(self) -> Iterator[Record]:
-        """The records of the next block."""
-        block = next(self._blocks)
-        self.low = block.low_after
-        for output in self.nodes.take(block):
-            yield from self._records(output)
-
-    def _records(self, output: NodeOutput) -> Iterator[Record]:
-        ending = Ending.END if self.ended else Ending.NONE
-        for _, record in self._outboxes[output.node].take(output, ending):
-            if isinstance(record, Rows):
-                yield Batch(record.origin, record.sequence, record.rows, record.tuples)
-            else:
-                yield record
-
 
 class LocalRun:
-    """One query over captures. Inert until `start`; then `results` delivers its rows as they become final."""
+    """One query over captures and interfaces. Inert until `start`; then `results` delivers its rows as they become
+    final."""
 
     def __init__(
-        self, plan: QueryPlan, bindings: Sequence[Binding], *, disorder: Disorder | None, config: LowLevelConfig
-    ) -> None:
-        """The plan has one bucket: everything meets in this process."""
+        self, plan: QueryPlan, bindings: Sequence[Binding], *, disorder: Disorder | None, config: LowLevelConfig,
+        ring: RingConfig, tell: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        """`tell` is given what a person should know of an interface, in a line, from any thread."""
         self.audit = Audit()
-        self._feeds = [_feed(plan, binding, disorder, config) for binding in bindings]
+        self.live = any(binding.live for binding in bindings)
+        self._feeds = []
         roster: dict[str, tuple[str, ...]] = {}
         for binding in bindings:
+            source = _source(binding, disorder, ring, tell)
+            nodes = [node for node in plan.stage.nodes if binding.stream in node.streams]
+            self._feeds.append(Feed(source, nodes, config, plan.stage.fingerprint))
             roster[binding.stream] = (*roster.get(binding.stream, ()), binding.source)
         self._driver = BucketDriver(plan.stage, (plan,), 0, MemoryState(), Roster.of(roster), 0)
         self._position = 0
+
+    @property
+    def received(self) -> int:
+        """Frames so far."""
+        return sum(feed.source.received for feed in self._feeds)
 
     @property
     def read_bytes(self) -> int:
@@ -90,29 +61,43 @@ class LocalRun:
         return None if None in totals else sum(total for total in totals if total is not None)
 
     def start(self) -> None:
-        """Opens the captures and compiles or loads the kernels. CaptureError for what cannot be read at all."""
+        """Opens what is read and compiles or loads the kernels. CaptureError or InterfaceError for what cannot be."""
         for feed in self._feeds:
             feed.start()
+        for feed in self._feeds:
+            feed.begin()
 
     def results(self) -> Iterator[Words]:
         """Rows in batches, those of one window together; the audit is whole when this ends. Between two batches there
         may be empty ones: time to show progress."""
-        waiting = list(self._feeds)
-        while waiting:
-            # The source that is furthest behind holds up all windows, and what is ahead of it has to be kept.
-            feed = min(waiting, key=lambda candidate: candidate.low)
-            for record in feed.step():
-                self._driver.take(record, Arrival(self._position))
+        for feed, records in FeedThreads(self._feeds).steps() if self.live else self._in_turn():
+            for record in records:
+                self._driver.take(record, Arrival(self._position, feed.kind))
                 self._position += 1
             for output in self._driver.flush().outputs:
                 yield from self._rows(output)
-            if feed.ended:
-                waiting.remove(feed)
-                self._account(feed)
+        for feed in self._feeds:
+            self._account(feed)
+
+    def stop(self) -> None:
+        """From a signal handler or another thread: what has come by now is all there is."""
+        for feed in self._feeds:
+            feed.source.stop()
 
     def close(self) -> None:
         for feed in self._feeds:
             feed.source.close()
+
+    def _in_turn(self) -> Iterator[tuple[Feed, list[Record]]]:
+        waiting = {id(feed): (feed, feed.steps()) for feed in self._feeds}
+        while waiting:
+            # The source that is furthest behind holds up all windows, and what is ahead of it has to be kept.
+            feed, steps = min(waiting.values(), key=lambda candidate: candidate[0].low)
+            records = next(steps, None)
+            if records is None:
+                del waiting[id(feed)]
+            else:
+                yield feed, records
 
     def _rows(self, output: Output) -> Iterator[Words]:
         match output:
@@ -124,10 +109,11 @@ class LocalRun:
             case Rejection(detail=detail):
                 raise RuntimeError(f"a record of this process was refused: {detail}")
 
-    def _account(self, feed: _Feed) -> None:
+    def _account(self, feed: Feed) -> None:
         audit = self.audit
         audit.received += feed.nodes.received
         audit.decoded += feed.nodes.decoded
+        audit.dropped += feed.nodes.dropped
         audit.skipped.update({reason.name.lower(): count for reason, count in feed.nodes.skipped.items()})
         for counts in feed.nodes.counts().values():
             audit.filtered += counts.filtered
@@ -136,7 +122,14 @@ class LocalRun:
             audit.damage.append(str(feed.source.damage))
 
 
-def _feed(plan: QueryPlan, binding: Binding, disorder: Disorder | None, config: LowLevelConfig) -> _Feed:
+def _source(
+    binding: Binding, disorder: Disorder | None, ring: RingConfig, tell: Callable[[str], None]
+) -> Source:  # fmt: skip
+    if binding.live:
+        live = LiveConfig(
+            name=binding.source, stream=binding.stream, interface=binding.path, disorder=disorder or LIVE_DISORDER,
+            ring=ring,
+        )  # fmt: skip
+        return LiveSource(live, rank=binding.rank, fanout=binding.fanout, tell=tell)
     file = FileConfig(name=binding.source, stream=binding.stream, path=binding.path, disorder=disorder)
-    nodes = [node for node in plan.stage.nodes if binding.stream in node.streams]
-    return _Feed(FileSource(file, rank=binding.rank), nodes, config, plan.stage.fingerprint)
+    return FileSource(file, rank=binding.rank)

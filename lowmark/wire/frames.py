@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BAD_TIME", "FOREVER", "NO_VLAN", "FrameBlock"]
+__all__ = ["BAD_TIME", "FOREVER", "FUTURE_NS", "NO_VLAN", "FrameBlock"]
 
 BAD_TIME = -1
 """`link` of a frame whose timestamp does not fit int64 nanoseconds: it is skipped as `malformed`."""
@@ -17,6 +17,9 @@ NO_VLAN = -1
 
 FOREVER = np.iinfo(np.int64).max
 """The low-watermark of a source that has ended: nothing at all will follow."""
+
+FUTURE_NS = 60 * 1_000_000_000
+"""A live frame that is stamped so far ahead of the clock is skipped as `future`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +37,7 @@ class FrameBlock:
     low_after: int  # the low-watermark after the last frame, ns: no later tuple has a smaller ts
     vlan: npt.NDArray[np.int32] | None = None  # outermost VLAN id that the kernel took out of the frame, or NO_VLAN
     dropped: int = 0  # frames the kernel dropped since the block before (live sources)
+    taken_ns: int | None = None  # of live sources: the clock that stamps frames, when block and drops had been taken
 
     def __len__(self) -> int:
         return len(self.ts)

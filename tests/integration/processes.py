@@ -58,6 +58,11 @@ class Command:
         return "".join(self._said["out"])
 
     @property
+    def rows(self) -> list[dict[str, object]]:
+        """The JSON lines of its output so far."""
+        return [json.loads(line) for line in self.out.splitlines(keepends=True) if line.endswith("\n")]
+
+    @property
     def error(self) -> str:
         return "".join(self._said["error"])
 

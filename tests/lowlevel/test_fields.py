@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import dpkt
 import numpy as np
@@ -104,7 +105,7 @@ def test_times_a_minute_ahead_of_the_clock_are_skipped() -> None:
     )
     nodes = SourceNodes([NODE], stream="Main")
     nodes.start()
-    list(nodes.take(frames, now_ns=5))
+    list(nodes.take(replace(frames, taken_ns=5)))
     assert {reason.name: count for reason, count in nodes.skipped.items() if count} == {"FUTURE": 1}
     assert nodes.decoded == 2
 

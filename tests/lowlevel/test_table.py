@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -354,9 +354,7 @@ def test_dropped_frames_count_for_each_granule_that_they_may_be_of() -> None:
     nodes = started(LowLevelConfig(flush=Flush.FULL), 1)
     list(nodes.take(next(blocks(many(3, 2), []))))
     low = 3 * SECOND + 1
-    dropping = block([], low_after=low)
-    object.__setattr__(dropping, "dropped", 12)
-    list(nodes.take(dropping, now_ns=5 * SECOND))
+    list(nodes.take(replace(block([], low_after=low), dropped=12, taken_ns=5 * SECOND)))
     outputs = list(nodes.take(block([], low_after=10 * SECOND)))
     (progress,) = [output.progress for output in outputs if output.node == "plain"]
     assert progress is not None

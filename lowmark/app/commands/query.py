@@ -1,4 +1,4 @@
-"""`lowmark query`: a query over captures, in this process."""
+"""`lowmark query`: a query over captures and interfaces, in this process."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ Examples:
   lowmark query -r capture.pcap "SELECT ts, srcIP, destIP FROM Main WHERE tcp_flags & 18 = 2"
   lowmark query -r capture.pcap "SELECT srcIP, count(*), sum(len) [RANGE 1 minute] FROM Main GROUP BY srcIP"
   lowmark query -r M1=a.pcap -r M1=b.pcap.gz -r M2=c.pcapng --format jsonl -f query.sql
+  lowmark query -i eth0 "SELECT count(*) [RANGE 10 seconds] FROM Main"
   tcpdump -w - -i eth0 | lowmark query -r - "SELECT count(*) [RANGE 10 seconds] FROM Main"
 
 Rows go to standard output and nothing else; progress and the audit go to standard error.
@@ -42,12 +43,28 @@ def query(
             "name it stands for every stream of the query. Given twice under one name: a stream of two sources.",
         ),
     ] = None,
+    interface: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-i",
+            metavar="[NAME=]IFACE",
+            help="Capture stream NAME from an interface, or from all of them (any), until Ctrl-C. Takes CAP_NET_RAW. "
+            "Names and repetition are as with -r.",
+        ),
+    ] = None,
+    fanout: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, max=64, help="Threads among which the packets of an interface are divided."),
+    ] = 1,
+    promiscuous: Annotated[
+        bool, typer.Option("--promiscuous", help="Capture packets for other hosts too, where an interface sees them.")
+    ] = False,
     disorder: Annotated[
         str | None,
         typer.Option(
             metavar="DISORDER",
             help="How far packets may be out of order: scan (files: read twice, exact; the default), ordered (the "
-            "default on standard input), 'within 2 s', 'within 500 tuples'.",
+            "default on standard input), 'within 50 ms' (the default on interfaces), 'within 500 tuples'.",
         ),
     ] = None,
     flush: Annotated[Flush, typer.Option(help="How ended panes leave the table. Changes no result.")] = Flush.SLOW,
@@ -67,14 +84,15 @@ def query(
     output: Annotated[Path | None, typer.Option("-o", metavar="FILE", help="Write the rows to a file.")] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no audit.")] = False,
 ) -> None:
-    """Answer a query over capture files, without Kafka or Spark."""
+    """Answer a query over capture files or interfaces, without Kafka or Spark."""
     text, name = query_text(sql, file)
     # Loading kernels and operators takes a moment that --help and a mistyped option need not wait for.
     from lowmark.app.answer import Request, answer
 
     request = Request(
-        sql=text, name=name, read=tuple(read or ()), disorder=disorder, flush=flush, table_slots=table,
-        format=format_, output=output, quiet=quiet,
+        sql=text, name=name, read=tuple(read or ()), interfaces=tuple(interface or ()), fanout=fanout,
+        promiscuous=promiscuous, disorder=disorder, flush=flush, table_slots=table, format=format_, output=output,
+        quiet=quiet,
     )  # fmt: skip
     raise typer.Exit(answer(request))
 

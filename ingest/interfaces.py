@@ -1,0 +1,101 @@
+"""Network interfaces: which there are, and what of them decides how a capture from one is to be read."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import socket
+import struct
+import sys
+from dataclasses import dataclass
+
+__all__ = ["ANY", "Interface", "InterfaceError", "interface", "not_permitted"]
+
+ANY = "any"
+"""The name that stands for all interfaces at once."""
+
+_FLAGS, _MTU, _HARDWARE, _ETHTOOL = 0x8913, 0x8921, 0x8927, 0x8946  # SIOCGIFFLAGS, SIOCGIFMTU, …
+_UP, _LOOPBACK = 0x1, 0x8
+_NAME_SIZE = 16
+_OFFLOADS = {"gro": (0x2B, 1), "lro": (0x25, 1 << 15), "tso": (0x1E, 1), "gso": (0x23, 1)}  # ethtool command and bit
+
+
+class InterfaceError(Exception):
+    """An interface that cannot be captured from. The text says why and what would be right."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """As it is at the moment. Of `any` only the name is known."""
+
+    name: str
+    index: int  # the kernel's number of it; 0: any
+    up: bool = True
+    loopback: bool = False
+    mtu: int | None = None  # bytes behind the link header
+    merging: tuple[str, ...] = ()  # offloads that are on and make one frame of several
+
+    @property
+    def merging_note(self) -> str | None:
+        """What to say of offloads, in one line."""
+        if not self.merging:
+            return None
+        off = " ".join(f"{name} off" for name in self.merging)
+        return (
+            f"{self.name}: {', '.join(self.merging)} may merge packets before they are seen, which then count as one, "
+            f"of their joint length; `ethtool -K {self.name} {off}` prevents it"
+        )
+
+
+def interface(name: str) -> Interface:
+    """Looks an interface up. Raises InterfaceError where there is none of the name."""
+    if name == ANY:
+        return Interface(ANY, 0)
+    try:
+        index = socket.if_nametoindex(name)
+    except OSError:
+        raise InterfaceError(f"there is no interface {name!r}; there are: {_present()}, and {ANY} for all") from None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            (flags,) = struct.unpack("H", _asked(asking, _FLAGS, name)[:2])
+            (mtu,) = struct.unpack("i", _asked(asking, _MTU, name)[:4])
+        except OSError as error:
+            raise InterfaceError(f"{name}: it cannot be looked at: {error.strerror}") from None
+        merging = tuple(word for word, (command, bit) in _OFFLOADS.items() if _offload(asking, name, command) & bit)
+    return Interface(name, index, bool(flags & _UP), bool(flags & _LOOPBACK), mtu, merging)
+
+
+def not_permitted(name: str) -> InterfaceError:
+    """What to say where the kernel refuses."""
+    python = os.path.realpath(sys.executable)
+    return InterfaceError(
+        f"capturing from {name} takes the capability CAP_NET_RAW, which this process does not have; grant it with\n"
+        f"    sudo setcap cap_net_raw+ep {python}\n"
+        "or, in a systemd unit, with AmbientCapabilities=CAP_NET_RAW"
+    )
+
+
+def _present() -> str:
+    return ", ".join(sorted(name for _, name in socket.if_nameindex()))
+
+
+def _asked(asking: socket.socket, request: int, name: str) -> bytes:
+    """The answer's part behind the name."""
+    question = name.encode()[: _NAME_SIZE - 1].ljust(_NAME_SIZE, b"\0") + bytes(24)
+    return fcntl.ioctl(asking.fileno(), request, question)[_NAME_SIZE:]
+
+
+def _offload(asking: socket.socket, name: str, command: int) -> int:
+    value = (ctypes.c_uint32 * 2)(command, 0)
+    question = name.encode()[: _NAME_SIZE - 1].ljust(_NAME_SIZE, b"\0") + struct.pack("P", ctypes.addressof(value))
+    try:
+        fcntl.ioctl(asking.fileno(), _ETHTOOL, question.ljust(_NAME_SIZE + 24, b"\0"))
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.EPERM, errno.EINVAL, errno.ENODEV):
+            return 0  # a driver without the feature merges nothing by it
+        raise
+    return int(value[1])

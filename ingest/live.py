@@ -1,0 +1,204 @@
+"""A source that captures from an interface: the blocks of its ring, with a low-watermark that follows the clock in a
+lull."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from threading import Event
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ingest.columns import Columns
+from ingest.config import LIVE_DISORDER, LiveConfig
+from ingest.damage import Damage
+from ingest.disorder import Disorder, Ordered, Scan, WithinTime, WithinTuples
+from ingest.interfaces import ANY, Interface, InterfaceError, interface
+from ingest.lows import ClockedLows
+from ingest.ring import RETIRED_MS, Fanout, Ring, RingBlock
+from ingest.socketfilter import Instruction, accepting
+from lowmark.wire.frames import FUTURE_NS, FrameBlock
+
+if TYPE_CHECKING:
+    from ingest.metrics import SourceMetrics
+
+__all__ = ["LiveSource"]
+
+_LINK_HEADERS = 14 + 2 * 4  # bytes of Ethernet, and of two VLAN tags
+_UNLIMITED = 1 << 40
+_NOTHING = np.empty(0, np.uint8)
+_NOTHING.flags.writeable = False
+
+
+class LiveSource:
+    """Inert until `start()`. From `begin()` on frames gather in the ring, and `blocks()` delivers them. An empty block
+    comes several times a second in a lull: the low-watermark moves all the same. The attributes may be read meanwhile,
+    from other threads too."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        *,
+        rank: int = 0,
+        fanout: Fanout | None = None,
+        metrics: SourceMetrics | None = None,
+        tell: Callable[[str], None] = lambda text: None,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """`fanout`: shared by the sources that divide the interface's packets. `tell` is given what a person should
+        know, in a line. `now_ns` is the clock that stamps frames, for tests to step."""
+        self.name = config.name
+        self.stream = config.stream
+        self.rank = rank
+        self.received = 0  # frames that were delivered
+        self.merged = 0  # of those, what offloading made of several packets
+        self.ended = False  # an interface never ends
+        self.damage: Damage | None = None  # nor is it ever damaged
+        self.disorder: Disorder = config.disorder
+        self.start_ns: int | None = None  # covered from; set by begin()
+        self._config = config
+        self._fanout = fanout
+        self._metrics = metrics
+        self._tell = tell
+        self._now_ns = now_ns
+        self._stopping = Event()
+        self._ring: Ring | None = None
+        self._lows: ClockedLows | None = None
+
+    @property
+    def read_bytes(self) -> int:
+        """No file is read."""
+        return 0
+
+    @property
+    def total_bytes(self) -> int | None:
+        """There is no saying."""
+        return None
+
+    def start(self) -> None:
+        """Opens the ring. Raises InterfaceError where that is impossible."""
+        self._ring = ring = self._opened()
+        if ring.interface.merging_note is not None:
+            self._tell(ring.interface.merging_note)
+        if not ring.interface.up:
+            self._tell(f"{ring.interface.name} is down: there is nothing to see before it is up")
+
+    def begin(self) -> None:
+        """Packets are captured from now on."""
+        if self._ring is None:
+            raise RuntimeError(f"source {self.name} has not been started")
+        self._ring.begin(self._program(self._ring.interface))
+        self.start_ns = self._now_ns()
+        self._lows = _lows(self.disorder, self.start_ns)
+
+    def blocks(self) -> Iterator[FrameBlock]:
+        """All frames, as they arrive, until `stop()`: then what had arrived before. A block's data are borrowed until
+        the next one is asked for."""
+        if self._lows is None:
+            raise RuntimeError(f"source {self.name} has not begun")
+        until_ns: int | None = None
+        while True:
+            if until_ns is None and self._stopping.is_set():
+                until_ns = self._now_ns()
+            clock_ns, waited = self._now_ns(), time.monotonic_ns()
+            block = self._next_block()
+            if block is not None:
+                frames = self._framed(block, self._lows)
+                self._count(frames)
+                yield frames
+                if until_ns is not None and int(frames.ts.max()) >= until_ns:
+                    return
+            elif time.monotonic_ns() - waited >= RETIRED_MS * 1_000_000:
+                # The ring stayed empty for so long that whatever had been stamped by clock_ns has been seen.
+                nothing = self._block(_NOTHING, Columns.of_size(0), np.empty(0, np.int64), self._lows.idle(clock_ns))
+                self._count(nothing)
+                yield nothing
+                if until_ns is not None:
+                    return
+
+    def stop(self) -> None:
+        """Ends the delivery, with all that has arrived by now, from any thread."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Lets go of the interface."""
+        if self._ring is not None:
+            self._ring.close()
+            self._ring = None
+
+    def _opened(self) -> Ring:
+        return Ring(interface(self._config.interface), self._config.ring, self._fanout)
+
+    def _program(self, at: Interface) -> tuple[Instruction, ...]:
+        loopback = at.index if at.loopback else interface("lo").index if at.name == ANY else None
+        return accepting(self._config.ring.snaplen, loopback)
+
+    def _next_block(self) -> RingBlock | None:
+        """Waits as long as a lull takes, whatever becomes of the interface meanwhile."""
+        name = self._config.interface
+        if self._ring is None:
+            time.sleep(RETIRED_MS / 1000)
+            try:
+                self._ring = self._opened()
+                self._ring.begin(self._program(self._ring.interface))
+            except InterfaceError:
+                return None
+            self._tell(f"{name} is there again")
+            return None
+        block = self._ring.next_block(RETIRED_MS)
+        if block is None and self._ring.take_fault():
+            self._tell(f"{name} is down: there is nothing to see before it is up")
+        if block is None and self._ring.removed:
+            self._tell(f"{name} was removed: another one of its name will be captured from")
+            self.close()
+        return block
+
+    def _framed(self, block: RingBlock, lows: ClockedLows) -> FrameBlock:
+        # Compiling is left until there is something to read: it takes most of a second to import.
+        from ingest.tpacket import walk_block
+
+        assert self._ring is not None
+        columns, vlan = Columns.of_size(block.frames), np.empty(block.frames, np.int32)
+        mtu = self._ring.interface.mtu
+        merged = walk_block(
+            block.bytes_, block.words, columns, vlan, _UNLIMITED if mtu is None else mtu + _LINK_HEADERS
+        )
+        if merged:
+            self._note_merged(merged)
+        low, low_after = lows.of(columns, self._now_ns() + FUTURE_NS)
+        return self._block(block.bytes_, columns, low, low_after, vlan)
+
+    def _block(
+        self, data: npt.NDArray[np.uint8], of: Columns, low: npt.NDArray[np.int64], low_after: int,
+        vlan: npt.NDArray[np.int32] | None = None,
+    ) -> FrameBlock:  # fmt: skip
+        # What was dropped before low_after is known when that is promised: the count is read behind it.
+        dropped = 0 if self._ring is None else self._ring.take_dropped()
+        return FrameBlock(
+            data=data, offset=of.offset, captured=of.captured, length=of.length, ts=of.ts, link=of.link,
+            low=low, low_after=low_after, vlan=vlan, dropped=dropped, taken_ns=self._now_ns(),
+        )  # fmt: skip
+
+    def _note_merged(self, merged: int) -> None:
+        if not self.merged:
+            self._tell(f"{self.name}: frames longer than the MTU arrive: offloading made them of several packets each")
+        self.merged += merged
+        if self._metrics is not None:
+            self._metrics.merged(merged)
+
+    def _count(self, block: FrameBlock) -> None:
+        self.received += len(block)
+        if self._metrics is not None:
+            self._metrics.block(len(block), block.low_after)
+
+
+def _lows(disorder: Disorder, start_ns: int) -> ClockedLows:
+    match disorder:
+        case WithinTime(bound_ns):
+            return ClockedLows(disorder, bound_ns, start_ns)
+        case Ordered() | WithinTuples():
+            return ClockedLows(disorder, LIVE_DISORDER.bound_ns, start_ns)
+        case Scan():
+            raise ValueError("an interface cannot be scanned")  # its LiveConfig was not made

@@ -1,0 +1,160 @@
+"""Capture from interfaces: what is counted is what was sent, and what was not seen is said."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.command import query as query_files
+from tests.fixtures.network import Network, ip, namespace, packet
+from tests.integration.jobprocess import await_true
+from tests.integration.processes import Command
+from tests.naive.frames import write_pcap
+from tests.naive.readers import Frame
+
+pytestmark = pytest.mark.slow
+
+BY_SOURCE = "SELECT srcIP, count(*) AS packets [RANGE 1 s] FROM Main GROUP BY srcIP"
+
+
+@pytest.fixture
+def net() -> Iterator[Network]:
+    with namespace() as made:
+        made.pair("far", "near")
+        yield made
+
+
+class Live(Command):
+    """`lowmark query -i`, once it captures."""
+
+    def __init__(self, *arguments: str) -> None:
+        super().__init__("query", "--format", "jsonl", *arguments)
+        try:
+            await_true(lambda: "Ctrl-C ends it" in self.error or self.process.poll() is not None, 120)
+            assert "Ctrl-C ends it" in self.error, self.error
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def ended(self, by: signal.Signals = signal.SIGINT) -> int:
+        """The exit code."""
+        self.process.send_signal(by)
+        return self.wait(60)
+
+    def counted(self, *by: str, column: str = "packets") -> Counter[tuple[object, ...]]:
+        """The column's sum over all windows, by the values of these."""
+        counts: Counter[tuple[object, ...]] = Counter()
+        for row in self.rows:
+            value = row[column]
+            assert isinstance(value, int)
+            counts[tuple(row[name] for name in by)] += value
+        return counts
+
+
+def test_counts_are_what_was_sent(net: Network) -> None:
+    """In a lull windows close by the clock, and Ctrl-C brings the last one."""
+    with Live("-i", "near", BY_SOURCE) as live:
+        net.send("far", [packet(1), packet(2), packet(2, tcp=True)] * 1000)
+        await_true(lambda: live.counted()[()] == 3000, 20)
+        net.send("far", [packet(3)] * 7)
+        assert live.ended() == 0, live.error
+        assert live.counted("srcIP") == {("10.0.0.1",): 1000, ("10.0.0.2",): 2000, ("10.0.0.3",): 7}
+        assert "3,007 packets, 0 filtered, 0 late" in live.error
+        assert ": exact" in live.error
+
+
+def test_tags_are_those_of_a_file_of_the_same_traffic(net: Network, tmp_path: Path) -> None:
+    """The kernel takes the outermost tag out of a frame before it is captured."""
+    frames = [
+        packet(1),
+        packet(1, vlan=(7,)),
+        packet(1, vlan=(0,)),
+        packet(2, vlan=(8, 9), tcp=True),
+        packet(3, size=900),
+    ]
+    text = (
+        "SELECT srcIP, vlan, proto, destPort, len, ip_len, count(*) AS packets [RANGE 1 hour] FROM Main "
+        "GROUP BY srcIP, vlan, proto, destPort, len, ip_len"
+    )
+    by = ("srcIP", "vlan", "proto", "destPort", "len", "ip_len")
+    with Live("-i", "near", text) as live:
+        net.send("far", frames)
+        time_ns = time.time_ns()
+        assert live.ended() == 0, live.error
+    file = write_pcap(tmp_path / "same.pcap", [Frame(time_ns, 1, data, len(data)) for data in frames])
+    expected = Counter(tuple(row[name] for name in by) for row in query_files(text, [("Main", file)]).rows)
+    assert live.counted(*by) == expected
+    assert len(expected) == len(frames)
+
+
+def test_two_interfaces(net: Network) -> None:
+    net.pair("far2", "near2")
+    with Live("-i", "near", "-i", "near2", BY_SOURCE) as live:
+        net.send("far", [packet(1)] * 300)
+        net.send("far2", [packet(1), packet(2)] * 200)
+        assert live.ended(signal.SIGTERM) == 0, live.error
+        assert live.counted("srcIP") == {("10.0.0.1",): 500, ("10.0.0.2",): 200}
+
+
+def test_all_interfaces_and_those_of_two_streams(net: Network) -> None:
+    """`any` sees a packet at both ends of its wire; a packet over lo, which goes out and in there, is seen once."""
+    text = "SELECT link, srcIP, count(*) AS packets [RANGE 1 s] FROM A UNION B AS M "
+    text += "WHERE proto = 17 GROUP BY link, srcIP"
+    with Live("-i", "A=any", "-i", "B=near", text) as live:
+        net.send("far", [packet(1)] * 10)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for _ in range(5):
+                sender.sendto(b"", ("127.0.0.1", 9))
+        assert live.ended() == 0, live.error
+        assert live.counted("link", "srcIP") == {
+            ("A", "10.0.0.1"): 20, ("B", "10.0.0.1"): 10, ("A", "127.0.0.1"): 5,
+        }  # fmt: skip
+
+
+def test_threads_that_divide_an_interface(net: Network) -> None:
+    frames = [packet(source, port=port) for source in range(1, 21) for port in range(1000, 1010)]
+    with Live("-i", "near", "--fanout", "2", BY_SOURCE) as live:
+        net.send("far", frames * 5)
+        assert live.ended() == 0, live.error
+        assert live.counted("srcIP") == {(f"10.0.0.{source}",): 50 for source in range(1, 21)}
+
+
+def test_packets_that_the_kernel_drops_are_counted(net: Network) -> None:
+    """While the process does not run its ring overflows. What fell out is missing from windows that say so."""
+    sent = 90_000
+    with Live("-i", "near", BY_SOURCE) as live:
+        net.send("far", [packet(1)] * 10)
+        await_true(lambda: live.counted()[()] == 10, 20)
+        os.kill(live.process.pid, signal.SIGSTOP)
+        net.send("far", [packet(2, size=600)] * sent)
+        os.kill(live.process.pid, signal.SIGCONT)
+        assert live.ended() == 4, live.error
+        received = live.counted("srcIP")["10.0.0.2",]
+        assert 0 < received < sent
+        assert f"{sent - received:,} frames dropped by the kernel" in live.error
+        assert "lossy: dropped" in live.error
+
+
+def test_an_interface_that_goes_and_comes_back(net: Network) -> None:
+    with Live("-i", "near", BY_SOURCE) as live:
+        net.send("far", [packet(1)] * 10)
+        ip("link", "set", "near", "down")
+        await_true(lambda: "near is down" in live.error, 10)
+        ip("link", "set", "near", "up")
+        net.send("far", [packet(2)] * 10)
+        await_true(lambda: live.counted()[()] == 20, 20)
+        ip("link", "del", "near")
+        await_true(lambda: "near was removed" in live.error, 10)
+        net.pair("far", "near")
+        await_true(lambda: "near is there again" in live.error, 10)
+        net.send("far", [packet(3)] * 10)
+        await_true(lambda: live.counted()[()] == 30, 20)
+        live.ended()
+        assert live.counted("srcIP") == {("10.0.0.1",): 10, ("10.0.0.2",): 10, ("10.0.0.3",): 10}
