@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from lowmark.wire.compiled import Intrinsic
 
 __all__ = ["prefetch"]
 
 
-@intrinsic
+@Intrinsic
 def prefetch(typing_context, array, index):  # type: ignore[no-untyped-def]
     """Asks for the cache line of array[index], which need not exist: a hint reads nothing and cannot fail."""
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
 
     def generate(context, builder, _signature, arguments):  # type: ignore[no-untyped-def]
         first = context.make_array(array)(context, builder, arguments[0]).data

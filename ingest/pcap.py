@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from ingest.columns import LARGEST, Columns, Walk
 from ingest.damage import CaptureError
 from ingest.native import prefetch
+from lowmark.wire.compiled import compiled
 
 __all__ = ["HEADER", "MAGICS", "PcapWalker"]
 
@@ -60,7 +60,7 @@ class PcapWalker:
         return Walk(count, position, nonsense=f"a packet claims {captured} captured bytes, more than {LARGEST}")
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@compiled
 def _walk(data, position, stop, filled, big, unit_ns, link, offsets, captureds, lengths, times, links):  # type: ignore[no-untyped-def]
     """`filled` bounds every read: a record's header is read where 16 bytes are left, and its frame never is."""
     count, room = 0, len(times)
@@ -92,7 +92,7 @@ def _walk(data, position, stop, filled, big, unit_ns, link, offsets, captureds, 
     return count, position, _FULL
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, inline="always")
+@compiled
 def _little(data, at):  # type: ignore[no-untyped-def]
     """Unsigned all through, which lets the compiler make one load of the four."""
     i, u = np.uint64(at), np.uint32
@@ -100,7 +100,7 @@ def _little(data, at):  # type: ignore[no-untyped-def]
     return np.int64(word)
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, inline="always")
+@compiled
 def _big(data, at):  # type: ignore[no-untyped-def]
     i, u = np.uint64(at), np.uint32
     word = u(data[i]) << u(24) | u(data[i + u(1)]) << u(16) | u(data[i + u(2)]) << u(8) | u(data[i + u(3)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -12,6 +11,7 @@ from ingest.columns import LARGEST, Columns, Walk
 from ingest.damage import CaptureError
 from ingest.native import prefetch
 from ingest.timestamps import to_nanoseconds
+from lowmark.wire.compiled import compiled
 from lowmark.wire.frames import BAD_TIME
 
 __all__ = ["MAGIC", "PcapngWalker"]
@@ -121,7 +121,7 @@ class PcapngWalker:
         return resolution, offset_s
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@compiled
 def _walk(data, position, stop, filled, big, interfaces, known, offsets, captureds, lengths, times, links, count):  # type: ignore[no-untyped-def]
     """`filled` bounds every read: nothing of a block is read, beyond its type and length, before all of it is there."""
     room = len(times)
@@ -179,7 +179,7 @@ def _walk(data, position, stop, filled, big, interfaces, known, offsets, capture
     return count, position, _FULL
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, inline="always")
+@compiled
 def _word(data, at, big):  # type: ignore[no-untyped-def]
     """Unsigned all through, which lets the compiler make one load of the four."""
     i, u = np.uint64(at), np.uint32

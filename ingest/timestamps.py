@@ -1,11 +1,10 @@
-"""From the timestamps of pcapng, in any resolution, to nanoseconds since 1970.
-
-Compiled into the walker of `pcapng`, whose cache does not notice a change here: remove `__pycache__/*.nb?` after it."""
+"""From the timestamps of pcapng, in any resolution, to nanoseconds since 1970."""
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from lowmark.wire.compiled import compiled
 
 __all__ = ["to_nanoseconds"]
 
@@ -14,7 +13,7 @@ _LAST_S, _LAST_NS = 9_223_372_036, 854_775_807  # the last moment that int64 nan
 _FIRST_S, _FIRST_NS = -9_223_372_037, 145_224_192  # the first one, with its fraction counted forward
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@compiled
 def to_nanoseconds(units, resolution, offset_s):  # type: ignore[no-untyped-def]
     """`units` (uint64) of an if_tsresol byte's resolution, plus offset_s, rounded down to nanoseconds: the int64 value,
     and whether it is one (else 0). Exact for all 2^64 units, all resolutions and all offsets."""

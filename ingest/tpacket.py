@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from ingest.columns import Columns
 from ingest.native import prefetch
+from lowmark.wire.compiled import compiled
 from lowmark.wire.frames import NO_VLAN
 
 __all__ = ["walk_block"]
@@ -38,7 +38,7 @@ def walk_block(
     return longer
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@compiled
 def _walk(block, words, at, limit, offsets, captureds, lengths, times, links, vlans):  # type: ignore[no-untyped-def]
     longer = 0
     for j in range(len(times)):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from lowlevel.kernel.machine import fold_product, wrap_sub
+if TYPE_CHECKING:
+    from lowlevel.kernel.machine import fold_product, wrap_sub
 
 __all__ = [
     "canonical_double", "double_less", "floor_div", "floor_mod", "hash_pair", "ip_less", "unsigned_less",

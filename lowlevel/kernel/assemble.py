@@ -113,18 +113,19 @@ def _write_head(source: Source, build: Build) -> None:
         words_out = types.int64[::1]
         slot_numbers = types.uint32[::1]
         matrix = types.int64[:, ::1]
-        OPTIONS = dict(cache=True, nogil=True, boundscheck={not fast}, error_model="numpy")
+        OPTIONS = dict(nogil=True, boundscheck={not fast}, error_model="numpy", cache={not fast})
+        INNER = dict(OPTIONS, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
     ''')
     source.line(*(f"{name} = {value}" for name, value in _CONSTANTS.items()))
     for function in (bytewise.byte, *(() if fast else _LOADS), *_FUNCTIONS):
-        source.line("", "", "@njit(**OPTIONS)")
+        source.line("", "", "@njit(**INNER)")
         source.lines(inspect.getsource(function))
 
 
 def _write_run(source: Source, reductions: Sequence[Reduction], needed: frozenset[str], build: Build) -> None:
     nodes = [NodeText(source, number, reduction, build is Build.FAST) for number, reduction in enumerate(reductions)]
     parameters = [*_PARAMETERS, *(parameter for node in nodes for parameter in node.parameters)]
-    source.line("", "", f"@njit(types.boolean({', '.join(kind for _, kind in parameters)}), **OPTIONS)")
+    source.line("", "", f"PARAMETERS = ({', '.join(kind for _, kind in parameters)})", "", "")
     with source.block(f"def run({', '.join(name for name, _ in parameters)}):"):
         source.line("frames = ts.shape[0]", "first_frame, position = progress[0], progress[1]")
         with source.block("while first_frame < frames:"):

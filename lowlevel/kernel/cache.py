@@ -1,24 +1,24 @@
-"""Kernels on disk: a module named after its text's hash, beside it numba's native code, so that a warm start compiles
-nothing."""
+"""Kernels on disk: their native code, named after all that it is made of, so that a warm start compiles nothing; and,
+for people to read, the module that it was made from."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
+from types import ModuleType
+from typing import cast
 
-import llvmlite
-import numba
-
-from lowlevel.kernel import machine
 from lowlevel.kernel.assemble import Build, assemble
+from lowmark.query import expressions, plan
 from lowmark.query.plan import Reduction
+from lowmark.wire import schema
+from lowmark.wire.cachefolder import cache_folder, put_in_place
+from lowmark.wire.native import NativeCode, digest_of, keep, kept
 
-__all__ = ["Kernel", "kernel", "kernel_folder"]
+__all__ = ["Kernel", "kernel"]
 
 Kernel = Callable[..., bool]
 """`run` of a generated module: its parameters are those of `assemble`. True: the block is finished; False: an output
@@ -27,64 +27,61 @@ buffer is full, and it is to be called again with the same block when they are e
 
 def kernel(reductions: Sequence[Reduction], build: Build = Build.FAST) -> Kernel:
     """The compiled kernel of these nodes, from the cache if it is there."""
-    text = assemble(reductions, build)
-    # Native code also depends on what the text imports and on who compiles it.
-    versions = f"{numba.__version__} {llvmlite.__version__} {sys.version_info[:2]}"
-    imported = Path(machine.__file__).read_bytes()
-    digest = hashlib.sha256(b"\0".join((text.encode(), imported, versions.encode()))).hexdigest()[:24]
-    name = f"lowmark_kernel_{digest}"
-    if name not in sys.modules:
-        _load(name, _written(kernel_folder() / f"{name}.py", text))
-    run: Kernel = sys.modules[name].run
+    return _kernel(tuple(reductions), build)
+
+
+@cache
+def _kernel(reductions: tuple[Reduction, ...], build: Build) -> Kernel:
+    digest = digest_of(repr((reductions, build)).encode(), *_sources())
+    code = kept(digest) if build is Build.FAST else None
+    if code is None:
+        module = _module(f"lowmark_kernel_{digest}", assemble(reductions, build))
+        code = _native(module) if build is Build.FAST else None
+        if code is None:
+            return _dispatched(module)
+        keep(digest, code)
+    return cast(Kernel, code.load())
+
+
+def _native(module: ModuleType) -> NativeCode | None:
+    from lowmark.wire.compiling import native_code
+
+    return native_code(module.run, module.PARAMETERS, "numpy")
+
+
+def _dispatched(module: ModuleType) -> Kernel:
+    """Through numba, which can tell of an index out of bounds."""
+    from numba import njit, types
+
+    run: Kernel = njit(types.boolean(*module.PARAMETERS), **module.OPTIONS)(module.run)
     return run
 
 
-def kernel_folder() -> Path:
-    """Where kernels are kept: $LOWMARK_CACHE, else the user's cache folder, else a folder of this process alone."""
-    given = os.environ.get("LOWMARK_CACHE")
-    base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lowmark"
-    folder = base / "kernels"
+@cache
+def _sources() -> tuple[bytes, ...]:
+    """What a kernel's text is made by."""
+    makers = (expressions.__file__, plan.__file__, schema.__file__)
+    files = [*sorted(Path(__file__).parent.glob("*.py")), *map(Path, makers)]
+    return tuple(file.read_bytes() for file in files)
+
+
+def _module(name: str, text: str) -> ModuleType:
+    path = cache_folder("kernels") / f"{name}.py"
+    content = text.encode()
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # What lies there is run: nobody else may put anything there.
-        if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
-            return folder
+        written = path.read_bytes() == content
     except OSError:
-        pass
-    return _private_folder()
-
-
-def _private_folder() -> Path:
-    global _private
-    if _private is None:
-        _private = tempfile.TemporaryDirectory(prefix="lowmark-kernels-")
-    return Path(_private.name)
-
-
-_private: tempfile.TemporaryDirectory[str] | None = None
-
-
-def _written(path: Path, text: str) -> Path:
-    """The file with this text. Several processes may write it at once: each puts a whole one in place."""
-    try:
-        if path.read_text(encoding="utf-8") == text:
-            return path
-    except (OSError, UnicodeDecodeError):
-        pass
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, suffix=".tmp", delete=False) as file:
-        file.write(text)
-    os.replace(file.name, path)
-    return path
-
-
-def _load(name: str, path: Path) -> None:
+        written = False
+    if not written:
+        put_in_place(path, content)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    sys.modules[name] = module  # where numba looks for it
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
+    return module

@@ -11,7 +11,6 @@ from typing import BinaryIO, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from rich.console import Console
 from rich.table import Table
 
@@ -127,7 +126,7 @@ def _shown(schema: Schema, batch: pa.RecordBatch, rows: Words | None = None) -> 
     arrays, fields = [], []
     for column, array in zip(schema, batch.columns, strict=True):
         if column.kind in (Kind.IP, Kind.MAC, Kind.STR):
-            array = pc.cast(text_column(schema, words, column.name), pa.string())
+            array = text_column(schema, words, column.name).cast(pa.string())
         arrays.append(array)
         fields.append(pa.field(column.name, array.type, column.nullable))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

@@ -1,6 +1,6 @@
 """Text to syntax tree.
 
-`parse` is the only entry. The grammar is loaded by the first call (0.2 s), not at import; a query takes a millisecond.
+`parse` is the only entry. The grammar is loaded by the first call, not at import; a query takes a millisecond.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache
-from importlib.resources import files
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
-from lark import Lark, Token
+from lark import Token
 from lark.exceptions import UnexpectedInput, UnexpectedToken, VisitError
 from lark.tree import Meta
 from lark.visitors import Transformer_NonRecursive, v_args
@@ -23,6 +21,7 @@ from lark.visitors import Transformer_NonRecursive, v_args
 from lowmark.query import syntax as s
 from lowmark.query.catalog import unit_ns
 from lowmark.query.errors import QueryError, syntax_error
+from lowmark.query.grammar import grammar
 from lowmark.query.syntax import Span
 
 _MAX_DEPTH = 100  # of nested nodes: what comes after the parser walks the tree by recursion
@@ -35,7 +34,7 @@ _NUMBER_END = re.compile(r"(?<=[0-9.])\s*(?=[^\W\d])")  # between a number and i
 def parse(text: str) -> s.Script:
     """The statements of a query. Raises QueryError, with the spot in the text, for everything that is wrong."""
     try:
-        script = _Builder(text).transform(_grammar().parse(text))
+        script = _Builder(text).transform(grammar().parse(text))
     except UnexpectedInput as error:
         raise _syntax_error(text, error) from None
     except VisitError as error:
@@ -44,12 +43,6 @@ def parse(text: str) -> s.Script:
         raise
     _check_depth(script, text)
     return script
-
-
-@cache
-def _grammar() -> Lark:
-    source = (files("lowmark.query") / "grammar.lark").read_text(encoding="utf-8")
-    return Lark(source, start="script", parser="lalr", maybe_placeholders=True, propagate_positions=True)
 
 
 def _syntax_error(text: str, error: UnexpectedInput) -> QueryError:
@@ -61,7 +54,7 @@ def _syntax_error(text: str, error: UnexpectedInput) -> QueryError:
         terminal = error.token.type
         start, end = (len(text), len(text)) if terminal == "$END" else (start, start + len(error.token))
     # What the parser waited for is known only before it saw the wrong token: LALR may reduce on that first.
-    before = _grammar().parse_interactive(text[:start])
+    before = grammar().parse_interactive(text[:start])
     history = [token.type for token in before.exhaust_lexer()]
     valid: set[str] = before.accepts()  # type: ignore[no-untyped-call]  # lark declares no type here
     return syntax_error(text, Span(start, end), terminal, history, valid)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from lowmark.wire.compiled import compiled
+from lowmark.wire.compiled import Intrinsic, compiled
 
 __all__ = ["SLACK", "copy"]
 
@@ -16,9 +13,11 @@ SLACK = 16
 """Sources and targets are longer by this than what is in them: the last piece is copied whole."""
 
 
-@intrinsic
+@Intrinsic
 def _move_piece(typing, out, at, source, start):  # type: ignore[no-untyped-def]
     """out[at : at + SLACK] = source[start : start + SLACK], as one load and one store of any alignment."""
+    from llvmlite import ir
+    from numba import types
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         piece = ir.VectorType(ir.IntType(8), SLACK).as_pointer()

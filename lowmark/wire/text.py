@@ -90,9 +90,11 @@ class RowWriter:
         # Pages that are not written to cost nothing: one pass into the widest that the rows can be.
         out = np.empty(rows * self._row_width + len(floats) + SLACK, np.uint8)
         starts = np.empty(rows + 1, np.int64)
+        columns = len(self._ops)
         size = kernel.write_rows(
             words, self._ops, self._offsets, self._prefixes, self._prefix_starts, self._null, self._end, self._quoted,
-            self._strings, self._string_starts, floats, float_starts, out, starts,
+            self._strings, self._string_starts, floats, float_starts,
+            np.zeros(columns, np.uint64), np.zeros(columns, np.int64), np.zeros(columns, np.int64), out, starts,
         )  # fmt: skip
         return Lines(out[:size], starts)
 

@@ -219,13 +219,13 @@ def write_rows(
     string_starts: Places,
     floats: Bytes,  # the text of each value of the FLOAT columns, one column after the other
     float_starts: Places,  # … row after row; a value without text is null
+    last_time: npt.NDArray[np.uint64],  # zeros, one a column: rows of one window repeat their times,
+    last_from: Places,  # which are copied from where they stand in `out`
+    last_to: Places,
     out: Bytes,
     starts: Places,  # of each row in `out`; one longer than there are rows
 ) -> int:
     rows, columns = words.shape[0], ops.shape[0]
-    last_time = np.zeros(columns, np.uint64)  # rows of one window repeat their times: copied from the row before
-    last_from = np.zeros(columns, np.int64)
-    last_to = np.zeros(columns, np.int64)
     at = 0
     for row in range(rows):
         starts[row] = at

@@ -1,0 +1,159 @@
+"""Native code that was compiled before: kept in files, and called without the compiler that made it.
+
+A file holds object code whose entry point takes one pointer to 64-bit words: first the results, then the arguments as
+`_words` lays them out. It names no symbol that a process without numba does not have.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import sys
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lowmark.wire.cachefolder import cache_folder, put_in_place
+
+if TYPE_CHECKING:
+    from llvmlite.binding import ExecutionEngine
+
+__all__ = ["ENTRY", "Argument", "NativeCode", "NativeFunction", "Result", "digest_of", "keep", "kept"]
+
+Argument = np.ndarray[tuple[int, ...], np.dtype[np.generic]] | np.generic | int | float | bool
+Result = int | float | bool | tuple[int | float | bool, ...] | None
+NativeFunction = Callable[..., Result]
+
+ENTRY = "lowmark_entry"
+_FORMAT = b"lowmark-native-1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class NativeCode:
+    """`results` has a letter for each: q int64, Q uint64, d double, ? truth. `single`: it is a value, not a tuple."""
+
+    results: str
+    single: bool
+    objects: tuple[bytes, ...]
+
+    def to_bytes(self) -> bytes:
+        head = {"results": self.results, "single": self.single, "objects": [len(code) for code in self.objects]}
+        body = json.dumps(head).encode() + b"\n" + b"".join(self.objects)
+        return _FORMAT + hashlib.sha256(body).digest() + body
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> NativeCode | None:
+        """None for a file that is damaged or not one of these."""
+        digest, body = content[len(_FORMAT) : len(_FORMAT) + 32], content[len(_FORMAT) + 32 :]
+        if not content.startswith(_FORMAT) or hashlib.sha256(body).digest() != digest:
+            return None
+        line, _, rest = body.partition(b"\n")
+        head = json.loads(line)
+        objects = []
+        for size in head["objects"]:
+            objects.append(rest[:size])
+            rest = rest[size:]
+        return cls(head["results"], head["single"], tuple(objects))
+
+    def load(self) -> NativeFunction:
+        """The function. It holds no lock of Python's while it works."""
+        import llvmlite.binding as llvm
+
+        engine = _engine()
+        for code in self.objects:
+            engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(engine.get_function_address(ENTRY))
+        _engines.append(engine)
+        return _caller(entry, self.results, self.single)
+
+
+_engines: list[ExecutionEngine] = []  # own the code that has been loaded: it is never given back
+
+
+def _engine() -> ExecutionEngine:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+
+
+def _caller(entry: Callable[[int], int], results: str, single: bool) -> NativeFunction:
+    count = len(results)
+
+    def call(*arguments: Argument) -> Result:
+        words = array("q", bytes(8 * count))
+        for argument in arguments:
+            if isinstance(argument, np.ndarray):
+                data = argument.__array_interface__["data"][0]
+                words.extend((0, 0, argument.size, argument.itemsize, data, *argument.shape, *argument.strides))
+            else:
+                words.append(_word(argument))
+        status = entry(words.buffer_info()[0])
+        if status != 0:
+            raise RuntimeError(f"compiled code stopped with status {status}")
+        if not count:
+            return None
+        values = tuple(_value(letter, words[place]) for place, letter in enumerate(results))
+        return values[0] if single else values
+
+    return call
+
+
+def _word(argument: np.generic | float) -> int:
+    if isinstance(argument, (float, np.floating)):
+        return int(np.float64(argument).view(np.int64))
+    word = int(argument)
+    return word - (1 << 64) if word >= 1 << 63 else word
+
+
+def _value(letter: str, word: int) -> int | float | bool:
+    if letter == "q":
+        return word
+    if letter == "?":
+        return word & 1 == 1
+    if letter == "Q":
+        return word % (1 << 64)
+    return float(np.int64(word).view(np.float64))
+
+
+@cache
+def _circumstances() -> bytes:
+    """What native code depends on besides its source."""
+    import llvmlite.binding as llvm
+
+    compilers = (version("numba"), version("llvmlite"), sys.version_info[:2])
+    features = llvm.get_host_cpu_features().flatten()
+    return repr((compilers, llvm.get_process_triple(), llvm.get_host_cpu_name(), features)).encode()
+
+
+def digest_of(*parts: bytes) -> str:
+    """A name for native code made from these parts, by these versions, for this processor."""
+    whole = hashlib.sha256()
+    for part in (*parts, _circumstances()):
+        whole.update(len(part).to_bytes(8, "little") + part)
+    return whole.hexdigest()[:24]
+
+
+def kept(digest: str) -> NativeCode | None:
+    try:
+        return NativeCode.from_bytes(_path(digest).read_bytes())
+    except OSError:
+        return None
+
+
+def keep(digest: str, code: NativeCode) -> None:
+    put_in_place(_path(digest), code.to_bytes())
+
+
+def _path(digest: str) -> Path:
+    return cache_folder("kernels") / f"{digest}.native"
