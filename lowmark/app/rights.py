@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from lowmark.app.config import Config
-from lowmark.query.plan import QueryPlan
 from lowmark.wire.topics import Topic, TopicKind
+
+if TYPE_CHECKING:  # --help names the roles, and loads no more than it must
+    from lowmark.app.config import Config
+    from lowmark.query.plan import QueryPlan
 
 __all__ = ["Role", "job_group", "rights_of"]
 
