@@ -56,7 +56,6 @@ class RingConfig:
 
     ring_bytes: int = 32 << 20
     snaplen: int = 512  # bytes kept of a frame: all that is read of it are headers
-    promiscuous: bool = False  # frames for other hosts too
 
     def __post_init__(self) -> None:
         if self.ring_bytes < 2 * _BLOCK or self.ring_bytes % _BLOCK:
@@ -75,6 +74,7 @@ class LiveConfig:
     stream: str
     interface: str  # or `any`
     disorder: Disorder = LIVE_DISORDER
+    promiscuous: bool = False  # frames for other hosts too
     ring: RingConfig = RingConfig()
 
     def __post_init__(self) -> None:

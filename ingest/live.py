@@ -129,7 +129,8 @@ class LiveSource:
             self._ring = None
 
     def _opened(self) -> Ring:
-        return Ring(interface(self._config.interface), self._config.ring, self._fanout)
+        config = self._config
+        return Ring(interface(config.interface), config.ring, promiscuous=config.promiscuous, fanout=self._fanout)
 
     def _program(self, at: Interface) -> tuple[Instruction, ...]:
         loopback = at.index if at.loopback else interface("lo").index if at.name == ANY else None

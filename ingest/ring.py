@@ -68,12 +68,14 @@ class Ring:
     """Frames gather in it from `begin()` on. One thread asks for blocks. Reading a block behind its status relies on
     loads that are not reordered, as on x86."""
 
-    def __init__(self, at: Interface, config: RingConfig, fanout: Fanout | None = None) -> None:
+    def __init__(
+        self, at: Interface, config: RingConfig, *, promiscuous: bool = False, fanout: Fanout | None = None
+    ) -> None:
         """Raises InterfaceError."""
         self.interface = at
         self._socket = _packet_socket(at)
         try:
-            self._open(config, fanout)
+            self._open(config, promiscuous, fanout)
         except OSError as error:
             self._socket.close()
             raise _refused(at.name, config, error) from None
@@ -85,7 +87,7 @@ class Ring:
         """Accepts what the program does."""
         attach(self._socket, program)
 
-    def _open(self, config: RingConfig, fanout: Fanout | None) -> None:
+    def _open(self, config: RingConfig, promiscuous: bool, fanout: Fanout | None) -> None:
         name = self.interface.name
         if fanout is not None and not self.interface.up:
             raise InterfaceError(
@@ -98,7 +100,7 @@ class Ring:
         attach(ring, NOTHING)
         shape = struct.pack("7I", BLOCK, blocks, _FRAME, BLOCK // _FRAME * blocks, _RETIRE_MS, 0, 0)
         ring.setsockopt(_SOL_PACKET, _RX_RING, shape)
-        if config.promiscuous and self.interface.index:
+        if promiscuous and self.interface.index:
             ring.setsockopt(
                 _SOL_PACKET, _MEMBERSHIP, struct.pack("iHH8s", self.interface.index, _PROMISCUOUS, 0, bytes(8))
             )

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from ingest.config import RingConfig
 from ingest.disorder import parse_disorder
 from lowlevel.config import Flush, LowLevelConfig
 from lowmark.app.bindings import bind, fanned_out
@@ -54,7 +53,7 @@ def answer(request: Request) -> int:
     config = LowLevelConfig(slots=request.table_slots, flush=request.flush)
     with telling(request.quiet) as tell:
         run = LocalRun(
-            plan, bindings, disorder=disorder, config=config, ring=RingConfig(promiscuous=request.promiscuous),
+            plan, bindings, disorder=disorder, config=config, promiscuous=request.promiscuous,
             tell=tell.note,
         )  # fmt: skip
         try:

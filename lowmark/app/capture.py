@@ -8,35 +8,26 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry
 
-from ingest.config import FileConfig, Replay
 from ingest.metrics import IngestMetrics
-from ingest.source import FileSource
 from lowlevel.emitter import Emitter
 from lowlevel.metrics import LowLevelMetrics, Watched
-from lowlevel.node import NodeOutput, SourceNodes
-from lowlevel.outbox import Outbox, Rows
 from lowlevel.register import EpochWatch, register
-from lowmark.app.config import Config, ConfigError
+from lowmark.app.capturesources import CaptureOptions, threads_of
+from lowmark.app.config import Config
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer
 from lowmark.app.planning import plan_queries, topics_of
-from lowmark.query.plan import Node, Stage
-from lowmark.wire.codec import encode
-from lowmark.wire.frames import FOREVER
+from lowmark.app.sourcethread import SourceThread
 from lowmark.wire.kafka import admin, ensure_topics
-from lowmark.wire.partials import Origin, PartialBatch
-from lowmark.wire.promises import Ending
 from lowmark.wire.registration import Registration, SourceKind
-from lowmark.wire.rows import to_batch
 from lowmark.wire.topics import Topic, TopicKind
 
-__all__ = ["CaptureOptions", "run_capture"]
+__all__ = ["run_capture"]
 
 _LOG = logging.getLogger("lowmark.capture")
 
@@ -45,92 +36,15 @@ _DRAIN_S = 60.0
 _LOOK_EVERY_S = 0.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureOptions:
-    sources: tuple[str, ...]  # empty: those of this host
-    pace: float | None  # None: as fast as files are read
-    rebase: bool  # the first packet of all is captured now
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """A node of a stage, as a source's kernel knows it: there its name is unique among all stages."""
-
-    stage: Stage
-    node: Node
-    topic: str
-
-    @property
-    def alias(self) -> str:
-        return f"{self.stage.fingerprint}/{self.node.name}"
-
-
-class _SourceThread(threading.Thread):
-    """Reads one source to its end, or until it is stopped; what went wrong is kept for the main thread."""
-
-    def __init__(self, source: FileSource, work: Sequence[_Work], config: Config, emitter: Emitter) -> None:
-        super().__init__(name=f"source {source.name}", daemon=True)
-        self.source = source
-        self.work = {item.alias: item for item in work}
-        nodes = [replace(item.node, name=alias) for alias, item in self.work.items()]
-        self.nodes = SourceNodes(nodes, stream=source.stream, rank=source.rank, config=config.capture.table)
-        self.error: Exception | None = None
-        self.superseded = False
-        self._emitter = emitter
-        self.outboxes: dict[str, Outbox] = {}
-
-    def open(self) -> None:
-        """Opens the capture and loads the kernel. CaptureError when it cannot be read at all."""
-        self.source.start()
-        self.nodes.start()
-
-    def begin(self, epoch: int) -> None:
-        """The source has its epoch: its records can be numbered."""
-        for alias, item in self.work.items():
-            origin = Origin(item.stage.fingerprint, self.source.name, epoch, item.node.name)
-            self.outboxes[alias] = Outbox(item.node, origin, item.stage.buckets, room=self._emitter.room)
-
-    def supersede(self) -> None:
-        """A later life of the source has begun elsewhere: this one has nothing more to say."""
-        self.superseded = True
-        self.source.stop()
-
-    def run(self) -> None:
-        try:
-            for block in self.source.blocks():
-                self._send(self.nodes.take(block), Ending.END if block.low_after == FOREVER else Ending.NONE)
-            if not self.source.ended and not self.superseded:
-                # Stopped in the middle of a finite source: what is in the tables is sent and nothing more promised.
-                self._send(self.nodes.finish(self.nodes.low_ns), Ending.NONE)
-                for alias, item in self.work.items():
-                    for partition, record in self.outboxes[alias].stop():
-                        self._emitter.put(item.topic, partition, encode(record))
-        except Exception as error:
-            # Told by the main thread, which ends the process: the other sources must not go on as if all were well.
-            self.error = error
-
-    def _send(self, outputs: Iterable[NodeOutput], ending: Ending) -> None:
-        for output in outputs:
-            item = self.work[output.node]
-            schema = item.node.reduction.schema
-            for partition, record in self.outboxes[output.node].take(output, ending):
-                if isinstance(record, Rows):
-                    batch = PartialBatch(record.origin, record.sequence, to_batch(schema, record.rows), record.tuples)
-                    self._emitter.put(item.topic, partition, encode(batch))
-                else:
-                    self._emitter.put(item.topic, partition, encode(record))
-
-
 def run_capture(config: Config, options: CaptureOptions, progress: Callable[[str], None]) -> int:
     """Until all sources have ended or SIGTERM or SIGINT; then everything is flushed. The exit code."""
-    names = options.sources or config.here()
     plans = plan_queries(config)
     stages = {plan.stage.fingerprint: plan.stage for plan in plans}
     registry = CollectorRegistry()
     stop = threading.Event()
     with ExitStack() as stack:
         emitter = Emitter(config.kafka, config.capture.queue)
-        threads = _threads(config, names, stages.values(), options, emitter, IngestMetrics(registry))
+        threads = threads_of(config, options, stages.values(), emitter, IngestMetrics(registry))
         progress("opening captures and loading kernels")
         for thread in threads:
             thread.open()
@@ -167,72 +81,19 @@ def _until_signal(stack: ExitStack, stop: threading.Event) -> None:
         stack.callback(signal.signal, number, before)
 
 
-def _threads(
-    config: Config, names: Sequence[str], stages: Iterable[Stage], options: CaptureOptions, emitter: Emitter,
-    metrics: IngestMetrics,
-) -> list[_SourceThread]:  # fmt: skip
-    stages = tuple(stages)
-    rebase_to_ns = time.time_ns() if options.rebase else None
-    rebase_from_ns = _earliest_ns(config, names) if options.rebase else None
-    threads = []
-    ranks = {name: rank for rank, name in enumerate(sorted(config.sources, key=_order(config)))}
-    for name in names:
-        if name not in config.sources:
-            raise ConfigError(f"{config.path}: there is no source {name!r}; there are: {', '.join(config.sources)}")
-        at = config.sources[name]
-        if at.file is None:
-            raise ConfigError(f"{config.path}: sources.{name}.interface: live capture is not built yet; give a `file`")
-        work = [
-            _Work(stage, node, Topic(TopicKind.PARTIALS, stage.fingerprint, config.prefix).name)
-            for stage in stages
-            for node in stage.nodes
-            if at.stream in node.streams
-        ]
-        if not work:
-            _LOG.warning("source %s: no query reads stream %s", name, at.stream)
-            continue
-        replay = Replay(pace=options.pace, rebase_to_ns=rebase_to_ns, rebase_from_ns=rebase_from_ns)
-        file = FileConfig(
-            name=name, stream=at.stream, path=str(config.path.parent / at.file) if str(at.file) != "-" else "-",
-            disorder=config.disorder(name), replay=replay if options.pace or options.rebase else None,
-        )  # fmt: skip
-        source = FileSource(file, rank=ranks[name], metrics=metrics.of(name, at.stream))
-        threads.append(_SourceThread(source, work, config, emitter))
-    if not threads:
-        raise ConfigError(
-            f"{config.path}: nothing to capture on host {os.uname().nodename}: name sources with --source, or give "
-            "their `host`"
-        )
-    return threads
-
-
-def _order(config: Config) -> Callable[[str], tuple[str, str]]:
-    return lambda name: (config.sources[name].stream, name)
-
-
-def _earliest_ns(config: Config, names: Sequence[str]) -> int | None:
-    """The time of the first frame of all: the sources keep their places in time among each other."""
-    first = []
-    for name in names:
-        at = config.sources.get(name)
-        if at is None or at.file is None or str(at.file) == "-":
-            continue
-        source = FileSource(FileConfig(name=name, stream=at.stream, path=str(config.path.parent / at.file)))
-        source.start()
-        block = next(iter(source.blocks()))
-        first += [int(block.ts.min())] if len(block) else []
-        source.close()
-    return min(first, default=None)
-
-
-def _register(config: Config, threads: Sequence[_SourceThread]) -> EpochWatch:
+def _register(config: Config, threads: Sequence[SourceThread]) -> EpochWatch:
     topic = Topic(TopicKind.SOURCES, None, config.prefix).name
     by_name = {thread.source.name: thread for thread in threads}
     epochs = {}
+    for thread in threads:
+        thread.source.begin()
     for name, thread in by_name.items():
+        start_ns = thread.source.start_ns
+        live = start_ns is not None
         registration = Registration(
-            source=name, stream=thread.source.stream, kind=SourceKind.FINITE, run=uuid.uuid4().hex, start_ns=None,
-            disorder=str(thread.source.disorder), roster_version=0, process=f"{os.uname().nodename}:{os.getpid()}",
+            source=name, stream=thread.source.stream, kind=SourceKind.LIVE if live else SourceKind.FINITE,
+            run=None if live else uuid.uuid4().hex, start_ns=start_ns, disorder=str(thread.source.disorder),
+            roster_version=0, process=f"{os.uname().nodename}:{os.getpid()}",
         )  # fmt: skip
         epochs[name] = register(config.kafka, topic, registration)
         thread.begin(epochs[name])
@@ -245,12 +106,12 @@ def _register(config: Config, threads: Sequence[_SourceThread]) -> EpochWatch:
     return EpochWatch(config.kafka, topic, epochs, superseded)
 
 
-def _ready(threads: Sequence[_SourceThread]) -> Health:
+def _ready(threads: Sequence[SourceThread]) -> Health:
     states = {t.source.name: "failed" if t.error else "ended" if t.source.ended else "capturing" for t in threads}
     return Health(not any(thread.error for thread in threads), states)
 
 
-def _run(threads: Sequence[_SourceThread], emitter: Emitter, stop: threading.Event) -> int:
+def _run(threads: Sequence[SourceThread], emitter: Emitter, stop: threading.Event) -> int:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads) and not any(thread.error for thread in threads):

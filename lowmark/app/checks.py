@@ -57,17 +57,22 @@ def run_checks(path: Path, roles: Sequence[Role] = tuple(Role)) -> Iterator[Chec
 def _captures(config: Config) -> Iterator[CheckResult]:
     from ingest.capture import open_capture
     from ingest.damage import CaptureError
+    from ingest.interfaces import InterfaceError, interface
+    from ingest.ring import Ring
 
     for name in config.here():
-        file = config.sources[name].file
-        if file is None or str(file) == "-":
+        at = config.sources[name]
+        if str(at.file) == "-":
             continue
         try:
-            open_capture(str(config.path.parent / file)).close()
-        except CaptureError as error:
+            if at.interface is not None:
+                Ring(interface(at.interface), config.capture.ring).close()
+            else:
+                open_capture(str(config.path.parent / str(at.file))).close()
+        except (CaptureError, InterfaceError) as error:
             yield _failed(f"source {name}", error)
         else:
-            yield CheckResult(f"source {name}: {file}")
+            yield CheckResult(f"source {name}: {at.interface or at.file}")
 
 
 def _java() -> CheckResult:

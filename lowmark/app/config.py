@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from highlevel.config import JobConfig
-from ingest.disorder import Disorder, DisorderError, parse_disorder
+from ingest.config import LIVE_DISORDER, RingConfig
+from ingest.disorder import Disorder, DisorderError, Scan, parse_disorder
 from lowlevel.config import LowLevelConfig, QueueConfig
 from lowmark.app.health import parse_listen
 from lowmark.app.tables import ConfigError, Toml, expand, read_table
@@ -30,19 +31,27 @@ class CaptureSource:
     interface: str | None = None
     host: str | None = None
     disorder: str | None = None  # overrides the stream's
+    fanout: int = 1  # threads among which an interface's packets are divided, each a source of its own
+    promiscuous: bool = False  # of an interface: packets for other hosts too
 
     def __post_init__(self) -> None:
         if (self.file is None) == (self.interface is None):
             raise ValueError("a source reads either a `file` or an `interface`: give one of the two")
+        if not 1 <= self.fanout <= 64:
+            raise ValueError(f"fanout is {self.fanout}; it is 1 to 64")
+        if self.interface is None and (self.fanout > 1 or self.promiscuous):
+            raise ValueError("`fanout` and `promiscuous` are of interfaces, and this source reads a file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """Of the capture processes: `[capture.table]` is each source's nodes, `[capture.queue]` the way to Kafka."""
+    """Of the capture processes: `[capture.table]` is each source's nodes, `[capture.queue]` the way to Kafka,
+    `[capture.ring]` the memory behind each interface."""
 
     metrics: str = "127.0.0.1:9464"
     table: LowLevelConfig = field(default_factory=LowLevelConfig)
     queue: QueueConfig = field(default_factory=QueueConfig)
+    ring: RingConfig = field(default_factory=RingConfig)
 
     def __post_init__(self) -> None:
         parse_listen(self.metrics)
@@ -52,7 +61,7 @@ class Capture:
 class Stream:
     """`roster`: the sources that windows wait for; without, those that the file lists for the stream."""
 
-    disorder: str | None = None  # without: scan for files, ordered for standard input
+    disorder: str | None = None  # without: scan for files, ordered for standard input, within 50 ms for interfaces
     roster: tuple[str, ...] = ()
 
 
@@ -84,13 +93,24 @@ class Config:
     def roster(self, stream: str) -> tuple[str, ...]:
         """The sources that the stream's windows wait for, sorted by name."""
         declared = self.streams[stream].roster
-        return tuple(sorted(declared or [name for name, source in self.sources.items() if source.stream == stream]))
+        fed = [member for name, at in self.sources.items() if at.stream == stream for member in self.members(name)]
+        return tuple(sorted(declared or fed))
+
+    def members(self, source: str) -> tuple[str, ...]:
+        """The names under which it registers: its own, or one for each thread that takes a share of its packets."""
+        fanout = self.sources[source].fanout
+        return (source,) if fanout == 1 else tuple(f"{source}-{member}" for member in range(fanout))
 
     def disorder(self, source: str) -> Disorder | None:
-        """What is declared of a source: its own, else its stream's, else None (the source's kind decides)."""
+        """What is declared of a source: its own, else its stream's, else None (a file's kind decides)."""
         at = self.sources[source]
         text = at.disorder or self.streams[at.stream].disorder
-        return None if text is None else parse_disorder(text)
+        if text is None:
+            return None if at.interface is None else LIVE_DISORDER
+        disorder = parse_disorder(text)
+        if at.interface is not None and isinstance(disorder, Scan):
+            raise DisorderError("scan reads its input twice, and packets of an interface come once; declare within …")
+        return disorder
 
     def sql(self, query: str) -> str:
         """The query's text."""
@@ -186,6 +206,10 @@ def _check(config: Config) -> None:
     for stream in config.streams:
         if (other := folded.setdefault(stream.lower(), stream)) != stream:
             raise ConfigError(f"streams.{stream} and streams.{other} differ in case alone: stream names ignore it")
+    members = [member for name in config.sources for member in config.members(name)]
+    for member in members:
+        if members.count(member) > 1:
+            raise ConfigError(f"sources: two of them are called {member}: with fanout N a source is NAME-0, NAME-1 …")
     for name, source in config.sources.items():
         if source.stream not in config.streams:
             valid = ", ".join(config.streams) or "none is declared"
@@ -194,6 +218,11 @@ def _check(config: Config) -> None:
             config.disorder(name)
         except DisorderError as error:
             raise ConfigError(f"sources.{name}.disorder: {error}") from None
+        missing = [member for member in config.members(name) if member not in config.roster(source.stream)]
+        if source.fanout > 1 and missing:
+            raise ConfigError(
+                f"streams.{source.stream}.roster: with fanout, {name} is {', '.join(missing)}: list those"
+            )
     for stream in config.streams:
         if not config.roster(stream):
             raise ConfigError(f"streams.{stream}: no source feeds it; give its `roster` or a [sources.NAME]")

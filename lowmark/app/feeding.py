@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from highlevel.progress.records import Batch, Record
@@ -12,6 +11,7 @@ from ingest.source import Source
 from lowlevel.config import LowLevelConfig
 from lowlevel.node import NodeOutput, SourceNodes
 from lowlevel.outbox import Outbox, Rows
+from lowmark.app.beating import Beating
 from lowmark.query.plan import Node
 from lowmark.wire.frames import FOREVER, FrameBlock
 from lowmark.wire.partials import Origin
@@ -21,7 +21,6 @@ from lowmark.wire.registration import SourceKind
 __all__ = ["Feed", "FeedThreads"]
 
 _BEGINNING = -(2**63)
-_BEAT_NS = 200_000_000
 _WAITING = 32  # steps' records between the sources' threads and the operators; behind them packets gather in the rings
 
 
@@ -34,7 +33,7 @@ class Feed:
         self.low = _BEGINNING
         self._origins = {node.name: (node, Origin(stage, source.name, 0, node.name)) for node in nodes}
         self._outboxes: dict[str, Outbox] = {}
-        self._beat_ns = 0
+        self._beating = Beating(self.nodes)
 
     def start(self) -> None:
         """Opens the source and loads the kernel."""
@@ -68,11 +67,7 @@ class Feed:
 
     def _taken(self, block: FrameBlock) -> Iterator[Record]:
         self.low = block.low_after
-        yield from self._records(self.nodes.take(block))
-        clock_ns = time.monotonic_ns()
-        if block.taken_ns is not None and clock_ns - self._beat_ns >= _BEAT_NS:
-            self._beat_ns = clock_ns
-            yield from self._records(self.nodes.heartbeat(clock_ns))
+        yield from self._records(self._beating.take(block))
 
     def _records(self, outputs: Iterable[NodeOutput]) -> Iterator[Record]:
         ending = Ending.END if self.ended else Ending.NONE

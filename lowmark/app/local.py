@@ -9,7 +9,7 @@ from highlevel.progress.outputs import Output, Rejection, ResultRows
 from highlevel.progress.records import Arrival, Record
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryState
-from ingest.config import LIVE_DISORDER, FileConfig, LiveConfig, RingConfig
+from ingest.config import LIVE_DISORDER, FileConfig, LiveConfig
 from ingest.disorder import Disorder
 from ingest.live import LiveSource
 from ingest.source import FileSource, Source
@@ -30,7 +30,7 @@ class LocalRun:
 
     def __init__(
         self, plan: QueryPlan, bindings: Sequence[Binding], *, disorder: Disorder | None, config: LowLevelConfig,
-        ring: RingConfig, tell: Callable[[str], None],
+        promiscuous: bool, tell: Callable[[str], None],
     ) -> None:  # fmt: skip
         """`tell` is given what a person should know of an interface, in a line, from any thread."""
         self.audit = Audit()
@@ -38,7 +38,7 @@ class LocalRun:
         self._feeds = []
         roster: dict[str, tuple[str, ...]] = {}
         for binding in bindings:
-            source = _source(binding, disorder, ring, tell)
+            source = _source(binding, disorder, promiscuous, tell)
             nodes = [node for node in plan.stage.nodes if binding.stream in node.streams]
             self._feeds.append(Feed(source, nodes, config, plan.stage.fingerprint))
             roster[binding.stream] = (*roster.get(binding.stream, ()), binding.source)
@@ -122,13 +122,11 @@ class LocalRun:
             audit.damage.append(str(feed.source.damage))
 
 
-def _source(
-    binding: Binding, disorder: Disorder | None, ring: RingConfig, tell: Callable[[str], None]
-) -> Source:  # fmt: skip
+def _source(binding: Binding, disorder: Disorder | None, promiscuous: bool, tell: Callable[[str], None]) -> Source:
     if binding.live:
         live = LiveConfig(
             name=binding.source, stream=binding.stream, interface=binding.path, disorder=disorder or LIVE_DISORDER,
-            ring=ring,
+            promiscuous=promiscuous,
         )  # fmt: skip
         return LiveSource(live, rank=binding.rank, fanout=binding.fanout, tell=tell)
     file = FileConfig(name=binding.source, stream=binding.stream, path=binding.path, disorder=disorder)

@@ -20,7 +20,8 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from lowmark.app.capture import CaptureOptions, run_capture
+from lowmark.app.capture import run_capture
+from lowmark.app.capturesources import CaptureOptions
 from lowmark.app.config import Config, load_config
 from lowmark.app.jars import BROKER, obtain
 from lowmark.app.java import find_java

@@ -8,14 +8,18 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from lowmark.app.broker import Broker
+from lowmark.wire.results import Reason
 from tests.acceptance.command import query as query_files
 from tests.fixtures.network import Network, ip, namespace, packet
 from tests.integration.jobprocess import await_true
 from tests.integration.processes import Command
+from tests.integration.readings import Results
 from tests.naive.frames import write_pcap
 from tests.naive.readers import Frame
 
@@ -158,3 +162,58 @@ def test_an_interface_that_goes_and_comes_back(net: Network) -> None:
         await_true(lambda: live.counted()[()] == 30, 20)
         live.ended()
         assert live.counted("srcIP") == {("10.0.0.1",): 10, ("10.0.0.2",): 10, ("10.0.0.3",): 10}
+
+
+CAPTURE = """
+[kafka]
+bootstrap = "{broker}"
+[capture]
+metrics = "127.0.0.1:0"
+[capture.ring]
+ring_bytes = 4194304
+[streams.Main]
+[sources.tap]
+stream = "Main"
+interface = "near"
+fanout = 2
+[queries.packets]
+sql = "SELECT srcIP, count(*) AS packets [RANGE 1 s] FROM Main GROUP BY srcIP"
+buckets = 2
+"""
+
+
+def test_through_kafka_with_a_life_that_is_killed(net: Network, tmp_path: Path) -> None:
+    """A life that ends says where; what one that was killed held, and what passed until the next, is missing from
+    windows that say so."""
+    path = tmp_path / "lowmark.toml"
+    with Broker(tmp_path / "broker") as broker:
+        path.write_text(CAPTURE.format(broker=broker.bootstrap))
+        with capturing(path) as first:
+            net.send("far", [packet(1, port=port) for port in range(1, 401)])
+            await_true(lambda: Results.of(path).packets["10.0.0.1"] == 400, 30)
+            assert first.process.poll() is None
+            net.send("far", [packet(2)] * 10)
+            first.process.send_signal(signal.SIGKILL)
+            first.process.wait()
+        killed = Results.of(path)
+        assert not killed.reasons
+        net.send("far", [packet(3)] * 10)
+        with capturing(path) as second:
+            net.send("far", [packet(4, port=port) for port in range(1, 401)])
+            await_true(lambda: Results.of(path).packets["10.0.0.4"] == 400, 30)
+            found = Results.of(path)
+            assert found.reasons == {Reason.NOT_COVERED}
+            assert found.packets["10.0.0.1"] == 400
+            assert found.packets["10.0.0.3"] == 0
+            # What the table holds when it is told to end leaves too, though no window of it can be final yet.
+            net.send("far", [packet(5, port=port) for port in range(1, 401)])
+            second.process.send_signal(signal.SIGTERM)
+            assert second.wait(60) == 0, second.error
+        assert Results.of(path).sent - found.sent == 400
+
+
+@contextmanager
+def capturing(path: Path) -> Iterator[Command]:
+    with Command("capture", "-c", str(path)) as command:
+        command.url()
+        yield command

@@ -42,7 +42,8 @@ def capture(
       lowmark capture -c /etc/lowmark.toml
       lowmark capture --source tap1 --pace 1.0 --rebase
     """
-    from lowmark.app.capture import CaptureOptions, run_capture
+    from lowmark.app.capture import run_capture
+    from lowmark.app.capturesources import CaptureOptions
     from lowmark.app.config import load_config
     from lowmark.app.console import telling
     from lowmark.app.logs import set_up_logs

@@ -1,0 +1,111 @@
+"""Which sources a capture process runs: from the tables of the configuration to threads that are ready to be opened."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ingest.config import LIVE_DISORDER, FileConfig, LiveConfig, Replay
+from ingest.live import LiveSource
+from ingest.metrics import IngestMetrics
+from ingest.ring import Fanout
+from ingest.source import FileSource, Source
+from lowlevel.emitter import Emitter
+from lowmark.app.config import Config, ConfigError
+from lowmark.app.sourcethread import SourceThread, Work
+from lowmark.query.plan import Stage
+from lowmark.wire.topics import Topic, TopicKind
+
+__all__ = ["CaptureOptions", "threads_of"]
+
+_LOG = logging.getLogger("lowmark.capture")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureOptions:
+    sources: tuple[str, ...]  # empty: those of this host
+    pace: float | None  # None: as fast as files are read
+    rebase: bool  # the first packet of all is captured now
+
+
+def threads_of(
+    config: Config, options: CaptureOptions, stages: Iterable[Stage], emitter: Emitter, metrics: IngestMetrics
+) -> list[SourceThread]:
+    """One for each source that some stage reads. ConfigError where there is none."""
+    stages = tuple(stages)
+    names = options.sources or config.here()
+    for name in names:
+        if name not in config.sources:
+            raise ConfigError(f"{config.path}: there is no source {name!r}; there are: {', '.join(config.sources)}")
+    threads = []
+    replay = _replay(config, names, options)
+    for name in names:
+        stream = config.sources[name].stream
+        work = [
+            Work(stage, node, Topic(TopicKind.PARTIALS, stage.fingerprint, config.prefix).name)
+            for stage in stages
+            for node in stage.nodes
+            if stream in node.streams
+        ]
+        if not work:
+            _LOG.warning("source %s: no query reads stream %s", name, stream)
+            continue
+        threads += [SourceThread(source, work, config, emitter) for source in _sources(config, name, replay, metrics)]
+    if not threads:
+        raise ConfigError(
+            f"{config.path}: nothing to capture on host {os.uname().nodename}: name sources with --source, or give "
+            "their `host`"
+        )
+    return threads
+
+
+def _sources(config: Config, name: str, replay: Replay | None, metrics: IngestMetrics) -> Iterator[Source]:
+    at, disorder = config.sources[name], config.disorder(name)
+    ranks = _ranks(config)
+    if at.file is not None:
+        path = "-" if str(at.file) == "-" else str(config.path.parent / at.file)
+        file = FileConfig(name=name, stream=at.stream, path=path, disorder=disorder, replay=replay)
+        yield FileSource(file, rank=ranks[name], metrics=metrics.of(name, at.stream))
+        return
+    assert at.interface is not None, "a source has a file or an interface"
+    fanout = Fanout() if at.fanout > 1 else None
+    for member in config.members(name):
+        live = LiveConfig(
+            name=member, stream=at.stream, interface=at.interface, disorder=disorder or LIVE_DISORDER,
+            promiscuous=at.promiscuous, ring=config.capture.ring,
+        )  # fmt: skip
+        yield LiveSource(
+            live, rank=ranks[member], fanout=fanout, metrics=metrics.of(member, at.stream),
+            tell=partial(_LOG.warning, "%s"),
+        )  # fmt: skip
+
+
+def _ranks(config: Config) -> dict[str, int]:
+    """Sources in their order where times are equal: by stream, then by name."""
+    members = [(at.stream, member) for name, at in config.sources.items() for member in config.members(name)]
+    return {member: rank for rank, (_, member) in enumerate(sorted(members))}
+
+
+def _replay(config: Config, names: Sequence[str], options: CaptureOptions) -> Replay | None:
+    if not options.rebase:
+        return Replay(pace=options.pace) if options.pace else None
+    return Replay(pace=options.pace, rebase_to_ns=time.time_ns(), rebase_from_ns=_earliest_ns(config, names))
+
+
+def _earliest_ns(config: Config, names: Sequence[str]) -> int | None:
+    """The time of the first frame of all: the sources keep their places in time among each other."""
+    first = []
+    for name in names:
+        at = config.sources[name]
+        if at.file is None or str(at.file) == "-":
+            continue
+        source = FileSource(FileConfig(name=name, stream=at.stream, path=str(config.path.parent / at.file)))
+        source.start()
+        block = next(iter(source.blocks()))
+        first += [int(block.ts.min())] if len(block) else []
+        source.close()
+    return min(first, default=None)

@@ -1,0 +1,83 @@
+"""What stands on a partials topic, merged as a job would merge it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from confluent_kafka import Message, TopicPartition
+
+from highlevel.progress.driver import BucketDriver
+from highlevel.progress.outputs import ResultRows
+from highlevel.progress.records import Arrival, batch_of_wire
+from highlevel.progress.roster import Roster
+from highlevel.state import MemoryState
+from lowmark.app.config import Config, load_config
+from lowmark.app.planning import plan_queries
+from lowmark.wire.codec import decode
+from lowmark.wire.kafka import consumer
+from lowmark.wire.partials import PartialBatch
+from lowmark.wire.promises import Punctuation
+from lowmark.wire.registration import SourceKind
+from lowmark.wire.results import Complete, Reason
+from lowmark.wire.text import json_writer
+from lowmark.wire.topics import Topic, TopicKind
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a job would say of all that is on the partials topic by now."""
+
+    packets: Counter[object]  # by srcIP
+    reasons: frozenset[Reason]
+    sent: int  # tuples in partials
+
+    @classmethod
+    def of(cls, path: Path) -> Results:
+        config = load_config(path)
+        (plan,) = plan_queries(config)
+        stage = plan.stage
+        topic = Topic(TopicKind.PARTIALS, stage.fingerprint, config.prefix).name
+        packets: Counter[object] = Counter()
+        reasons: set[Reason] = set()
+        sent = 0
+        for bucket in range(stage.buckets):
+            roster = Roster.of({"Main": config.roster("Main")})
+            driver = BucketDriver(stage, (plan,), bucket, MemoryState(), roster, 0)
+            for message in records(config, topic, bucket):
+                record = decode(message.headers(), message.value(), lambda origin: stage.nodes[0].reduction.schema)
+                arrival = Arrival(message.offset(), SourceKind.LIVE, message.timestamp()[1] * 10**6)
+                if isinstance(record, PartialBatch):
+                    sent += sum(record.tuples.values())
+                    driver.take(batch_of_wire(record, stage.nodes[0].reduction.schema), arrival)
+                else:
+                    assert isinstance(record, Punctuation)
+                    driver.take(record, arrival)
+            for output in driver.flush().outputs:
+                if isinstance(output, ResultRows):
+                    for line in json_writer(output.schema).write(output.rows).tobytes().splitlines():
+                        row = json.loads(line)
+                        packets[row["srcIP"]] += row["packets"]
+                elif isinstance(output, Complete):
+                    reasons |= output.verdict.reasons
+        return cls(packets, frozenset(reasons), sent)
+
+
+def records(config: Config, topic: str, partition: int) -> Iterator[Message]:
+    """All that are there by now."""
+    reader = consumer(config.kafka, f"test-{uuid4()}")
+    try:
+        _, end = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+        reader.assign([TopicPartition(topic, partition, 0)])
+        position = 0
+        while position < end:
+            for message in reader.consume(500, timeout=0.2):
+                assert message.error() is None
+                position = message.offset() + 1
+                yield message
+    finally:
+        reader.close()
