@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -64,6 +65,21 @@ class Counts:
     rows_out: Mapping[str, int] = field(default_factory=dict)  # result rows by query
     windows: Mapping[tuple[str, Reason | None], int] = field(default_factory=dict)
     """Windows completed by query and reason; None: exact. A window with two reasons counts under both."""
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.rows_in + other.rows_in,
+            self.merged + other.merged,
+            self.late + other.late,
+            self.duplicates + other.duplicates,
+            self.gaps + other.gaps,
+            self.fenced + other.fenced,
+            self.replayed + other.replayed,
+            self.unlisted + other.unlisted,
+            Counter(self.dead) + Counter(other.dead),
+            Counter(self.rows_out) + Counter(other.rows_out),
+            Counter(self.windows) + Counter(other.windows),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What leaves an executor: messages for one partition of one topic, already encoded, and a report of each bucket.
 
-A bundle's messages share their headers, so that the rows of a window are one row of Spark's and not one each.
+A bundle's messages share their headers. Bundles leave in parcels (`parcels`), reports as Spark's rows.
 """
 
 from __future__ import annotations
@@ -16,20 +16,9 @@ from pyspark.sql import types as t
 
 from lowmark.wire.record import Header, WireRecord
 
-__all__ = ["BUNDLE_SCHEMA", "Bundle", "Report", "read_bundle", "read_report"]
+__all__ = ["REPORT_SCHEMA", "Bundle", "Report", "read_report"]
 
-_HEADER = t.StructType([t.StructField("name", t.StringType(), False), t.StructField("value", t.BinaryType(), False)])
-
-BUNDLE_SCHEMA = t.StructType(
-    [
-        t.StructField("topic", t.StringType()),  # null: the data are a report
-        t.StructField("partition", t.IntegerType()),
-        t.StructField("place", t.LongType(), False),  # order among the bundles of one bucket
-        t.StructField("headers", t.ArrayType(_HEADER), False),
-        t.StructField("starts", t.BinaryType(), False),  # int64: message i is data[starts[i]:starts[i + 1]]
-        t.StructField("data", t.BinaryType(), False),
-    ]
-)
+REPORT_SCHEMA = t.StructType([t.StructField("report", t.StringType(), False)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +43,6 @@ class Bundle:
         for start, end in pairwise(np.frombuffer(self.starts, np.int64).tolist()):
             yield self.data[start:end]
 
-    def row(self, place: int) -> Row:
-        headers = [Row(name=name, value=value) for name, value in self.headers]
-        return Row(
-            topic=self.topic, partition=self.partition, place=place, headers=headers, starts=self.starts,
-            data=self.data,
-        )  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -78,20 +60,14 @@ class Report:
     waiting: list[tuple[str, str]]  # (node, source) that hold a frontier
     ended: bool
     state_bytes: int  # written in this micro-batch
+    parcel: str | None  # the file with its results; None: there are none
 
-    def row(self, place: int) -> Row:
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        data = json.dumps(fields).encode()
-        return Row(topic=None, partition=None, place=place, headers=[], starts=b"", data=data)
+    def row(self) -> Row:
+        return Row(report=json.dumps({name: getattr(self, name) for name in self.__slots__}))
 
 
 def read_report(row: Row) -> Report:
-    fields = json.loads(bytes(row.data))
+    fields = json.loads(row.report)
     fields["windows"] = [(query, reason, count) for query, reason, count in fields["windows"]]
     fields["waiting"] = [(node, source) for node, source in fields["waiting"]]
     return Report(**fields)
-
-
-def read_bundle(row: Row) -> Bundle:
-    headers = tuple((header.name, bytes(header.value)) for header in row.headers)
-    return Bundle(row.topic, row.partition, headers, bytes(row.starts), bytes(row.data))

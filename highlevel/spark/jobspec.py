@@ -26,6 +26,7 @@ class JobSpec:
     generation: int
     suppressed: Mapping[tuple[str, int], int]  # by query and bucket: windows that end at or before this are complete
     prefix: str  # of topic names
+    parcels: str  # the folder into which executors put their results
 
     def stages(self) -> dict[str, Stage]:
         """By fingerprint, in the order of the queries."""

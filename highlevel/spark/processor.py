@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -11,9 +12,11 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Counts, LateRows, Outcome, Output, Rejection, ResultRows
 from highlevel.progress.records import Arrival, Record, batch_of_wire
+from highlevel.spark.backlog import StoredRecord, in_order
 from highlevel.spark.bundles import Bundle, Report
 from highlevel.spark.errors import BucketFailure
 from highlevel.spark.jobspec import JobSpec
+from highlevel.spark.parcels import ParcelWriter
 from highlevel.spark.statestore import SparkByteStore
 from highlevel.spark.suppression import Suppression
 from highlevel.state import PiecewiseState
@@ -34,6 +37,9 @@ __all__ = ["BucketProcessor"]
 
 _DEAD_LETTERS = 20
 """Of one bucket, reason and micro-batch that are written; the rest are only counted."""
+
+_FLUSH_BYTES = 32 << 20
+"""Values after which a bucket gives out what is final: a backlog's results need not fit into memory."""
 
 
 class BucketProcessor(StatefulProcessor):  # type: ignore[misc]  # pyspark ships no types that mypy is shown
@@ -78,34 +84,39 @@ class _BucketWork:
         self._driver = BucketDriver(
             stage, spec.readers(fingerprint), bucket, self._state, spec.roster_of(stage), spec.generation
         )
-        self._bundles: list[Bundle] = []
+        self._parcel = ParcelWriter(Path(spec.parcels))
         self._dead: dict[BadReason, int] = {}
-        self._seen: dict[int, Row] = {}  # by offset: a rejection names its record by it
+        self._seen: dict[int, tuple[StoredRecord, bytes | None]] = {}  # by offset: a rejection names its record by it
 
     def run(self, rows: Iterable[Row]) -> Iterator[Row]:
-        # Spark orders nothing within a key; a bucket's records are all of one partition.
-        ordered = sorted(rows, key=lambda row: cast(int, row.offset))
-        for row in ordered:
-            self._take(row)
-        outcome = self._driver.flush()
-        for output in outcome.outputs:
-            if (wanted := self._suppress(output)) is not None:
-                self._encode(wanted)
+        counts, records, pending = Counts(), 0, 0
+        for record, value in in_order(rows):
+            self._take(record, value)
+            records += 1
+            pending += len(value or b"")
+            if pending >= _FLUSH_BYTES:
+                counts += self._flush().counts
+                pending = 0
+        outcome = self._flush()
         if outcome.retired:
             self._pieces.clear()
             written = 0
         else:
             written = self._state.commit()
-        place = 0
-        for place, bundle in enumerate(self._bundles, 1):
-            yield bundle.row(place)
-        yield self._report(len(ordered), outcome, written).row(place + 1)
+        yield self._report(records, counts + outcome.counts, written).row()
 
-    def _take(self, row: Row) -> None:
-        value = None if row.value is None else bytes(row.value)
-        decoded = decode(_headers(row), value, self._spec.schema_of)
+    def _flush(self) -> Outcome:
+        outcome = self._driver.flush()
+        for output in outcome.outputs:
+            if (wanted := self._suppress(output)) is not None:
+                self._encode(wanted)
+        self._seen.clear()
+        return outcome
+
+    def _take(self, stored: StoredRecord, value: bytes | None) -> None:
+        decoded = decode(stored.headers, value, self._spec.schema_of)
         if isinstance(decoded, BadRecord):
-            self._bury(decoded, row)
+            self._bury(decoded, stored, value)
             return
         record: Record
         kind = SourceKind.FINITE
@@ -119,10 +130,11 @@ class _BucketWork:
             case RosterChange() | Exclusion() | Return() | Retirement():
                 record = decoded
             case _:
-                self._bury(BadRecord(BadReason.KIND, "this kind of record does not belong on a partials topic"), row)
+                bad = BadRecord(BadReason.KIND, "this kind of record does not belong on a partials topic")
+                self._bury(bad, stored, value)
                 return
-        self._seen[row.offset] = row
-        self._driver.take(record, Arrival(row.offset, kind, row.appended_us * 1000))
+        self._seen[stored.offset] = (stored, value)
+        self._driver.take(record, Arrival(stored.offset, kind, stored.appended_us * 1000))
 
     def _encode(self, output: Output) -> None:
         match output:
@@ -130,25 +142,23 @@ class _BucketWork:
                 lines = json_writer(schema, b"").write(rows)
                 headers = result_headers(RecordKind.ROW, query, self._spec.generation, self._bucket)
                 topic = self._spec.results_topic(query)
-                self._bundles.append(Bundle(topic, self._bucket, headers, lines.starts.tobytes(), lines.data.tobytes()))
+                self._parcel.put(Bundle(topic, self._bucket, headers, lines.starts.tobytes(), lines.data.tobytes()))
             case Complete(query=query) | Amendment(query=query):
-                self._bundles.append(Bundle.of(self._spec.results_topic(query), self._bucket, encode(output)))
+                self._parcel.put(Bundle.of(self._spec.results_topic(query), self._bucket, encode(output)))
             case Rejection(reason=reason, detail=detail, position=position):
-                self._bury(BadRecord(reason, detail), self._seen[position])
+                self._bury(BadRecord(reason, detail), *self._seen[position])
             case LateRows():
                 pass  # counted, and left out: what a query does with them beyond that is its `late` setting
 
-    def _bury(self, bad: BadRecord, row: Row) -> None:
+    def _bury(self, bad: BadRecord, record: StoredRecord, value: bytes | None) -> None:
         self._dead[bad.reason] = count = self._dead.get(bad.reason, 0) + 1
         if count > _DEAD_LETTERS:
             return
-        value = None if row.value is None else bytes(row.value)
-        letter = bury(bad, row.topic, row.partition, row.offset, _headers(row), value)
-        self._bundles.append(Bundle.of(self._spec.dead_topic(), 0, encode(letter)))
+        letter = bury(bad, record.topic, record.partition, record.offset, record.headers, value)
+        self._parcel.put(Bundle.of(self._spec.dead_topic(), 0, encode(letter)))
 
-    def _report(self, records: int, outcome: Outcome, written: int) -> Report:
+    def _report(self, records: int, counts: Counts, written: int) -> Report:
         progress = self._driver.progress()
-        counts: Counts = outcome.counts
         return Report(
             stage=self._stage.fingerprint,
             bucket=self._bucket,
@@ -169,9 +179,5 @@ class _BucketWork:
             waiting=list(progress.waiting),
             ended=progress.ended,
             state_bytes=written,
+            parcel=self._parcel.close(),
         )  # fmt: skip
-
-
-def _headers(row: Row) -> list[tuple[str, bytes | None]]:
-    """Spark hands nested rows to a processor as dictionaries."""
-    return [(item["key"], None if item["value"] is None else bytes(item["value"])) for item in row.headers or ()]

@@ -7,16 +7,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from highlevel.spark.bundles import BUNDLE_SCHEMA, Report, read_bundle, read_report
+from highlevel.spark.bundles import REPORT_SCHEMA, Report, read_report
 from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
 from highlevel.spark.errors import JobFailed
 from highlevel.spark.jobspec import JobSpec
+from highlevel.spark.parcels import Parcels
 from highlevel.spark.processor import BucketProcessor
 from highlevel.spark.sink import TransactionalSink
 from highlevel.spark.source import KEY, SourceSettings, partials
@@ -52,6 +54,7 @@ class JobQuery:
         self._job = job
         self._on_batch = on_batch
         self._wake = wake
+        self._parcels = Parcels(Path(spec.parcels))
         self._query: StreamingQuery | None = None
         self._failure: Exception | None = None
         token = sink.token
@@ -72,10 +75,11 @@ class JobQuery:
 
     def start(self, spark: SparkSession) -> None:
         """Begin after the last batch that Spark has committed."""
+        self._parcels.clear()
         buckets = partials(spark, self._spec, self._source).groupBy(KEY)
-        bundles = buckets.transformWithState(BucketProcessor(self._spec), BUNDLE_SCHEMA, "Append", "None")
+        reports = buckets.transformWithState(BucketProcessor(self._spec), REPORT_SCHEMA, "Append", "None")
         location = str(self._folder.spark(self._checkpoint))
-        writer = bundles.writeStream.foreachBatch(self._take).option("checkpointLocation", location)
+        writer = reports.writeStream.foreachBatch(self._take).option("checkpointLocation", location)
         self._query = writer.queryName(self._job).start()
 
     def check(self) -> None:
@@ -114,15 +118,15 @@ class JobQuery:
 
     def _finish(self, batch: DataFrame, number: int) -> None:
         began = time.monotonic()
-        rows = batch.collect()  # also of a batch that has been written: its state has yet to be committed
-        reports = [read_report(row) for row in rows if row.topic is None]
-        # Bundles of one partition are of one bucket, which has put them in order.
-        bundles = sorted((row for row in rows if row.topic is not None), key=lambda row: int(row.place))
+        # Executed also when it has been written: its state has yet to be committed.
+        reports = [read_report(row) for row in batch.collect()]
+        parcels = [report.parcel for report in reports if report.parcel is not None]
         if number > self._written:
-            if bundles or number == 0:  # batch 0 leaves a token in any case: without one, later batches are refused
+            if parcels or number == 0:  # batch 0 leaves a token in any case: without one, later batches are refused
                 token = Token(self._job, self._checkpoint.id, self._checkpoint.run, number)
-                self._sink.write(map(read_bundle, bundles), token)
+                self._sink.write(self._parcels.bundles(parcels), token)
             self._written = number
+        self._parcels.clear()
         self._note_ended(reports)
         self._on_batch(reports, time.monotonic() - began)
 

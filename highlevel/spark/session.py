@@ -181,6 +181,8 @@ def _options(settings: SparkSettings, log_settings: Path) -> dict[str, str]:
         "spark.local.dir": str(settings.work_dir),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # A record has up to half a MiB: ten thousand, which is the other limit, would not fit.
+        "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
         "spark.speculation": "false",  # two attempts at a task would both be right, and cost twice
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),

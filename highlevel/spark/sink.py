@@ -84,9 +84,10 @@ class TransactionalSink:
             self._producer = self._consumer = None
 
     def write(self, bundles: Iterable[Bundle], token: Token) -> None:
-        """All of it becomes visible at once, with the token, or nothing does. TakenOver when it is another's turn."""
+        """All of it becomes visible at once, with the token, or nothing does. TakenOver when it is another's turn.
+        Bundles are gone through once more when a transaction was undone and is tried again."""
         with self._lock:
-            self._transact(tuple(bundles), token)
+            self._transact(bundles, token)
 
     def renew(self) -> None:
         """To be called now and then: commits the token again before Kafka forgets it."""
@@ -94,7 +95,7 @@ class TransactionalSink:
             if self._token is not None and time.monotonic() - self._written_at > _RENEW_AFTER_S:
                 self._transact((), self._token)
 
-    def _transact(self, bundles: tuple[Bundle, ...], token: Token) -> None:
+    def _transact(self, bundles: Iterable[Bundle], token: Token) -> None:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._attempt(bundles, token)
@@ -106,7 +107,7 @@ class TransactionalSink:
                 self._written_at = time.monotonic()
                 return
 
-    def _attempt(self, bundles: tuple[Bundle, ...], token: Token) -> None:
+    def _attempt(self, bundles: Iterable[Bundle], token: Token) -> None:
         producer, reader = self._producer, self._consumer
         assert producer is not None, "not open"
         assert reader is not None

@@ -113,8 +113,8 @@ class _Job:
         sink = stack.enter_context(TransactionalSink(config.kafka, self._group, dead))
         checkpoint = self._open(folder, sink, anew)
         query = JobQuery(
-            self._spec(checkpoint), SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder, checkpoint,
-            sink, self._name, self._reported, self._wake,
+            self._spec(folder, checkpoint), SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder,
+            checkpoint, sink, self._name, self._reported, self._wake,
         )  # fmt: skip
         health = HealthServer(settings.metrics, self._registry, lambda: self._ready(query), lambda: Health(True, {}))
         stack.enter_context(health)
@@ -168,7 +168,7 @@ class _Job:
         }
         return read_history(self._config.kafka, topics, self._group)
 
-    def _spec(self, checkpoint: Checkpoint) -> JobSpec:
+    def _spec(self, folder: CheckpointFolder, checkpoint: Checkpoint) -> JobSpec:
         config = self._config
         return JobSpec(
             plans=self._plans,
@@ -178,6 +178,7 @@ class _Job:
             generation=checkpoint.generation,
             suppressed=checkpoint.suppressed,
             prefix=config.prefix,
+            parcels=str(folder.path / "parcels"),
         )
 
     def _spark_settings(self, folder: CheckpointFolder, java: Java, jars: Sequence[Path]) -> SparkSettings:
