@@ -23,7 +23,7 @@ class JobConfig:
     checkpoint: Path = Path("checkpoint")  # a lasting folder, relative to the configuration file
     name: str = "lowmark"  # one job of a name may run on a cluster at a time
     buckets: int = 4  # partitions of a stage's partials, where its query does not say
-    max_offsets_per_trigger: int = 20_000  # records of a micro-batch: so much of a backlog fits into memory
+    max_offsets_per_trigger: int = 20_000  # records of a micro-batch: a backlog is taken in steps of this size
     master: str = "local[2]"
     shuffle_partitions: int = 2  # how many buckets are worked on at a time, at most
     heap: str = "1g"  # of the driver's JVM, as Java writes sizes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import cast
 
@@ -28,9 +29,10 @@ class StoredRecord:
     headers: Headers
 
 
-def in_order(rows: Iterable[Row]) -> Iterator[tuple[StoredRecord, bytes | None]]:
-    """By offset: Spark orders nothing within a key, and a bucket's records are all of one partition."""
-    with SpooledTemporaryFile(_IN_MEMORY) as values:
+def in_order(rows: Iterable[Row], folder: Path) -> Iterator[tuple[StoredRecord, bytes | None]]:
+    """By offset: Spark orders nothing within a key, and a bucket's records are all of one partition. `folder` is where
+    a file can lie."""
+    with SpooledTemporaryFile(_IN_MEMORY, dir=str(folder)) as values:
         places: list[tuple[StoredRecord, int, int]] = []  # start and length of the value; length -1: there is none
         for row in rows:
             place, length = values.tell(), -1

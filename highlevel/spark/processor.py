@@ -84,13 +84,14 @@ class _BucketWork:
         self._driver = BucketDriver(
             stage, spec.readers(fingerprint), bucket, self._state, spec.roster_of(stage), spec.generation
         )
-        self._parcel = ParcelWriter(Path(spec.parcels))
+        self._folder = Path(spec.parcels)
+        self._parcel = ParcelWriter(self._folder)
         self._dead: dict[BadReason, int] = {}
         self._seen: dict[int, tuple[StoredRecord, bytes | None]] = {}  # by offset: a rejection names its record by it
 
     def run(self, rows: Iterable[Row]) -> Iterator[Row]:
         counts, records, pending = Counts(), 0, 0
-        for record, value in in_order(rows):
+        for record, value in in_order(rows, self._folder):
             self._take(record, value)
             records += 1
             pending += len(value or b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -49,6 +50,23 @@ class JobProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    def peak_bytes(self) -> dict[str, int]:
+        """By name of the program: the most memory that any of its processes that live now has had of its own."""
+        peaks: dict[str, int] = {}
+        for pid in _descendants(self.pid):
+            try:
+                status = dict(line.split(":", 1) for line in (Path("/proc") / str(pid) / "status").open())
+            except OSError:
+                continue  # it has just ended
+            if "VmHWM" in status:
+                name, peak = status["Name"].strip(), int(status["VmHWM"].split()[0]) * 1024
+                peaks[name] = max(peaks.get(name, 0), peak)
+        return peaks
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
     @property
     def said(self) -> str:
         return "\n".join(self.lines)
@@ -74,6 +92,15 @@ class JobProcess:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+def _descendants(root: int) -> list[int]:
+    found = [root]
+    for pid in found:  # grows while it is read
+        for children in (Path("/proc") / str(pid) / "task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += map(int, children.read_text().split())
+    return found[1:]
 
 
 def await_true(condition: Callable[[], bool], within_s: float) -> None:
