@@ -1,14 +1,17 @@
 """The command `lowmark`: its subcommands, and what a person sees of an error.
 
 Exit codes: 0; 1 when the environment is not ready (no Java, no broker, a port in use); 2 for a bad query, option or
-configuration; 3 for unreadable input; 4 when a window was `lossy`; 130 after Ctrl-C.
+configuration; 3 for unreadable input; 4 when a window was `lossy`; 130 after Ctrl-C; 141 when
+nobody reads its output any more.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, ParamSpec
 
 import typer
 
@@ -56,9 +59,27 @@ def _root(
     pass
 
 
+P = ParamSpec("P")
+
+
+def _until_nobody_reads(command: Callable[P, None]) -> Callable[P, None]:
+    """Ends the command as SIGPIPE would; typer would say that the environment is not ready."""
+
+    @wraps(command)
+    def run(*arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            command(*arguments, **options)
+        except BrokenPipeError:
+            # What is still buffered must not fail again when Python exits.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(141) from None
+
+    return run
+
+
 # In the order in which a newcomer meets them.
 for _command in (query, explain, demo, check, broker, topics, capture, run, watch, sources):
-    app.command()(_command)
+    app.command()(_until_nobody_reads(_command))
 
 
 def main() -> None:
@@ -67,10 +88,6 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        # Nobody reads any more. What is still buffered must not fail again when Python exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
     except Exception as error:
         failure = failure_of(error)
         if failure is None:

@@ -210,10 +210,9 @@ def test_a_reader_that_goes_away_is_no_error(capture: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        process.stdout.readline()
         process.stdout.close()
-        assert b"Traceback" not in process.stderr.read()
-        assert process.wait(60) in (0, 141)
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 141  # as the shell has it for a program that SIGPIPE has ended
 
 
 def test_the_name_of_a_query_is_its_files(tmp_path: Path) -> None:

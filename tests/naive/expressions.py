@@ -125,7 +125,10 @@ def _is_choice(operand: Value, choice: s.Expression, value: Callable[[s.Expressi
 
 
 def in_prefix(value: Value, prefix: IPv4Network | IPv6Network) -> bool | None:
-    """A prefix contains addresses of its own version only."""
+    """A prefix contains addresses of its own version only; one of IPv4-mapped addresses is IPv4's, as they are."""
+    mapped = prefix.network_address.ipv4_mapped if isinstance(prefix, IPv6Network) and prefix.prefixlen >= 96 else None
+    if mapped is not None:
+        prefix = IPv4Network((mapped, prefix.prefixlen - 96))
     match value:
         case None:
             return None
