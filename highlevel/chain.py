@@ -15,10 +15,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from highlevel.aggregate import AggregateOperator, FinishOperator, NumberOperator, ReduceOperator
+from highlevel.aggregate import (
+    AggregateOperator,
+    FinishOperator,
+    NumberOperator,
+    PartitionedRowsOperator,
+    ReduceOperator,
+    SlideByTupleOperator,
+)
 from highlevel.interface import Operator, State, Words
 from highlevel.state import ScopedState
-from lowmark.query.plan import Aggregate, Finish, NodeInput, Number, QueryPlan, Reduce, StepPlan
+from lowmark.query.plan import (
+    Aggregate,
+    Finish,
+    NodeInput,
+    Number,
+    PartitionedRows,
+    QueryPlan,
+    Reduce,
+    SlideByTuple,
+    StepPlan,
+)
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
 
@@ -66,8 +83,12 @@ def build(plan: StepPlan) -> Operator:
             return FinishOperator(plan)
         case Number():
             return NumberOperator(plan)
+        case PartitionedRows():
+            return PartitionedRowsOperator(plan)
         case Reduce():
             return ReduceOperator(plan)
+        case SlideByTuple():
+            return SlideByTupleOperator(plan)
 
 
 class Chain:

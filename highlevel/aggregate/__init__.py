@@ -3,6 +3,11 @@
 from highlevel.aggregate.aggregate import AggregateOperator
 from highlevel.aggregate.finish import FinishOperator
 from highlevel.aggregate.number import NumberOperator
+from highlevel.aggregate.partitionedrows import PartitionedRowsOperator
 from highlevel.aggregate.reduce import ReduceOperator
+from highlevel.aggregate.slidebytuple import SlideByTupleOperator
 
-__all__ = ["AggregateOperator", "FinishOperator", "NumberOperator", "ReduceOperator"]
+__all__ = [
+    "AggregateOperator", "FinishOperator", "NumberOperator", "PartitionedRowsOperator", "ReduceOperator",
+    "SlideByTupleOperator",
+]  # fmt: skip

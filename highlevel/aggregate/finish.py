@@ -113,7 +113,7 @@ class FinishOperator:
             return
         ends, _ = column_of(self._totalled, rows, _WINDOW[1])
         for end in np.unique(ends).tolist():
-            out.overflow(0, end // (window.slide * window.axis.unit) - 1)
+            out.overflow(0, window.ending_at(end))
 
     def _selected_as(self, column: str) -> str | None:
         for named in self._plan.columns:

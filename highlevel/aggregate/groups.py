@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import secrets
 import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +19,7 @@ from highlevel.aggregate.mergekernel import BLOCK, fill_index, merge_rows
 from highlevel.interface import Words
 from lowmark.query.aggregates import DIFFERENTIAL
 
-__all__ = ["GroupTable"]
+__all__ = ["GroupRows", "GroupTable"]
 
 _HEADER = struct.Struct(">III")  # groups, words of a group, carries
 _LEAST_CAPACITY = 64
@@ -29,6 +31,24 @@ _SEED = np.uint64(secrets.randbits(64))
 _FLOAT_MAGNITUDE = np.uint64(0x7FFFFFFFFFFFFFFF)
 _FLOAT_EXPONENT = np.uint64(0x7FF0000000000000)
 _NAN = np.uint64(0x7FF8000000000000)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupRows:
+    """The groups of one or more tables of one layout, as they are: what they hold is nobody's to change."""
+
+    rows: Words
+    carries: dict[tuple[int, int], int]  # by (row, fold)
+
+    @classmethod
+    def of(cls, tables: Sequence[GroupTable]) -> GroupRows:
+        carries: dict[tuple[int, int], int] = {}
+        done = 0
+        for table in tables:
+            carries |= {(done + group, fold): lacks for (group, fold), lacks in table._carries.items()}
+            done += len(table)
+        rows = tables[0].groups if len(tables) == 1 else np.concatenate([table.groups for table in tables])
+        return cls(rows, carries)
 
 
 class GroupTable:
@@ -71,6 +91,25 @@ class GroupTable:
         if self._layout.float_keys and len(partials):
             partials = _with_one_form(partials, self._layout.float_keys)
         self._merge(partials, 1, False, _NO_POSITIONS)
+
+    def place(self, partials: Words) -> npt.NDArray[np.int64]:
+        """Merge rows as `merge` does; the place of each one's group."""
+        positions = np.empty(len(partials), np.int64)
+        if self._layout.float_keys and len(partials):
+            partials = _with_one_form(partials, self._layout.float_keys)
+        self._merge(partials, 1, False, positions)
+        return positions
+
+    def merge_copies(self, source: GroupRows, places: npt.NDArray[np.int64], firsts: npt.NDArray[np.int64]) -> None:
+        """Merge groups of this layout, each as often as its place is listed, with another value for the first key,
+        which is an integer."""
+        rows = source.rows[places]
+        rows[:, 2] = firsts.view(np.uint64)
+        positions = np.empty(len(rows), np.int64)
+        self._merge(rows, 0, False, positions)
+        for (group, fold), lacks in source.carries.items():
+            for at in np.flatnonzero(places == group).tolist():
+                self._carry(int(positions[at]), fold, lacks)
 
     def merge_table(self, other: GroupTable) -> npt.NDArray[np.int64]:
         """Merge another table's groups; the place of each of them in this one. The layouts may differ in their keys

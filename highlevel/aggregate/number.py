@@ -1,4 +1,9 @@
-"""Arrival made definite: tuples of several sources wait for their pane to end, are put in order, and get numbers."""
+"""Arrival made definite: tuples wait until nothing can come before them any more, and get numbers.
+
+Those of several sources wait for their pane to end, and are put in order. Those of one source come in order, whatever
+their times: each waits until its own pane and those of all before it have ended, for only then is it known that nothing
+was lost before it.
+"""
 
 from __future__ import annotations
 
@@ -18,32 +23,33 @@ from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import INT64_MIN
 
-__all__ = ["ROW_NUM", "NumberOperator"]
-
-ROW_NUM = "row_num"
+__all__ = ["NumberOperator"]
 
 _ONLY = 0
-_COUNTER = struct.Struct(">qq")
+_COUNTER = struct.Struct(">qqq")
 
 
 @dataclass(slots=True)
 class _Counter:
-    """`frontier`: the first pane that has not ended; `given`: numbers that are given out."""
+    """`frontier`: the first pane that has not ended; `given`: numbers that are given out; `high`: the last pane of the
+    tuples of one source."""
 
-    frontier: int
-    given: int
+    frontier: int = INT64_MIN
+    given: int = 0
+    high: int = INT64_MIN
 
 
 class NumberOperator:
-    """Tuples of `plan.input` in, the same in order with `row_num`, from 1, out: rows of `plan.output`. A promise on
-    panes goes on as it is, and gives another one on `row_num`."""
+    """Tuples of `plan.input` in, the same in order with `plan.number` out: rows of `plan.output`. A promise on panes
+    gives one on the numbers; where tuples are put in order it goes on as it is, too."""
 
     def __init__(self, plan: Number) -> None:
         self._plan = plan
         self._counter = Space(
-            "counter", lambda p: _COUNTER.pack(p.frontier, p.given), lambda b: _Counter(*_COUNTER.unpack(b))
+            "counter", lambda p: _COUNTER.pack(p.frontier, p.given, p.high), lambda b: _Counter(*_COUNTER.unpack(b))
         )
         self._waiting: Space[list[Words]] = Space("waiting", self._encode, self._decode)
+        self._passes_panes = bool(plan.order) and PANE in plan.output.names
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -51,16 +57,20 @@ class NumberOperator:
 
     @property
     def outputs(self) -> tuple[Port, ...]:
-        progressing = (PANE, ROW_NUM) if PANE in self._plan.output.names else (ROW_NUM,)
-        return (Port(self._plan.output, progressing, order=(ROW_NUM,)),)
+        number = () if self._plan.number is None else (self._plan.number,)
+        return (Port(self._plan.output, (*((PANE,) if self._passes_panes else ()), *number), order=number),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         panes = rows[:, 1].view(np.int64)
-        counter = state.get(self._counter, _ONLY)
-        if counter is not None and len(panes) and panes.min() < counter.frontier:
+        counter = state.get(self._counter, _ONLY) or _Counter()
+        if len(panes) and panes.min() < counter.frontier:
             late = panes < counter.frontier
             out.late(0, rows[late])
             rows, panes = rows[~late], panes[~late]
+        if not self._plan.order and len(panes):
+            panes = np.maximum(np.maximum.accumulate(panes), counter.high)
+            counter.high = int(panes[-1])
+            state.put(self._counter, _ONLY, counter)
         for pane, part in split(panes, rows):
             waiting = state.get(self._waiting, pane) or []
             waiting.append(part.copy())
@@ -68,7 +78,7 @@ class NumberOperator:
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         frontier = promise.below(PANE)
-        counter = state.get(self._counter, _ONLY) or _Counter(INT64_MIN, 0)
+        counter = state.get(self._counter, _ONLY) or _Counter()
         if frontier is None or frontier <= counter.frontier:
             return
         for pane in state.keys(self._waiting, None if frontier == FOREVER else frontier):
@@ -82,9 +92,10 @@ class NumberOperator:
         if promise.last:
             out.promise(0, Promise((), last=True))
             return
-        if PANE in self._plan.output.names:
+        if self._passes_panes:
             out.promise(0, Promise((Bound(PANE, frontier),)))
-        out.promise(0, Promise((Bound(ROW_NUM, counter.given + 1),)))
+        if self._plan.number is not None:
+            out.promise(0, Promise((Bound(self._plan.number, counter.given + 1),)))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
@@ -92,7 +103,8 @@ class NumberOperator:
     def _numbered(self, rows: Words, first: int) -> Words:
         rows = rows[sorted_rows([sort_keys(self._column(rows, name)) for name in self._plan.order], len(rows))]
         numbers = all_valid(Kind.INT, np.arange(first, first + len(rows)))
-        columns = [numbers if name == ROW_NUM else self._column(rows, name) for name in self._plan.output.names]
+        names = self._plan.output.names
+        columns = [numbers if name == self._plan.number else self._column(rows, name) for name in names]
         return assemble(self._plan.output, columns, len(rows))
 
     def _column(self, rows: Words, name: str) -> Values:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -18,12 +18,14 @@ from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.roster import NEVER
 from highlevel.progress.route import Route, answer_step, routes
 from highlevel.progress.sequence import SequenceRow, Span, WindowSequence
-from lowmark.query.plan import QueryPlan
+from lowmark.query.plan import Number, QueryPlan, SlideByTuple
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
 from lowmark.wire.schema import Kind
 
 __all__ = ["Completions", "Place", "Witness"]
+
+_NUMBERING = frozenset({Reason.NUMBERING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,10 @@ class _Saved:
     announced: int | None = None  # of a query without windows: the bound announced last
     rows: int = 0  # … rows since
     since: FindingRow = NOTHING  # … what was found since
+    shifted: bool = False  # … tuples were lost that would have been counted: all later ones have other numbers
 
     def encode(self) -> bytes:
-        parts = [self.fronts, self.sequences, self.announced, self.rows, self.since]
-        return json.dumps(parts, separators=(",", ":")).encode()
+        return json.dumps(astuple(self), separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, piece: bytes) -> _Saved:
@@ -80,6 +82,8 @@ class Completions:
         self._witness = witness
         self._routes = routes(plan)
         self._answer = answer_step(plan)
+        self._counts = any(isinstance(step.plan, Number | SlideByTuple) for step in plan.steps)
+        self._known = {step for route in self._routes for step in (route.step, *route.finishes)}
         self._sequences = {
             route.step: WindowSequence(route.window, [ledgers[node] for node in route.nodes], not route.nodes)
             for route in self._routes
@@ -105,6 +109,8 @@ class Completions:
 
     def amend(self, node: str, granule: int, finding: Finding) -> list[Output]:
         """Losses became known in a granule that has ended; the ledger has them marked for windows still open."""
+        if finding.verdict.reasons:
+            self.shift(node)
         outputs: list[Output] = []
         for route in self._routes:
             if node not in route.nodes:
@@ -123,6 +129,13 @@ class Completions:
                     )
                 )
         return outputs
+
+    def shift(self, node: str) -> None:
+        """Tuples of the node were lost: what is counted of it from now on has other numbers."""
+        self._saved.shifted |= self._counts
+        for route in self._routes:
+            if route.numbered and node in route.selections:
+                self._sequences[route.step].marks.add(Mark(self._front(route.step), FOREVER, Verdict(_NUMBERING)))
 
     def needs(self, node: str) -> int:
         """The first granule of the node that something still to be announced needs."""
@@ -185,12 +198,11 @@ class Completions:
         """Mark the panes in which an aggregate step reads rows that came of something lossy."""
         sequence, front = self._sequences[route.step], self._front(route.step)
         stop = FOREVER if route.numbered else min(front, FOREVER - 1) + 1
-        numbering = frozenset({Reason.NUMBERING}) if route.numbered else frozenset()
+        numbering = _NUMBERING if route.numbered else frozenset()
         for node in route.selections:
             if node in against:
-                verdict = against[node].verdict
-                reasons = verdict.reasons | (numbering if verdict.reasons else frozenset())
-                sequence.marks.add(Mark(before, stop, Verdict(reasons, verdict.partial)))
+                reasons, partial = against[node].verdict.reasons, against[node].verdict.partial
+                sequence.marks.add(Mark(before, stop, Verdict(reasons | numbering if reasons else reasons, partial)))
         for upstream in route.upstream:
             window = self._sequences[upstream.step].window
             for span in spans[upstream.step]:
@@ -222,10 +234,10 @@ class Completions:
 
     def _by_window(self, rows: list[Words]) -> dict[int, list[Words]]:
         assert self.plan.window is not None
-        length = self.plan.window.axis.unit * self.plan.window.slide
+        length, origin = self.plan.window.axis.unit * self.plan.window.slide, self.plan.window.axis.origin
         found: dict[int, list[Words]] = {}
         for part in rows:
-            windows = part[:, self.plan.output.offset("window_end")].view(np.int64) // length - 1
+            windows = (part[:, self.plan.output.offset("window_end")].view(np.int64) - origin) // length - 1
             cuts = [0, *(np.flatnonzero(np.diff(windows)) + 1).tolist(), len(part)]
             for start, stop in pairwise(cuts):
                 if start < stop:
@@ -258,6 +270,10 @@ class Completions:
         for route in self._routes:
             for span in spans[route.step]:
                 found += Finding(span.finding.verdict)
+        saved.shifted |= self._counts and bool(found.verdict.reasons - {Reason.OVERFLOW})
+        found += Finding(Verdict(_NUMBERING)) if saved.shifted else EXACT
+        if any(step not in self._known for step, _ in events.overflows):
+            found += Finding(Verdict(frozenset({Reason.OVERFLOW})))
         saved.since = found.row()
         bound = self._bound()
         moved = bound is not None and (saved.announced is None or bound > saved.announced)
@@ -280,6 +296,5 @@ class Completions:
         bound = self.complete_to()
         if bound != FOREVER:
             return bound
-        ledgers = self._ledgers.values()
-        reached = [(ledger.node.reduction.pane, ledger.reach()) for ledger in ledgers]
+        reached = [(ledger.node.reduction.pane, ledger.reach()) for ledger in self._ledgers.values()]
         return max((pane.start(high + 1) for pane, high in reached if high is not None), default=None)

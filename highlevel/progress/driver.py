@@ -117,6 +117,8 @@ class BucketDriver:
         if missing:
             self._tally.gaps += missing
             lane.suspect = Reason.GAP
+            for query in self._readers[lane.node]:
+                query.shift(lane.node)
         if self._is_future(record, arrival):
             self._refuse_future(record, lane, arrival)
         elif isinstance(record, Batch):

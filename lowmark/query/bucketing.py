@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lowmark.query.expressions import Expr, Field
-from lowmark.query.relations import Grouped, Packets, Relation
+from lowmark.query.relations import Grouped, Packets, Relation, Turn
 from lowmark.query.windows import WindowKind
 
 __all__ = ["bucket_keys", "reasons_for_one"]
+
+_COUNTED = {
+    Turn.ROWS: "windows over rows without PA count the tuples of the whole stream",
+    Turn.ARRIVAL: "every n-th tuple of the whole stream ends a window",
+    Turn.RANK: "every n-th tuple of the whole stream, by rank, ends a window",
+}
 
 Key = str | None
 """A key of a leaf, by name; None: it has no key there that would carry the value."""
@@ -23,6 +29,10 @@ def reasons_for_one(relation: Relation) -> Iterator[str]:
 
 
 def _reasons(grouped: Grouped) -> Iterator[str]:
+    if grouped.partition:
+        return
+    if grouped.counting is not None:
+        yield _COUNTED[grouped.counting.turn]
     if not grouped.keys:
         yield "without GROUP BY there is one group"
     if grouped.totals:
@@ -31,7 +41,7 @@ def _reasons(grouped: Grouped) -> Iterator[str]:
         yield "ORDER BY and LIMIT are over all rows of a window"
     if grouped.distinct:
         yield "DISTINCT is over all rows of a window, whose keys are not all selected"
-    if grouped.window.kind is WindowKind.LANDMARK:
+    if grouped.window.kind is WindowKind.LANDMARK and grouped.counting is None:
         yield "a landmark window has rows when any tuple of the stream came in its slide"
 
 
@@ -46,7 +56,7 @@ def bucket_keys(top: Grouped) -> dict[int, tuple[str, ...]]:
 
 def _descend(grouped: Grouped, columns: Sequence[Expr | None], leaves: dict[int, tuple[Key, ...]]) -> None:
     """Follow expressions over a grouping's columns down to keys of the lowest ones."""
-    by_name = {key.name: key.expr for key in grouped.keys}
+    by_name = {key.name: key.expr for key in grouped.keys if not grouped.partition or key.name in grouped.partition}
     shown = {item.name: item.expr for item in grouped.distinct}
     own = [shown.get(column.name, column) if isinstance(column, Field) else None for column in columns]
     names = [column.name if isinstance(column, Field) and column.name in by_name else None for column in own]

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lowmark.query.expressions import Named
-from lowmark.query.plan import Aggregate, Finish, Node, NodeInput, Number, Pane, QueryPlan, Reduce, Reduction, Step
+from lowmark.query.plan import (
+    Aggregate,
+    Counted,
+    Finish,
+    Node,
+    NodeInput,
+    Number,
+    Pane,
+    PartitionedRows,
+    QueryPlan,
+    Reduce,
+    Reduction,
+    SlideByTuple,
+    Step,
+)
 from lowmark.query.printing import span_text, text_of
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.fields import Json
@@ -85,11 +99,12 @@ def _node(node: Node) -> dict[str, Json]:
     return {"name": node.name, "reads": node.streams, **_reduction(node.reduction), "bucket_by": list(node.bucket_by)}
 
 
-def _reduction(reduction: Reduction) -> dict[str, Json]:
+def _reduction(reduction: Reduction, kind: Kind = Kind.TIME) -> dict[str, Json]:
+    """`kind`: of what the panes are cut of."""
     strings = reduction.strings
     return {
         "keeps": None if reduction.where is None else text_of(reduction.where, strings),
-        "panes": _pane(reduction.pane),
+        "panes": _pane(reduction.pane, kind),
         "groups_by" if reduction.grouped else "sends": _named(reduction.keys, strings),
         "counts_by": _named(reduction.details, strings),
         "folds": [
@@ -112,17 +127,33 @@ def _step(step: Step) -> dict[str, Json]:
         case Finish() as plan:
             return head | _finish(plan)
         case Number() as plan:
-            return head | {"order": list(plan.order)}
+            return head | {"order": list(plan.order) or "as they come", "numbers": plan.number}
+        case PartitionedRows() as plan:
+            return head | _counted_facts(plan.counted)
+        case SlideByTuple() as plan:
+            of = "rank" if plan.ranked else "arrival"
+            return head | _counted_facts(plan.counted) | {"counts": f"tuples in order of {of}"}
         case Reduce() as plan:
-            return head | _reduction(plan.reduction)
+            return head | _reduction(plan.reduction, plan.input.column(plan.reduction.pane.attribute).kind)
 
 
 _DOES = {
     Aggregate: "merges partials into windows",
     Finish: "ends the SELECT",
-    Number: "puts packets into their order of arrival and numbers them",
+    Number: "puts tuples into their order of arrival and numbers them",
+    PartitionedRows: "numbers the rows of each partition and makes windows of them",
     Reduce: "reduces rows to partials of the next stage",
+    SlideByTuple: "keeps a bin for each value, and makes windows of bins that end at every n-th tuple",
 }
+
+
+def _counted_facts(plan: Counted) -> dict[str, Json]:
+    return {
+        "window": _window_text(plan.window),
+        "each_of": list(plan.partition),
+        "groups_by": list(plan.keys),
+        "gives": [call.column.name for call in plan.calls],
+    }
 
 
 def _finish(plan: Finish) -> dict[str, Json]:
@@ -143,9 +174,9 @@ def _named(items: Iterable[Named], strings: tuple[str, ...]) -> list[Json]:
     return [text if name == text else f"{text} AS {name}" for name, text in texts]
 
 
-def _pane(pane: Pane) -> str:
-    origin = f", beginning at {span_text(pane.origin)}" if pane.origin % pane.width else ""
-    return f"{span_text(pane.width)} of {pane.attribute}{origin}"
+def _pane(pane: Pane, kind: Kind) -> str:
+    origin = f", beginning at {_length(pane.origin, kind)}" if pane.origin % pane.width else ""
+    return f"{_length(pane.width, kind)} of {pane.attribute}{origin}"
 
 
 def _window(window: Window) -> dict[str, Json]:
@@ -168,6 +199,8 @@ def _window_text(window: Window) -> str:
     if window.kind is WindowKind.LANDMARK:
         return f"everything up to now, every {slide} of {axis.attribute}"
     size = _length(window.size * axis.unit, axis.kind)
+    if window.kind is WindowKind.SLIDE_BY_TUPLE:
+        return f"{size} of {axis.attribute} up to every {_counted(window.slide, 'tuple')}"
     return f"{size} every {slide} of {axis.attribute}, {_counted(window.size, 'pane')} each"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lowmark.query import syntax as s
 from lowmark.query.calls import Calls
@@ -12,8 +12,7 @@ from lowmark.query.keys import Keys, bind_keys
 from lowmark.query.lowering import Lowering
 from lowmark.query.names import GroupNames, InputNames
 from lowmark.query.plan import Order
-from lowmark.query.progressing import progress
-from lowmark.query.relations import ARRIVAL, ROW_NUM, WINDOW_END, WINDOW_START, Arm, Grouped, Packets
+from lowmark.query.relations import ARRIVAL, ROW_NUM, WINDOW_END, WINDOW_START, Arm, Grouped, Packets, Relation, Turn
 from lowmark.query.scope import Scope
 from lowmark.query.selected import selected_columns
 from lowmark.query.windowing import Frame, bind_window, group_frame, least, progresses, progressing_columns
@@ -33,7 +32,8 @@ def group(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[str
     """`where` is over the columns of the scope's input."""
     keys = bind_keys(select, scope, strings)
     frame = _frame(select, keys, scope, strings)
-    calls = Calls(scope, strings, keys.named, _arrival(frame, scope.relation.arms))
+    keys, frame = _partitioned(select, keys, frame, scope, strings)
+    calls = Calls(scope, strings, keys.named, _arrival(frame, scope.relation))
     names = GroupNames(
         scope,
         keys.named,
@@ -68,13 +68,14 @@ def group(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[str
         limit=None if select.limit is None else select.limit.value,
         distinct=distinct,
         makers=_makers(keys, frame, scope.relation.arms),
-        within=_within(keys, frame, scope.relation.arms),
+        within=_within(keys, frame, scope.relation.arms, shown),
         columns=(
             *shown,
             *(Column(key.name, key.expr.kind, key.expr.nullable) for key in keys.named),
             *(call.column for call in calls.planned),
             *(total.column for total in calls.totals),
         ),
+        counting=frame.counting,
     )
     return GroupedSelect(grouped, selected)
 
@@ -88,8 +89,6 @@ def _frame(select: s.Select, keys: Keys, scope: Scope, strings: tuple[str, ...])
         return frame
     listed = select.group_by or select.items[:1]
     spot = s.Span(listed[0].span.start, listed[-1].span.end)
-    if any(progress(arm.lowered(key.expr), (ROW_NUM,)) for key in keys.named for arm in arms):
-        raise QueryError("groups that only row_num closes cannot run yet", scope.text, spot)
     what = "none of these keys progresses" if keys.named else "no GROUP BY that progresses"
     raise QueryError(
         f"nothing ever closes these groups: there is no window, and {what}",
@@ -100,16 +99,43 @@ def _frame(select: s.Select, keys: Keys, scope: Scope, strings: tuple[str, ...])
     )
 
 
-def _arrival(frame: Frame, arms: tuple[Arm, ...]) -> tuple[Named, ...]:
+def _partitioned(
+    select: s.Select, keys: Keys, frame: Frame, scope: Scope, strings: tuple[str, ...]
+) -> tuple[Keys, Frame]:
+    """Where a window counts tuples for each value of PA: those keys first."""
+    if select.window is None or frame.counting is None or not select.window.pa:
+        return keys, frame
+    lowering = Lowering(scope.text, strings, InputNames(scope, "PA"))
+    listed = [lowering.lower(field) for field in select.window.pa]
+    first = tuple(key for key in keys.named if key.expr in listed)
+    ordered = replace(keys, named=(*first, *(key for key in keys.named if key not in first)))
+    counting = replace(frame.counting, partition=tuple(key.name for key in first))
+    return ordered, replace(frame, counting=counting)
+
+
+def _arrival(frame: Frame, relation: Relation) -> tuple[Named, ...]:
     """The order for first and last: by ts (of derived streams by the windowing attribute), then by arrival."""
+    arms = relation.arms
     bases = [arm.base for arm in arms if isinstance(arm.base, Packets)]
     if len(bases) < len(arms):
+        assert frame.attribute is not None, "windows that count tuples are of packets"
         return (Named("by", frame.attribute),)
     ts, *_, position = fields = [Named(item.name[1:], Field(item.name, item.expr.kind)) for item in ARRIVAL]
     rest = fields[1:] if sum(base.sources for base in bases) > 1 else [position]
-    if all(arm.plain or arm.lowered(frame.attribute) == ARRIVAL[0].expr for arm in arms):
+    if frame.counting is not None and frame.counting.turn is Turn.ROWS:
+        if not relation.derived:
+            return (ts, *rest)
+        if frame.attribute is None or (len(arms) == 1 and _is_row_num(frame.attribute, arms[0])):
+            return (*([ts] if len(rest) > 1 else []), *rest)
+    elif all(arm.plain or (frame.attribute and arm.lowered(frame.attribute) == ARRIVAL[0].expr) for arm in arms):
         return (ts, *rest)
+    assert frame.attribute is not None
     return (Named("by", frame.attribute), *([ts] if len(rest) > 1 else []), *rest)
+
+
+def _is_row_num(attribute: Expr, arm: Arm) -> bool:
+    expr = arm.lowered(attribute)
+    return isinstance(expr, Field) and expr.name == ROW_NUM
 
 
 def _order(select: s.Select, scope: Scope, post: Lowering, keys: tuple[Named, ...]) -> tuple[Order, ...]:
@@ -151,7 +177,9 @@ def _makers(keys: Keys, frame: Frame, arms: tuple[Arm, ...]) -> tuple[Named, ...
     return tuple(Named(key.name, low) for key in keys.named if (low := least(key.expr, frame, arms)) is not None)
 
 
-def _within(keys: Keys, frame: Frame, arms: tuple[Arm, ...]) -> tuple[str, ...]:
+def _within(keys: Keys, frame: Frame, arms: tuple[Arm, ...], shown: tuple[Column, ...]) -> tuple[str, ...]:
+    if frame.counting is not None and frame.counting.partition:
+        return (*(column.name for column in shown), *frame.counting.partition)
     if frame.window.kind is not WindowKind.NONE:
         return ()
     return tuple(key.name for key in keys.named if progresses(key.expr, arms) is not None)

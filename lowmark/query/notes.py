@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lowmark.query.plan import Aggregate, Number
+from lowmark.query.plan import Aggregate, Number, PartitionedRows, SlideByTuple
 from lowmark.query.split import Halves
 from lowmark.query.windows import WindowKind
 
@@ -28,5 +28,14 @@ def _growth(halves: Halves) -> Iterator[str]:
                 yield f"state grows with every new ({', '.join(keys)}): a landmark window forgets none"
             case Aggregate(details=details) if details:
                 yield "state grows with the distinct values in a window: a holistic aggregate keeps a count of each"
-            case Number():
+            case Number(number="row_num"):
                 yield "nothing is filtered below row_num: it numbers every packet of the stream"
+            case Number():
+                yield "tuples wait until all that arrived before them are known to be there"
+            case PartitionedRows(counted=counted):
+                each = ", ".join(counted.partition)
+                yield f"state grows with every new ({each}): each keeps the number of its rows, and its open windows"
+            case SlideByTuple(counted=counted):
+                yield "state grows with the different RATTR in a window: a bin for each, with its groups"
+                if counted.partition:
+                    yield f"state grows with every new ({', '.join(counted.partition)}): each counts its tuples"

@@ -15,8 +15,9 @@ from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = [
-    "Aggregate", "AggregateCall", "Finish", "Fold", "FoldOp", "Node", "NodeInput", "Number", "Order", "Pane",
-    "QueryPlan", "Reduce", "Reduction", "Stage", "Step", "StepInput", "StepPlan", "Total",
+    "Aggregate", "AggregateCall", "Counted", "Finish", "Fold", "FoldOp", "Node", "NodeInput", "Number", "Order", "Pane",
+    "PartitionedRows", "QueryPlan", "Reduce", "Reduction", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan",
+    "Total",
 ]  # fmt: skip
 
 
@@ -182,12 +183,14 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """Put tuples of several sources into the order of arrival (ts, stream, source, position) and number them in
-    column `row_num`. The input carries the columns named in `order`; they are not in the output."""
+    """Put tuples into the order of arrival and number them, from 1, in the output's column `number` (None: they are
+    put in order only). Tuples of several sources go by the columns named in `order`, the first of which is what panes
+    are cut of; those of one source come in order, and `order` is ()."""
 
     input: Schema
     order: tuple[str, ...]
     output: Schema
+    number: str | None = "row_num"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +201,59 @@ class Reduce:
     reduction: Reduction
 
 
-StepPlan = Aggregate | Finish | Number | Reduce
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What windows that count tuples are made of. Rows of the input, each a partial of one tuple, come in the order of
+    arrival (but where ranks are counted): (pane, tuples, at, partition…, keys…, details…, folds…). `keys` begin with
+    the partition: each value of these keys counts its own tuples. The output is (window_start, window_end, keys…,
+    calls…)."""
+
+    input: Schema
+    at: str  # the column of row numbers, or of RATTR
+    partition: tuple[str, ...]
+    keys: tuple[str, ...]
+    details: tuple[str, ...]
+    folds: tuple[Fold, ...]
+    calls: tuple[AggregateCall, ...]
+    window: Window
+    output: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedRows:
+    """Windows over rows that are numbered for each value of the partition."""
+
+    counted: Counted
+
+    @property
+    def input(self) -> Schema:
+        return self.counted.input
+
+    @property
+    def output(self) -> Schema:
+        return self.counted.output
+
+
+@dataclass(frozen=True, slots=True)
+class SlideByTuple:
+    """Windows (w − size, w], one for the value w of `at` in every slide-th tuple: as they come, or in the order of `at`
+    (`ranked`). In a pane p or later no tuple has an `at` below p·pane_ns + shift_ns."""
+
+    counted: Counted
+    ranked: bool
+    pane_ns: int
+    shift_ns: int
+
+    @property
+    def input(self) -> Schema:
+        return self.counted.input
+
+    @property
+    def output(self) -> Schema:
+        return self.counted.output
+
+
+StepPlan = Aggregate | Finish | Number | PartitionedRows | Reduce | SlideByTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +271,6 @@ class QueryPlan:
     stage: Stage
     steps: tuple[Step, ...]
     output: Schema  # result columns, in order, with their shown names
-    window: Window | None  # of the answer: what completions speak of; None: a query without windows
+    window: Window | None  # of the answer: what completions speak of; None: there are none, or not in one sequence
     ordered: bool  # ORDER BY: the rows of one window come in this order
     notes: tuple[str, ...]  # what `explain` says of choices made: one bucket and why, growth of state

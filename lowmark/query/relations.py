@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from lowmark.query.catalog import PACKET_FIELDS
 from lowmark.query.expressions import Call, Expr, Field, Named
@@ -17,8 +18,8 @@ from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.schema import Column, Kind
 
 __all__ = [
-    "ARRIVAL", "MAX_DEPTH", "MAX_OPERATIONS", "ROW_NUM", "WINDOW_END", "WINDOW_START", "Arm", "Base", "Grouped",
-    "Packets", "Relation", "TooLarge", "packets", "substitute",
+    "ARRIVAL", "MAX_DEPTH", "MAX_OPERATIONS", "ROW_NUM", "WINDOW_END", "WINDOW_START", "Arm", "Base", "Counting",
+    "Grouped", "Packets", "Relation", "TooLarge", "Turn", "packets", "substitute",
 ]  # fmt: skip
 
 ROW_NUM = "row_num"
@@ -52,6 +53,24 @@ class Packets:
     sources: int
 
 
+class Turn(Enum):
+    """What tuples are counted for, where a window counts them."""
+
+    ROWS = auto()  # windows over rows
+    ARRIVAL = auto()  # slide-by-tuple: one ends at every n-th tuple that arrives
+    RANK = auto()  # the same in the order of RATTR
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """What a window that counts tuples has beside its sizes. `partition` are the keys by which each value counts its
+    own tuples (PA); `rattr` is over the input's columns, None where rows are counted."""
+
+    turn: Turn
+    rattr: Expr | None
+    partition: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Grouped:
     """An aggregating SELECT up to its columns: what its Aggregate and Finish steps do.
@@ -76,12 +95,21 @@ class Grouped:
     makers: tuple[Named, ...]  # without a window, keys that progress with the pane: their least values over Field(PANE)
     within: tuple[str, ...]  # without a window, all keys that progress: groups that agree on them are one result
     columns: tuple[Column, ...]
+    counting: Counting | None = None
+
+    @property
+    def partition(self) -> tuple[str, ...]:
+        """The keys each of whose values has windows of its own."""
+        return () if self.counting is None else self.counting.partition
 
     @property
     def progress(self) -> tuple[str, ...]:
-        """The columns of its rows that come with bounds."""
+        """The columns of its rows that come with bounds. Row numbers of partitions progress each on its own."""
+        if self.counting is not None and self.counting.turn is Turn.ROWS and self.partition:
+            return ()
         columns = {
             WindowKind.SLIDING: (WINDOW_START, WINDOW_END),
+            WindowKind.SLIDE_BY_TUPLE: (WINDOW_START, WINDOW_END),
             WindowKind.LANDMARK: (WINDOW_END,),
             WindowKind.NONE: tuple(item.name for item in self.makers),
         }[self.window.kind]
@@ -127,6 +155,7 @@ class Arm:
 class Relation:
     columns: tuple[Column, ...]
     arms: tuple[Arm, ...]
+    derived: bool = True  # False: packets as they come, which have an order in time
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -142,7 +171,7 @@ def packets(streams: tuple[str, ...], sources: int) -> Relation:
     columns = tuple(Column(field.name, field.kind) for field in PACKET_FIELDS)
     values: dict[str, Expr] = {column.name: Field(column.name, column.kind) for column in columns}
     values |= {item.name: item.expr for item in ARRIVAL}
-    return Relation(columns, (Arm(Packets(streams, sources), None, values),))
+    return Relation(columns, (Arm(Packets(streams, sources), None, values),), derived=False)
 
 
 def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:

@@ -26,6 +26,7 @@ from lowmark.query.plan import (
     StepPlan,
 )  # fmt: skip
 from lowmark.query.relations import ARRIVAL, ROW_NUM, WINDOW_END, Arm, Grouped, Packets, Relation
+from lowmark.query.rowsteps import Builder, counted
 from lowmark.query.windowing import GRANULE
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.partials import PANE, TUPLES
@@ -82,6 +83,7 @@ class _Split:
         self._steps: list[Step] = []
         self._finished: dict[int, tuple[StepInput, Schema]] = {}  # by identity of the grouping
         self._bucket_keys: dict[int, tuple[str, ...]] = {}  # likewise
+        self._counts_rows = False
 
     def halves(self) -> Halves:
         arms = self._relation.arms
@@ -93,8 +95,8 @@ class _Split:
         else:
             raise CannotRunYet("a union of aggregated streams as the answer")
         reasons = list(reasons_for_one(self._relation))
-        if any(isinstance(step.plan, Number) for step in self._steps):
-            reasons.append("row_num over several sources is counted in one place")
+        if self._counts_rows:
+            reasons.append("row_num is counted in one place")
         if not reasons and not any(node.bucket_by for node in self._nodes):
             reasons.append("the stages have no key in common")
         if reasons:
@@ -147,8 +149,8 @@ class _Split:
         else:
             source, schema = self._staged(base)
             self._project([source], schema, arm.where, columns)
-        if base.window.kind is WindowKind.NONE:
-            return base.window
+        if not _in_sequence(base):
+            return base.window if base.window.kind is WindowKind.NONE else None
         end = arm.values.get(WINDOW_END)
         return base.window if isinstance(end, Field) and end.name == WINDOW_END else None
 
@@ -175,11 +177,15 @@ class _Split:
             columns=columns,
             output=schema_of(columns, self._strings),
             within=base.within,
-            window=None if base.window.kind is WindowKind.NONE else base.window,
+            window=base.window if _in_sequence(base) else None,
         )
         return self._step(finish, [source]), finish.output
 
     def _aggregate(self, base: Grouped) -> tuple[StepInput, Schema]:
+        output = Schema(base.columns[: len(base.columns) - len(base.totals)], self._strings)
+        if base.counting is not None:
+            build = Builder(self._node, self._step, self._reduction, self._numbered, _is_numbered)
+            return counted(base, base.counting, output, self._bucket_keys[id(base)], build), output
         inputs: list[Input] = []
         fed: list[NodeInput] = []
         reduction = None
@@ -188,13 +194,12 @@ class _Split:
             if not isinstance(arm.base, Packets):
                 source, schema = self._staged(arm.base)
                 inputs.append(self._step(Reduce(schema, reduction), [source]))
-            elif _is_numbered(arm, _expressions(reduction)):
+            elif pane.attribute == ROW_NUM or _is_numbered(arm, _expressions(reduction)):
                 source, schema = self._numbered(arm, _expressions(reduction))
                 inputs.append(self._step(Reduce(schema, reduction), [source]))
             else:
                 self._node(arm, reduction, self._bucket_keys[id(base)], fed)
         assert reduction is not None
-        output = Schema(base.columns[: len(base.columns) - len(base.totals)], self._strings)
         aggregate = Aggregate(
             input=reduction.schema,
             keys=tuple(key.name for key in base.keys),
@@ -220,17 +225,19 @@ class _Split:
     # Nodes and steps
 
     def _numbered(self, arm: Arm, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
-        """The packets of several sources in their order of arrival: all of them, for `row_num` comes before WHERE."""
+        """The packets in their order of arrival, numbered: all of them, for `row_num` comes before WHERE."""
+        self._counts_rows = True
         used = {"ts", *(name for expr in exprs for name in fields(expr))} - {ROW_NUM}
         if arm.where is not None:
             used |= {*fields(arm.where)} - {ROW_NUM}
         sent = tuple(Named(name, Field(name, kind)) for name, kind in _KINDS.items() if name in used)
-        reduction = Reduction(None, GRANULE, (*sent, *_ORDER), (), (), False, self._strings)
+        order = _ORDER if isinstance(arm.base, Packets) and arm.base.sources > 1 else ()
+        reduction = Reduction(None, GRANULE, (*sent, *order), (), (), False, self._strings)
         nodes: list[NodeInput] = []
         self._node(arm, reduction, (), nodes)
-        kept = reduction.schema.columns[: -len(_ORDER)]
+        kept = reduction.schema.columns[: len(reduction.schema.columns) - len(order)]
         output = Schema((*kept, Column(ROW_NUM, Kind.INT)), self._strings)
-        number = Number(reduction.schema, tuple(item.name for item in _ORDER), output)
+        number = Number(reduction.schema, tuple(item.name for item in order), output)
         return self._step(number, nodes), output
 
     def _node(self, arm: Arm, reduction: Reduction, bucket_by: tuple[str, ...], feeding: list[NodeInput]) -> None:
@@ -269,6 +276,11 @@ def _is_numbered(arm: Arm, exprs: Iterable[Expr]) -> bool:
         return False
     read = [*exprs, *(() if arm.where is None else (arm.where,))]
     return any(ROW_NUM in fields(expr) for expr in read)
+
+
+def _in_sequence(base: Grouped) -> bool:
+    """Whether its windows are one sequence of numbers: not so without any, of partitions, or where the data decide."""
+    return base.window.kind in (WindowKind.SLIDING, WindowKind.LANDMARK) and not base.partition
 
 
 def _values(arm: Arm, columns: Iterable[Column]) -> list[Expr]:

@@ -14,24 +14,25 @@ from lowmark.query.folding import words
 from lowmark.query.lowering import Lowering
 from lowmark.query.plan import Pane
 from lowmark.query.progressing import Progress, progress
-from lowmark.query.relations import ROW_NUM, Arm, Packets
+from lowmark.query.relations import ROW_NUM, Arm, Counting, Packets
+from lowmark.query.rowwindows import MAX_PANES, bind_counted
 from lowmark.query.scope import Scope, shown_name
 from lowmark.query.windows import Axis, Window, WindowKind
 from lowmark.wire.partials import PANE
 from lowmark.wire.schema import Kind
 
-__all__ = ["GRANULE", "MAX_PANES", "Frame", "bind_window", "group_frame", "least", "progresses", "progressing_columns"]
+__all__ = ["GRANULE", "Frame", "bind_window", "group_frame", "least", "progresses", "progressing_columns"]
 
 GRANULE = Pane(NS)
 """The grid on which a node promises and accounts where no window says otherwise."""
+
+_ROWS = 1024
+"""The fewest rows that close together where only their number closes groups."""
 
 _FAR = 2**62
 """In ns: up to where an expression that progresses must stay within int64, until 2116."""
 
 _PANE = Field(PANE, Kind.INT)
-
-MAX_PANES = 1 << 20
-"""In one window: state and work grow with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Frame:
 
     window: Window
     panes: tuple[Pane, ...]
-    attribute: Expr  # over the input's columns
+    attribute: Expr | None  # over the input's columns; None: a window over rows where nothing else is asked for
+    counting: Counting | None = None
 
 
 def bind_window(spec: s.Window, scope: Scope, lowering: Lowering) -> Frame:
@@ -52,7 +54,12 @@ def group_frame(keys: Sequence[Named], arms: Sequence[Arm]) -> Frame | None:
     """Without a window: the groups of a pane close with it. The pane is one of the progressing keys', the shortest, but
     not below the granule; each group lies in one of them. None: no key progresses."""
     frames = [frame for key in keys if (frame := _key_frame(key, arms)) is not None]
-    return min(frames, key=lambda frame: frame.panes[0].width, default=None)
+    return min(frames, key=lambda frame: (_of_rows(frame), frame.panes[0].width), default=None)
+
+
+def _of_rows(frame: Frame) -> bool:
+    """Times close groups before numbers of rows do."""
+    return any(pane.attribute == ROW_NUM for pane in frame.panes)
 
 
 def progressing_columns(scope: Scope) -> tuple[str, ...]:
@@ -76,7 +83,7 @@ def _way(arm: Arm, expr: Expr) -> Progress | None:
 
 
 def _progressing(arm: Arm) -> tuple[str, ...]:
-    return ("ts", "arrival_ts") if isinstance(arm.base, Packets) else arm.base.progress
+    return ("ts", "arrival_ts", ROW_NUM) if isinstance(arm.base, Packets) else arm.base.progress
 
 
 def _key_frame(key: Named, arms: Sequence[Arm]) -> Frame | None:
@@ -84,8 +91,8 @@ def _key_frame(key: Named, arms: Sequence[Arm]) -> Frame | None:
     if ways is None:
         return None
     length = lcm(*(way.step for way in ways))
-    widths = [(pane.width, _grain(arm)) for arm, way in zip(arms, ways, strict=True) if (pane := way.pane(length))]
-    length *= max(-(-grain // width) for width, grain in widths)
+    least = [(pane, arm) for arm, way in zip(arms, ways, strict=True) if (pane := way.pane(length))]
+    length *= max(-(-_grain(pane, arm) // pane.width) for pane, arm in least)
     panes = tuple(_promised(pane, arm) for arm, way in zip(arms, ways, strict=True) if (pane := way.pane(length)))
     kind = Kind.TIME if key.expr.kind is Kind.TIME else Kind.INT
     return Frame(Window(WindowKind.NONE, 1, 1, Axis(key.name, kind, length)), panes, key.expr)
@@ -101,7 +108,7 @@ def least(expr: Expr, frame: Frame, arms: Sequence[Arm]) -> Expr | None:
     found = set()
     for arm, pane in zip(arms, frame.panes, strict=True):
         way = _way(arm, expr)
-        if way is None or (way.attribute != pane.attribute and not isinstance(arm.base, Packets)):
+        if way is None or _promised(Pane(1, 0, way.attribute), arm).attribute != pane.attribute:
             return None
         start = words(Op.MUL, Kind.INT, _PANE, Literal(pane.width, Kind.INT))
         found.add(way.over(words(Op.ADD, Kind.INT, start, Literal(pane.origin, Kind.INT)), expr.kind))
@@ -110,11 +117,14 @@ def least(expr: Expr, frame: Frame, arms: Sequence[Arm]) -> Expr | None:
 
 def _promised(pane: Pane, arm: Arm) -> Pane:
     """The pane on the attribute that comes with promises: a packet's capture and arrival are one reading of a clock."""
-    return replace(pane, attribute="ts") if isinstance(arm.base, Packets) else pane
+    times = isinstance(arm.base, Packets) and pane.attribute != ROW_NUM
+    return replace(pane, attribute="ts") if times else pane
 
 
-def _grain(arm: Arm) -> int:
+def _grain(pane: Pane, arm: Arm) -> int:
     """The shortest pane that is worth its while: of packets the granule, of groups the steps their windows come in."""
+    if pane.attribute == ROW_NUM:
+        return _ROWS
     return GRANULE.width if isinstance(arm.base, Packets) else arm.base.window.axis.unit
 
 
@@ -124,13 +134,13 @@ class _Binder:
         self._lowering = lowering
 
     def bind(self, spec: s.Window) -> Frame:
-        self._refuse_unsupported(spec)
+        counted = bind_counted(spec, self._scope, self._lowering)
+        if counted is not None:
+            granules = (GRANULE,) * len(self._scope.relation.arms)
+            return Frame(counted.window, granules, counted.attribute, counted.counting)
         if spec.range is None:
             raise self._error("a window needs a RANGE", spec.span, hint="for example [RANGE 1 minute, WA ts]")
         name, attribute, spot = self._attribute(spec)
-        arms = self._scope.relation.arms
-        if all(isinstance(arm.base, Packets) and progress(arm.lowered(attribute), (ROW_NUM,)) for arm in arms):
-            raise self._rows(spec, spot)
         ways = progresses(attribute, self._scope.relation.arms)
         if ways is None:
             raise self._error(
@@ -156,15 +166,6 @@ class _Binder:
         arms = self._scope.relation.arms
         whole = tuple(_promised(pane, arm) for pane, arm in zip(panes, arms, strict=True) if pane is not None)
         return Frame(Window(kind, size // length, slide // length, axis), whole, attribute)
-
-    def _refuse_unsupported(self, spec: s.Window) -> None:
-        if spec.rattr is not None or spec.sattr is not None:
-            raise self._error("windows that slide by tuple (RATTR, SATTR) cannot run yet", spec.span)
-        if isinstance(spec.range, s.RowCount) or isinstance(spec.slide, s.RowCount):
-            raise self._rows(spec, spec.span)
-
-    def _rows(self, spec: s.Window, spot: s.Span) -> QueryError:
-        return self._error(f"windows over rows {'with PA ' if spec.pa else ''}cannot run yet", spot)
 
     def _attribute(self, spec: s.Window) -> tuple[str, Expr, s.Span]:
         if spec.wa is not None:

@@ -17,19 +17,21 @@ __all__ = ["Axis", "Window", "WindowKind"]
 class WindowKind(Enum):
     SLIDING = "sliding"  # panes (k+1)·slide − size … (k+1)·slide − 1; tumbling where size = slide
     LANDMARK = "landmark"  # panes … (k+1)·slide − 1
+    SLIDE_BY_TUPLE = "slide-by-tuple"  # (w − size, w] for the value w of every slide-th tuple: the data decide
     NONE = "none"  # the groups of one pane close with it; rows show no window
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The windowing attribute: pane i holds its values from i·unit up to (i+1)·unit."""
+    """The windowing attribute: pane i holds its values from i·unit + origin up to (i+1)·unit + origin."""
 
     attribute: str  # as completions and `explain` call it
     kind: Kind  # TIME (unit in ns) or INT
     unit: int
+    origin: int = 0  # of row numbers 1: that is the first
 
     def value(self, pane: int) -> int:
-        return pane * self.unit
+        return pane * self.unit + self.origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +65,7 @@ class Window:
 
     def end(self, window: int) -> int:
         return self.axis.value((window + 1) * self.slide)
+
+    def ending_at(self, end: int) -> int:
+        """The window of which `end` is the `window_end`."""
+        return (end - self.axis.origin) // (self.slide * self.axis.unit) - 1

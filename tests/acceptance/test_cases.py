@@ -21,26 +21,16 @@ CASES = Path(__file__).parents[3] / "shared" / "queries" / "cases"
 
 # What lowmark does not run yet, and what its refusal must speak of. A case that passes is to be taken off the list.
 NOT_YET = {
-    "landmark-rows": "rows",
-    "out-of-order-rows": "rows",
-    "partitions": "PA",
     "q3-1": "join",
-    "q5-2": "PA",
-    "q5-3": "rows",
-    "q5-5": "RATTR",
-    "q5-6": "RATTR",
     "q5-7": "join",
     "q5-8": "join",
     "q7-1": "join",
     "q7-2": "join",
     "q8-3": "join",
     "q8-4": "join",
-    "same-time": "RATTR",
     "self-join": "join",
-    "slide-by-tuple-groups": "RATTR",
     "three-way-join": "join",
     "three-way-tumbling": "join",
-    "two-sources": "rows",
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.acceptance import countingqueries
 from tests.acceptance.command import query
 from tests.acceptance.queries import queries
 from tests.acceptance.traffic import Traffic, cut, traffic
@@ -94,6 +95,15 @@ def test_more_random_queries(text: str, data: st.DataObject) -> None:
     sent = data.draw(traffic())
     for chosen in (data.draw(options(sent)) for _ in range(3)):
         check(text, sent, chosen)
+
+
+@pytest.mark.slow
+@given(text=countingqueries.queries, data=st.data())
+@settings(bounded, max_examples=4)
+def test_random_queries_that_count(text: str, data: st.DataObject) -> None:
+    """Few: each compiles a kernel."""
+    sent = data.draw(traffic())
+    check(text, sent, data.draw(options(sent)))
 
 
 @pytest.mark.parametrize("flush", ["slow", "lazy", "full"])

@@ -75,8 +75,6 @@ def test_the_guide_has_queries() -> None:
     ("said", "sql"),
     [
         ("joins", "SELECT M1.srcIP FROM M1, M2 [RANGE TUMBLING 1 minute] WHERE M1.srcIP = M2.destIP"),
-        ("windows over rows", "SELECT count(*) [RANGE 100 rows, SLIDE 10 rows, WA row_num] FROM Main"),
-        ("windows that slide by tuple", "SELECT count(*) [RANGE 1 s, RATTR ts, SLIDE 1 rows, SATTR row_num] FROM Main"),
         ("ORDER BY over a whole stream", "SELECT ts, srcIP FROM Main ORDER BY ts"),
     ],
 )

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from lowmark.query.plan import Aggregate, Finish, NodeInput, Number, Pane, QueryPlan, Reduce, Reduction, Step
+from lowmark.query.plan import (
+    Aggregate,
+    Counted,
+    Finish,
+    NodeInput,
+    Number,
+    Pane,
+    PartitionedRows,
+    QueryPlan,
+    Reduce,
+    Reduction,
+    SlideByTuple,
+    Step,
+)
 from lowmark.query.printing import text_of
 
 
@@ -54,7 +67,23 @@ def _plan(step: Step) -> str:
             parts += [f"within {', '.join(plan.within)}"] if plan.within else []
             shown = ", ".join(f"{item.name}={text_of(item.expr, strings)}" for item in plan.columns)
             return " ".join((*parts, f"({shown})"))
-        case Number(order=order):
-            return f"number by {', '.join(order)}"
+        case Number(order=order, number=number):
+            called = "" if number in (None, "row_num") else f" as {number}"
+            by = f"by {', '.join(order)}" if order else "as they come"
+            return f"{'order' if number is None else 'number'} {by}{called}"
+        case PartitionedRows(counted=counted):
+            return f"rows of ({', '.join(counted.partition)}) {_counted(counted)}"
+        case SlideByTuple(counted=counted, ranked=ranked, pane_ns=pane_ns, shift_ns=shift_ns):
+            by = "rank" if ranked else "arrival"
+            return (
+                f"{by} of ({', '.join(counted.partition)}) {_counted(counted)} {counted.at}>=pane*{pane_ns}+{shift_ns}"
+            )
         case Reduce(reduction=reduction):
             return f"reduce {_reduction(reduction)}"
+
+
+def _counted(plan: Counted) -> str:
+    window = plan.window
+    called = ", ".join(f"{call.column.name}:{call.column.kind.value}" for call in plan.calls)
+    shape = f"{window.kind.value} {window.size}/{window.slide} of {window.axis.attribute}/{window.axis.unit}"
+    return f"{shape} ({', '.join(plan.keys)}) {called}"

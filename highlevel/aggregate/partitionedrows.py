@@ -1,0 +1,119 @@
+"""Windows over rows that each partition (PA) numbers for itself.
+
+Tuples come in the order of arrival, and all before them have come. So a window closes as soon as the last of its rows
+is there, for each partition at its own pace; those that hold a tuple and have not closed do so at the end of the input.
+A partition keeps its number for ever: state grows with every new one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from highlevel.aggregate.extents import Extents, Spans
+from highlevel.aggregate.groups import GroupRows, GroupTable
+from highlevel.aggregate.partitions import Partitions, as_tuples
+from highlevel.aggregate.spaces import tables_space
+from highlevel.interface import Out, Port, State, Words
+from lowmark.query.evaluate import Bools, Ints
+from lowmark.query.plan import PartitionedRows
+from lowmark.query.windows import WindowKind
+from lowmark.wire.promises import Promise
+from lowmark.wire.values import INT64_MIN
+
+__all__ = ["PartitionedRowsOperator"]
+
+_AT = 3  # the word of row numbers in a tuple
+_PAST = -1  # the bin of all that a landmark window has behind it
+
+
+class PartitionedRowsOperator:
+    """Numbered tuples of `plan.counted.input` in, rows of its output out. Of the numbers only the order counts."""
+
+    def __init__(self, plan: PartitionedRows) -> None:
+        counted = plan.counted
+        self._counted = counted
+        self._window = counted.window
+        self._rows = counted.window.slide * counted.window.axis.unit
+        self._partitions = Partitions(counted)
+        self._extents = Extents(counted)
+        self._bins = tables_space("bins", self._extents.layout)
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        return (Port(self._counted.input, (self._counted.at,), self._counted.partition, (self._counted.at,)),)
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        return (Port(self._counted.output, (), self._counted.partition),)
+
+    def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
+        for sub, places in self._partitions.spread(rows):
+            self._take(sub, rows[places], state, out)
+
+    def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
+        """Of partitions that go on nothing can be promised."""
+        if not promise.last:
+            return
+        for sub in state.keys(self._partitions.space):
+            counters = state.get(self._partitions.space, sub)
+            bins = state.get(self._bins, sub)
+            if counters is not None and bins is not None:
+                counts = counters.groups[:, 1].view(np.int64)
+                last = (counts - 1) // self._window.axis.unit
+                span = self._window.size or self._window.slide
+                self._close(counters, bins, counts // self._rows, (last + span) // self._window.slide, out)
+            state.drop(self._bins, sub)
+        out.promise(0, Promise((), last=True))
+
+    def work(self, state: State, out: Out, budget: int) -> int:
+        return 0
+
+    def _take(self, sub: int, rows: Words, state: State, out: Out) -> None:
+        counters, places, numbers = self._partitions.count(sub, rows, state)
+        panes = (numbers - 1) // self._window.axis.unit
+        rows = rows.copy()
+        rows[:, _AT] = panes.view(np.uint64)
+        if self._window.kind is WindowKind.SLIDING and self._window.size < self._window.slide:
+            rows = rows[panes % self._window.slide >= self._window.slide - self._window.size]
+        bins = state.get(self._bins, sub) or GroupTable(self._extents.layout)
+        bins.merge(rows)
+        after = counters.groups[:, 1].view(np.int64)
+        before = after - np.bincount(places, minlength=len(counters))
+        first, end = before // self._rows, after // self._rows
+        if (first < end).any():
+            bins = self._close(counters, bins, first, end, out)
+        state.put(self._bins, sub, bins)
+
+    def _close(self, counters: GroupTable, bins: GroupTable, first: Ints, end: Ints, out: Out) -> GroupTable:
+        """Of each partition the windows from `first` up to `end`; the bins that are still needed."""
+        counts = np.maximum(end - first, 0)
+        partitions = np.repeat(np.arange(len(counters)), counts)
+        begun = np.repeat(np.cumsum(counts) - counts, counts)
+        ids = np.repeat(first, counts) + np.arange(len(partitions)) - begun
+        stops = (ids + 1) * self._window.slide
+        landmark = self._window.kind is WindowKind.LANDMARK
+        starts = np.full_like(stops, INT64_MIN) if landmark else stops - self._window.size
+        source = GroupRows.of((bins,))
+        places = self._places(counters, bins)
+        if len(ids):
+            self._extents.emit(source, places, Spans(ids, partitions, starts, stops), out)
+        needed = (end + 1) * self._window.slide - (self._window.size or self._window.slide)
+        return self._left(bins, source, bins.groups[:, 2].view(np.int64) < needed[places])
+
+    def _left(self, bins: GroupTable, source: GroupRows, past: Bools) -> GroupTable:
+        """Without what no later window needs, once that is the greater part; a landmark window needs it as one bin."""
+        values = bins.groups[:, 2].view(np.int64)
+        landmark = self._window.kind is WindowKind.LANDMARK
+        loose = past & (values != _PAST) if landmark else past
+        if 2 * int(np.count_nonzero(loose)) <= len(values):
+            return bins
+        left = GroupTable(self._extents.layout)
+        places = np.arange(len(values)) if landmark else np.flatnonzero(~past)
+        left.merge_copies(source, places, np.where(past, _PAST, values)[places])
+        return left
+
+    def _places(self, counters: GroupTable, bins: GroupTable) -> Ints:
+        """The place in the counters of each group's partition."""
+        known = self._partitions.table()
+        known.merge_table(counters)
+        return known.place(self._partitions.heads(as_tuples(bins.groups)))

@@ -1,0 +1,191 @@
+"""The steps of a window that counts tuples: selected in the capture processes, counted in a bucket.
+
+    over rows                   nodes → Number → Reduce → Aggregate
+    over rows, with PA          nodes → Number → PartitionedRows
+    slide-by-tuple, arrival     nodes → (of several sources: Number) → SlideByTuple
+    slide-by-tuple, rank        nodes → SlideByTuple
+
+What the nodes send are partials of one tuple each. WHERE has passed before anything is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from lowmark.query.columns import itself, itself_of, typed
+from lowmark.query.expressions import Expr, Field, Literal, Named
+from lowmark.query.keys import free_name
+from lowmark.query.plan import (
+    Aggregate,
+    Counted,
+    Finish,
+    Fold,
+    NodeInput,
+    Number,
+    Pane,
+    PartitionedRows,
+    Reduce,
+    Reduction,
+    SlideByTuple,
+    StepInput,
+    StepPlan,
+)  # fmt: skip
+from lowmark.query.relations import ARRIVAL, Arm, Counting, Grouped, Packets, Turn
+from lowmark.query.rowwindows import FIRST_ROW, shift_of
+from lowmark.query.windowing import GRANULE
+from lowmark.wire.partials import PANE, TUPLES
+from lowmark.wire.schema import Column, Kind, Schema
+
+__all__ = ["Builder", "counted"]
+
+Input = NodeInput | StepInput
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """What a plan is put together with, of `split`."""
+
+    node: Callable[[Arm, Reduction, tuple[str, ...], list[NodeInput]], None]
+    step: Callable[[StepPlan, Iterable[Input]], StepInput]
+    reduction: Callable[[Grouped, Arm, Pane], Reduction]
+    numbered: Callable[[Arm, Iterable[Expr]], tuple[StepInput, Schema]]
+    is_numbered: Callable[[Arm, Iterable[Expr]], bool]
+
+
+def counted(
+    base: Grouped, counting: Counting, output: Schema, bucket_by: tuple[str, ...], build: Builder
+) -> StepInput:  # fmt: skip
+    """The steps up to the rows of closed windows, which are of the schema `output`."""
+    return _Counted(base, counting, output, bucket_by, build).steps()
+
+
+class _Counted:
+    def __init__(
+        self, base: Grouped, counting: Counting, output: Schema, bucket_by: tuple[str, ...], build: Builder
+    ) -> None:
+        self._base = base
+        self._counting = counting
+        self._output = output
+        self._bucket_by = bucket_by
+        self._build = build
+        arms = base.input.arms
+        self._several = sum(arm.base.sources for arm in arms if isinstance(arm.base, Packets)) > 1
+        self._taken = [
+            *(key.name for key in base.keys), *(detail.name for detail in base.details),
+            *(column.name for fold in base.folds for column in fold.columns), PANE, TUPLES,
+        ]  # fmt: skip
+        ordered = self._several and counting.turn is not Turn.RANK
+        self._order = tuple(self._free(f"by{item.name}") for item in ARRIVAL) if ordered else ()
+        if ordered and len(arms) > 1:  # one packet may come through several arms
+            self._order = (*self._order, self._free("by.arm"))
+        self._at = self._free("at")
+
+    def steps(self) -> StepInput:
+        inputs, reduction = self._inputs()
+        if self._counting.turn is Turn.ROWS:
+            source, schema = self._ordered(inputs, reduction, self._at)
+            if not self._counting.partition:
+                return self._over_rows(source, schema)
+            return self._build.step(PartitionedRows(self._counted(schema)), [source])
+        schema = reduction.schema
+        if self._order:
+            source, schema = self._ordered(inputs, reduction, None)
+            inputs = [source]
+        ranked = self._counting.turn is Turn.RANK
+        return self._build.step(SlideByTuple(self._counted(schema), ranked, GRANULE.width, self._shift()), inputs)
+
+    def _inputs(self) -> tuple[list[Input], Reduction]:
+        """What feeds the first step, all of one schema: (pane, tuples, at?, keys…, details…, order…, folds…)."""
+        nodes: list[NodeInput] = []
+        inputs: list[Input] = []
+        reduction = None
+        for number, arm in enumerate(self._base.input.arms):
+            reduction = self._selection(arm, number)
+            read = [*(item.expr for item in (*reduction.keys, *reduction.details)), *_lifts(reduction)]
+            read += [] if reduction.where is None else [reduction.where]
+            if self._build.is_numbered(arm, read):
+                inputs.append(self._projected(arm, reduction, read))
+            else:
+                self._build.node(arm, reduction, self._bucket_by, nodes)
+        assert reduction is not None
+        return [*nodes, *inputs], reduction
+
+    def _selection(self, arm: Arm, number: int) -> Reduction:
+        plain = self._build.reduction(self._base, arm, GRANULE)
+        exprs = [*(arm.values[item.name] for item in ARRIVAL), Literal(number, Kind.INT)]
+        order = tuple(Named(name, expr) for name, expr in zip(self._order, exprs, strict=False))
+        rattr = self._counting.rattr
+        at = () if rattr is None else typed((Named(self._at, arm.lowered(rattr)),), (Column(self._at, Kind.TIME),))
+        return replace(plain, keys=(*at, *plain.keys), details=(*plain.details, *order), grouped=False)
+
+    def _projected(self, arm: Arm, reduction: Reduction, read: list[Expr]) -> StepInput:
+        """The same above the place where row_num is counted."""
+        source, schema = self._build.numbered(arm, [*read, *(item.expr for item in ARRIVAL)])
+        columns = [column for fold in reduction.folds for column in fold.columns]
+        named = tuple(Named(column.name, expr) for column, expr in zip(columns, _lifts(reduction), strict=True))
+        head = tuple(itself_of(schema.column(name)) for name in (PANE, TUPLES))
+        selected = (*head, *reduction.keys, *reduction.details, *typed(named, columns))
+        plan = Finish(schema, (), reduction.where, (), None, False, selected, reduction.schema)
+        return self._build.step(plan, [source])
+
+    def _ordered(self, inputs: list[Input], reduction: Reduction, number: str | None) -> tuple[StepInput, Schema]:
+        """In the order of arrival; with their numbers in front of the keys."""
+        pane, tuples, *rest = (column for column in reduction.schema if column.name not in self._order)
+        numbers = [] if number is None else [Column(number, Kind.INT)]
+        schema = Schema((pane, tuples, *numbers, *rest), reduction.strings)
+        return self._build.step(Number(reduction.schema, self._order, schema, number), inputs), schema
+
+    def _over_rows(self, source: StepInput, schema: Schema) -> StepInput:
+        base = self._base
+        reduction = Reduction(
+            where=None,
+            pane=Pane(base.window.axis.unit, FIRST_ROW, self._at),
+            keys=tuple(map(itself, base.keys)),
+            details=tuple(map(itself, base.details)),
+            folds=tuple(Fold(fold.op, fold.columns, tuple(map(_column, fold.columns))) for fold in base.folds),
+            grouped=True,
+            strings=schema.strings,
+        )
+        plan = Aggregate(
+            input=reduction.schema,
+            keys=tuple(key.name for key in base.keys),
+            details=tuple(detail.name for detail in base.details),
+            folds=reduction.folds,
+            calls=base.calls,
+            window=base.window,
+            output=self._output,
+        )
+        return self._build.step(plan, [self._build.step(Reduce(schema, reduction), [source])])
+
+    def _counted(self, schema: Schema) -> Counted:
+        base = self._base
+        return Counted(
+            input=schema,
+            at=self._at,
+            partition=self._counting.partition,
+            keys=tuple(key.name for key in base.keys),
+            details=tuple(detail.name for detail in base.details),
+            folds=base.folds,
+            calls=base.calls,
+            window=base.window,
+            output=self._output,
+        )
+
+    def _shift(self) -> int:
+        rattr = self._counting.rattr
+        assert rattr is not None
+        return min(shift for arm in self._base.input.arms if (shift := shift_of(rattr, arm)) is not None)
+
+    def _free(self, name: str) -> str:
+        found = free_name(f"_{name.replace('.', '_')}", tuple(self._taken))
+        self._taken.append(found)
+        return found
+
+
+def _lifts(reduction: Reduction) -> list[Expr]:
+    return [expr for fold in reduction.folds for expr in fold.lift]
+
+
+def _column(column: Column) -> Expr:
+    return Field(column.name, column.kind, column.nullable)
