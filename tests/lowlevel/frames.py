@@ -80,7 +80,7 @@ def encapsulations(packet: Packet) -> dict[str, tuple[int, bytes]]:
         "pppoe": (1, MACS / PPPoE(sessionid=9) / PPP(proto=0x57 if six else 0x21) / packet),
         "pppoe control": (1, MACS / PPPoE(sessionid=9) / PPP(proto=0xC021) / packet),
         "snap": (1, Dot3(src=MACS.src, dst=MACS.dst) / LLC(dsap=0xAA, ssap=0xAA, ctrl=3) / SNAP(code=kind) / packet),
-        "vlan, snap": (1, ethernet(0x8100, b"\0\x21\0\x60\xaa\xaa\3\0\0\0" + struct.pack(">H", kind) + raw)),
+        "vlan, snap": (1, ethernet(0x8100, struct.pack(">HH6sH", 33, 8 + len(raw), b"\xaa\xaa\3", kind) + raw)),
         "spanning tree": (1, Dot3(src=MACS.src, dst=MACS.dst) / LLC(dsap=0x42, ssap=0x42, ctrl=3) / Raw(b"\0" * 40)),
         "arp": (1, MACS / ARP()),
         "cooked": (113, CookedLinux(proto=kind) / packet),
