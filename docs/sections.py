@@ -20,7 +20,7 @@ from lowlevel.emitter import EmitterStats
 from lowlevel.metrics import LowLevelMetrics
 from lowmark.app.cli import app
 from lowmark.query import aggregates
-from lowmark.query.catalog import field_table
+from lowmark.query.catalog import DERIVED_FIELDS, field_table
 
 FOLDER = Path(__file__).parent
 SECTION = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
@@ -47,6 +47,7 @@ def made() -> dict[str, str]:
     """Each section's text by its name."""
     return {
         "fields": field_table(),
+        "derived": field_table(DERIVED_FIELDS),
         "aggregates": _aggregates(),
         "commands": "\n".join(_commands()),
         "metrics": _metrics(),

@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from lowlevel.kernel import arithmetic, bytewise, flush, layers, panes
+from lowlevel.kernel import arithmetic, bytewise, flush, layers, panes, tunnels
 from lowlevel.kernel.nodetext import BATCH, SECRETS, NodeText
 from lowlevel.kernel.parse import KNOWN, write_parser
 from lowlevel.kernel.source import Source
@@ -43,8 +43,9 @@ class SkipReason(Enum):
 # Functions that stand in every kernel, so that its text is all that its native code is made of.
 _FUNCTIONS: tuple[Callable[..., object], ...] = (
     arithmetic.floor_div, arithmetic.floor_mod, arithmetic.unsigned_less, arithmetic.ip_less, arithmetic.double_less,
-    arithmetic.canonical_double, arithmetic.hash_pair, layers.find_ip, layers.walk_extensions, panes.pane_of,
-    panes.since_pane, panes.pane_start, panes.pane_end, panes.note_late, panes.copy_row, flush.flush,
+    arithmetic.canonical_double, arithmetic.hash_pair, layers.find_ip, layers.walk_extensions, tunnels.find_inner,
+    tunnels.conversation, panes.pane_of, panes.since_pane, panes.pane_start, panes.pane_end, panes.note_late,
+    panes.copy_row, flush.flush,
 )  # fmt: skip
 _LOADS: tuple[Callable[..., object], ...] = (bytewise.be16, bytewise.be32, bytewise.be64)
 

@@ -39,9 +39,11 @@ class Value:
 class Scalars:
     """Writes the statements that compute expressions, each expression once."""
 
-    def __init__(self, source: Source, fields: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, source: Source, fields: Mapping[str, tuple[str, ...]], nulls: Mapping[str, str]) -> None:
+        """The variables that hold each field's words, and those that say of a field that it is null."""
         self._source = source
         self._fields = fields
+        self._nulls = nulls
         self._done: dict[Expr, Value] = {}
 
     def value(self, expr: Expr) -> Value:
@@ -75,7 +77,7 @@ class Scalars:
                 words = self._fields[name]
                 if len(words) != kind.words:
                     raise ValueError(f"field {name} is no {kind.value}")
-                return Value(words)
+                return Value(words, self._nulls.get(name))
             case Literal(value, kind):
                 return _literal(value, kind)
             case Call(op, args):
@@ -137,6 +139,17 @@ class Scalars:
             Op.GE: f"not {ip_less(left, right)}",
         }[op]
         return self._result(text, args)
+
+    def prefix(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        match args:
+            case (_, Literal(int(mask4)), Literal(int(mask6))):
+                value = self.value(args[0])
+                high, low = value.words
+                is_ipv4 = f"({high} == 0 and {low} >> 32 == 0xFFFF)"  # whose upper half is 0 under any mask
+                mask = f"({word_literal(mask4)} if {is_ipv4} else {word_literal(mask6)})"
+                words = (f"{high} & {word_literal(mask6 >> 64)}", f"{low} & {mask}")
+                return Value(tuple(self._source.let(word) for word in words), value.null)
+        raise ValueError("the masks of a prefix are literals")
 
     def in_prefix(self, op: Op, args: tuple[Expr, ...]) -> Value:
         match args:
@@ -208,6 +221,7 @@ _WRITERS: dict[Op, _Writer] = {
     Op.FLOAT_NEG: Scalars.floats,
     Op.FLOAT_DIV: Scalars.float_divided,
     Op.FLOAT_MOD: Scalars.float_divided,
+    Op.PREFIX: Scalars.prefix,
     Op.IN_PREFIX: Scalars.in_prefix,
     Op.AND: Scalars.both,
     Op.OR: Scalars.both,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from lowlevel.kernel.expressions import Scalars, Value
 from lowlevel.kernel.fold import ORDERED_FOLDS, write_merge, write_sums
-from lowlevel.kernel.parse import FIELDS
+from lowlevel.kernel.parse import FIELDS, NULLS
 from lowlevel.kernel.source import Source
 from lowmark.query.plan import Reduction
 
@@ -68,7 +68,7 @@ class NodeText:
         """The first pass: what becomes of a parsed frame."""
         source, reduction = self._source, self._reduction
         fields = {**FIELDS, "link": (f"link{self._suffix}",), "_rank": (f"rank{self._suffix}",)}
-        scalars = Scalars(source, fields)
+        scalars = Scalars(source, fields, NULLS)
         passes = "True" if reduction.where is None else scalars.holds(reduction.where)
         with source.block(f"if {passes}:"):
             self._write(f"""

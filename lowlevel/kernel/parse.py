@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from lowlevel.kernel.parseinner import write_connection, write_inner
 from lowlevel.kernel.source import Source
 
-__all__ = ["FIELDS", "KNOWN", "write_parser"]
+__all__ = ["FIELDS", "KNOWN", "NULLS", "write_parser"]
 
 # Variables that hold a field's words.
 FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -34,8 +35,26 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "arrival_ts": ("time",),  # of a file it is the time of capture, and on a ring the kernel stamps both
     "_rank": ("rank",),
     "_position": ("position",),
+    "conn.aIP": ("a_high", "a_low"),
+    "conn.aPort": ("a_port",),
+    "conn.bIP": ("b_high", "b_low"),
+    "conn.bPort": ("b_port",),
+    "conn.proto": ("proto",),
+    "inner.srcIP": ("inner_src_high", "inner_src_low"),
+    "inner.destIP": ("inner_dest_high", "inner_dest_low"),
+    "inner.srcPort": ("inner_src_port",),
+    "inner.destPort": ("inner_dest_port",),
+    "inner.proto": ("inner_proto",),
+    "inner.ip_len": ("inner_ip_len",),
+    "inner.tos": ("inner_tos",),
+    "inner.ttl": ("inner_ttl",),
+    "inner.tcp_flags": ("inner_tcp_flags",),
+    "inner.ip_version": ("inner_version",),
 }
 """Every field that a plan may name: the packet's, and the two by which sources are put into one order."""
+
+NULLS: Mapping[str, str] = {name: "outermost" for name in FIELDS if name.startswith("inner.")}
+"""Variables that say that a field is null, of those that can be."""
 
 KNOWN = frozenset(FIELDS)
 
@@ -48,6 +67,11 @@ def write_parser(source: Source, needed: Collection[str]) -> None:
     """Statements for frame j of a loop: those that are skipped are counted there and end in `continue`. Behind them
     the variables of the needed fields are set, and `time` and `position` in any case."""
     fields = set(needed)
+    inner, conn = ({name for name in fields if name.startswith(group)} for group in ("inner.", "conn."))
+    if inner:
+        fields |= {"proto", "fragment"}
+    if conn:
+        fields |= {"srcIP", "destIP", "srcPort", "destPort", "proto"}
     # Nearly all frames are IPv4 right behind an Ethernet header: they take no call.
     source.lines("""
         start = offset[j]
@@ -79,6 +103,10 @@ def write_parser(source: Source, needed: Collection[str]) -> None:
             source.line("tag = 0")
     _write_macs(source, fields)
     _write_transport(source, fields)
+    if conn:
+        write_connection(source)
+    if inner:
+        write_inner(source)
 
 
 def _malformed(source: Source, condition: str) -> None:
@@ -103,7 +131,7 @@ def _write_ipv4(source: Source, fields: set[str]) -> None:
     if fields & {"fragment", *_TRANSPORT}:
         source.line("offset_field = be16(data, at + 6)")
         source.line("fragment = 1 if offset_field & 0x3FFF else 0", "later = 1 if offset_field & 0x1FFF else 0")
-    if fields & _TRANSPORT:
+    if fields & {*_TRANSPORT, "fragment"}:
         source.line("upper = at + header")
 
 

@@ -91,11 +91,11 @@ class Calls:
             return (), ()
         if name == "count" and not nodes:
             raise self._error("count takes * or an argument", call, "count(*) counts the rows")
-        expressions = []
+        expressions: list[s.Expression] = []
         for node in nodes:
             if isinstance(node, s.Star):
                 raise self._error("* can stand in count(*) only", node)
-            expressions.append(node)
+            expressions += self._scope.expanded(node)
         wanted = len(aggregates.function(name, call.distinct and name == "count").parameters)
         split = len(expressions) - wanted if len(expressions) > wanted else len(expressions)
         constants = expressions[split:]

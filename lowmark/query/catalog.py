@@ -18,6 +18,7 @@ class PacketField:
     definition: str
     unit: str = ""
     aliases: tuple[str, ...] = ()
+    nullable: bool = False
 
 
 # In the order in which `SELECT *` shows them.
@@ -111,8 +112,50 @@ PACKET_FIELDS = (
     PacketField("arrival_ts", Kind.TIME, "Time of arrival since 1970; for files the same as ts.", "ns"),
 )
 
+_INNER = (
+    ("srcIP", Kind.IP, "Source address", "", ("src",)),
+    ("destIP", Kind.IP, "Destination address", "", ("dstIP", "dst")),
+    ("srcPort", Kind.INT, "Source port, as srcPort,", "", ("sport",)),
+    ("destPort", Kind.INT, "Destination port, as destPort,", "", ("dport",)),
+    ("proto", Kind.INT, "Upper-layer protocol, as proto,", "", ()),
+    ("ip_len", Kind.INT, "Length, as ip_len,", "bytes", ()),
+    ("tos", Kind.INT, "Type-of-service byte or traffic class", "", ()),
+    ("ttl", Kind.INT, "Time to live or hop limit", "hops", ()),
+    ("tcp_flags", Kind.INT, "TCP's flags, as tcp_flags,", "", ()),
+    ("ip_version", Kind.INT, "Version (4 or 6)", "", ()),
+)
+
+DERIVED_FIELDS = (
+    PacketField(
+        "conn.aIP",
+        Kind.IP,
+        "Of the connection's two ends, a is the one with the lesser address (of equal ones the lesser port), whichever "
+        "of them sent the packet. Of an ICMP message that no other one answers a is the source.",
+    ),
+    PacketField(
+        "conn.aPort",
+        Kind.INT,
+        "Port of that end. Of ICMP the type of what it sends: echo requests and their replies are one connection.",
+    ),
+    PacketField("conn.bIP", Kind.IP, "Address of the other end."),
+    PacketField("conn.bPort", Kind.INT, "Its port; of an ICMP message that no other one answers the code."),
+    PacketField("conn.proto", Kind.INT, "proto."),
+    *(
+        PacketField(
+            f"inner.{name}",
+            kind,
+            f"{what} of the packet inside a tunnel.",
+            unit,
+            tuple(f"inner.{alias}" for alias in aliases),
+            nullable=True,
+        )
+        for name, kind, what, unit, aliases in _INNER
+    ),
+)
+"""Fields that `*` does not show: they are made of others, or there for some packets only."""
+
 _BY_FOLDED_NAME = MappingProxyType(
-    {name.casefold(): field for field in PACKET_FIELDS for name in (field.name, *field.aliases)}
+    {name.casefold(): field for field in (*PACKET_FIELDS, *DERIVED_FIELDS) for name in (field.name, *field.aliases)}
 )
 
 _UNITS_NS = MappingProxyType(

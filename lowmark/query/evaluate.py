@@ -180,6 +180,7 @@ _COMPUTE: dict[Op, Callable[..., Data]] = {
     Op.LE: lambda a, b: _truth(_less_equal(a, b)),
     Op.GT: lambda a, b: _truth(_less(b, a)),
     Op.GE: lambda a, b: _truth(_less_equal(b, a)),
+    Op.PREFIX: lambda a, mask4, mask6: a & np.where(_is_v6(a)[:, np.newaxis], mask6, mask4),
     Op.IN_PREFIX: lambda a, network, mask: _truth(_equal(a & mask, network & mask)),
     Op.NOT: lambda a: _truth(a == 0),
 }

@@ -49,6 +49,7 @@ class Op(Enum):
     LE = auto()
     GT = auto()
     GE = auto()
+    PREFIX = auto()  # address, then the masks of an IPv4 and of an IPv6 one (literals)
     IN_PREFIX = auto()  # address, network, mask (both literals; IPv4 mapped, so versions never mix)
     # truth values
     AND = auto()

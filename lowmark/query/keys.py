@@ -57,12 +57,13 @@ def free_name(name: str, taken: tuple[str, ...]) -> str:
 def _items(select: s.Select, scope: Scope) -> Iterator[tuple[s.Expression, s.Identifier | None]]:
     if select.group_by:
         for item in select.group_by:
-            yield _unaliased(item, select, scope)
+            expression, alias = _unaliased(item, select, scope)
+            yield from ((part, alias) for part in scope.expanded(expression))
     elif select.distinct and not any(map(is_aggregated, select.items)):
         for selected in select.items:
             yield from ((expression, selected.alias) for expression in scope.expanded(selected.expression))
     if select.window is not None:
-        yield from ((expression, None) for expression in select.window.pa)
+        yield from ((part, None) for expression in select.window.pa for part in scope.expanded(expression))
 
 
 def _unaliased(item: s.GroupItem, select: s.Select, scope: Scope) -> tuple[s.Expression, s.Identifier | None]:

@@ -9,10 +9,11 @@ from typing import Protocol
 
 from lowmark.query import syntax as s
 from lowmark.query.arithmetic import KIND_NAMES, IllTyped, Operand, arithmetic, comparison, minus
-from lowmark.query.constants import address, in_prefix, number, parse_prefix
+from lowmark.query.constants import address, in_prefix, number, parse_address, parse_prefix
 from lowmark.query.errors import QueryError
 from lowmark.query.expressions import Expr, Literal, Op
 from lowmark.query.folding import boolean, conjoin, disjoin, is_null, negate, words
+from lowmark.query.scalars import BadCall, is_scalar, prefix, prefix_lengths
 from lowmark.wire.schema import Kind
 
 __all__ = ["Lowering", "Names"]
@@ -57,7 +58,7 @@ class Lowering:
             case s.FieldRef():
                 return self._names.field(node)
             case s.FunctionCall():
-                return self._names.call(node)
+                return self._prefix(node) if is_scalar(node) else self._names.call(node)
             case s.Unary(operator=operator, operand=operand):
                 return self._unary(node, operator, operand)
             case s.Binary(operator=operator, left=left, right=right):
@@ -90,6 +91,22 @@ class Lowering:
                 raise self._error("EXISTS cannot run yet", node.span, "join the two streams, or count the matches")
             case _:
                 return self._literal(node)
+
+    def _prefix(self, call: s.FunctionCall) -> Expr:
+        try:
+            bits4, bits6 = prefix_lengths(call)
+            of = call.arguments[0]
+            if isinstance(of, s.Star):
+                raise BadCall("prefix takes an address", 0)
+            operand = parse_address(of.value) if isinstance(of, s.StringLiteral) else self.lower(of)
+            if operand.kind is not Kind.IP:
+                raise BadCall(f"prefix takes an address, not {KIND_NAMES[operand.kind]}", 0)
+        except BadCall as error:
+            spot = call if error.argument is None else call.arguments[error.argument]
+            raise self._error(error.reason, spot.span, error.hint) from None
+        except ValueError as error:
+            raise self._error(str(error), call.arguments[0].span) from None
+        return prefix(operand, bits4, bits6)
 
     def _literal(self, node: s.Literal) -> Expr:
         match node:

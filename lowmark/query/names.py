@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from lowmark.query import aggregates
+from lowmark.query import aggregates, scalars
 from lowmark.query import syntax as s
 from lowmark.query.errors import QueryError, unknown_word
 from lowmark.query.expressions import Expr, Field, Literal, Named
@@ -18,8 +18,8 @@ TOTAL = "total"
 
 
 def is_aggregated(node: s.SyntaxNode) -> bool:
-    """Whether an expression calls an aggregate or total(); other functions are none of the language's."""
-    return any(isinstance(item, s.FunctionCall) for item in s.walk(node))
+    """Whether an expression calls an aggregate or total()."""
+    return any(isinstance(item, s.FunctionCall) and not scalars.is_scalar(item) for item in s.walk(node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def is_total(node: s.SyntaxNode) -> bool:
 
 def check_function(call: s.FunctionCall, text: str) -> None:
     """QueryError for a call of something that is no function."""
-    choices = (*aggregates.names(), TOTAL)
+    choices = (*aggregates.names(), TOTAL, *scalars.names())
     if call.function.text.lower() not in choices:
         raise unknown_word("function", call.function.text, text, call.function.span, choices)
 

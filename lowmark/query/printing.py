@@ -39,6 +39,9 @@ def _call(op: Op, args: tuple[Expr, ...], strings: tuple[str, ...]) -> str:
             return parts[0]
         case Op.IS_NULL:
             return f"{parts[0]} IS NULL"
+        case Op.PREFIX:
+            four, six = (int(mask.value or 0).bit_count() for mask in args[1:] if isinstance(mask, Literal))
+            return f"prefix({text_of(args[0], strings)}, {four - 96}, {six})"
         case Op.IN_PREFIX:
             return f"{parts[0]} IN {_prefix(args)}"
     if op in _PREFIXES:

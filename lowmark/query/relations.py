@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from lowmark.query.catalog import PACKET_FIELDS
+from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.expressions import Call, Expr, Field, Named
 from lowmark.query.folding import conjoin
 from lowmark.query.plan import AggregateCall, Fold, Order, Pane, Total
@@ -156,6 +156,7 @@ class Relation:
     columns: tuple[Column, ...]
     arms: tuple[Arm, ...]
     derived: bool = True  # False: packets as they come, which have an order in time
+    hidden: tuple[Column, ...] = ()  # that `*` does not show
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -164,14 +165,22 @@ class Relation:
     def column(self, name: str) -> Column | None:
         """By name, whatever its case."""
         folded = name.casefold()
-        return next((column for column in self.columns if column.name.casefold() == folded), None)
+        return next((item for item in (*self.columns, *self.hidden) if item.name.casefold() == folded), None)
+
+    def group(self, name: str) -> tuple[str, ...]:
+        """The hidden columns whose names begin with this one and a point, whatever the case."""
+        start = f"{name.casefold()}."
+        return tuple(column.name for column in self.hidden if column.name.casefold().startswith(start))
 
 
 def packets(streams: tuple[str, ...], sources: int) -> Relation:
     columns = tuple(Column(field.name, field.kind) for field in PACKET_FIELDS)
-    values: dict[str, Expr] = {column.name: Field(column.name, column.kind) for column in columns}
+    hidden = tuple(Column(field.name, field.kind, field.nullable) for field in DERIVED_FIELDS)
+    values: dict[str, Expr] = {
+        column.name: Field(column.name, column.kind, column.nullable) for column in (*columns, *hidden)
+    }
     values |= {item.name: item.expr for item in ARRIVAL}
-    return Relation(columns, (Arm(Packets(streams, sources), None, values),), derived=False)
+    return Relation(columns, (Arm(Packets(streams, sources), None, values),), derived=False, hidden=hidden)
 
 
 def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:

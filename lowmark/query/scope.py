@@ -26,13 +26,15 @@ class Scope:
 
     def field(self, ref: s.FieldRef) -> Field:
         """The column of a name, whatever its case; QueryError when there is none."""
-        if ref.input is not None:
+        word, choices = ref.name.text, self.relation.names
+        if ref.input is not None and not self._is_label(ref.input) and (group := self.relation.group(ref.input.text)):
+            word, choices = f"{ref.input.text}.{word}", group
+        elif ref.input is not None:
             self.check_input(ref.input)
-        word = ref.name.text
         alias = packet_field(word)
         column = self.relation.column(word) or (self.relation.column(alias.name) if alias else None)
         if column is None:
-            raise unknown_word("field", word, self.text, ref.name.span, self.relation.names)
+            raise unknown_word("field", word, self.text, ref.name.span, choices)
         return Field(column.name, column.kind, column.nullable)
 
     def has(self, ref: s.FieldRef) -> bool:
@@ -43,7 +45,13 @@ class Scope:
         return True
 
     def expanded(self, item: s.Expression | s.Star) -> tuple[s.Expression, ...]:
-        """The expressions of a SELECT item: `*` is all columns, each at its place."""
+        """The expressions of a SELECT item: `*` is all columns, `conn` those of a connection, each at its place."""
+        if isinstance(item, s.FieldRef) and item.input is None and self.relation.column(item.name.text) is None:
+            parts = (name.split(".") for name in self.relation.group(item.name.text))
+            refs = tuple(
+                s.FieldRef(*(s.Identifier(part, span=item.span) for part in pair), span=item.span) for pair in parts
+            )
+            return refs or (item,)
         if not isinstance(item, s.Star):
             return (item,)
         if item.input is not None:
@@ -51,8 +59,11 @@ class Scope:
         names = (s.Identifier(name, span=item.span) for name in self.relation.names)
         return tuple(s.FieldRef(None, name, span=item.span) for name in names)
 
+    def _is_label(self, name: s.Identifier) -> bool:
+        return self.label is not None and name.text.casefold() == self.label.casefold()
+
     def check_input(self, name: s.Identifier) -> None:
-        if self.label is None or name.text.casefold() != self.label.casefold():
+        if not self._is_label(name):
             raise unknown_word("input", name.text, self.text, name.span, (self.label,) if self.label else ())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from lowmark.query.bucketing import bucket_keys, reasons_for_one
-from lowmark.query.catalog import PACKET_FIELDS
+from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.columns import CannotRunYet, itself, itself_of, schema_of, typed
 from lowmark.query.expressions import Call, Expr, Field, Named, fields
 from lowmark.query.folding import conjoin
@@ -36,7 +36,9 @@ __all__ = ["CannotRunYet", "Halves", "split"]
 
 Input = NodeInput | StepInput
 
-_KINDS = {item.name: item.kind for item in PACKET_FIELDS} | {"_rank": Kind.INT, "_position": Kind.INT}
+_FIELDS = {item.name: Field(item.name, item.kind, item.nullable) for item in (*PACKET_FIELDS, *DERIVED_FIELDS)} | {
+    name: Field(name, Kind.INT) for name in ("_rank", "_position")
+}
 _ORDER = tuple(Named(f"_by{item.name.replace('.', '_')}", item.expr) for item in ARRIVAL)
 """What a node sends along where its tuples are put into the order of arrival above it."""
 
@@ -230,7 +232,7 @@ class _Split:
         used = {"ts", *(name for expr in exprs for name in fields(expr))} - {ROW_NUM}
         if arm.where is not None:
             used |= {*fields(arm.where)} - {ROW_NUM}
-        sent = tuple(Named(name, Field(name, kind)) for name, kind in _KINDS.items() if name in used)
+        sent = tuple(Named(name, field) for name, field in _FIELDS.items() if name in used)
         order = _ORDER if isinstance(arm.base, Packets) and arm.base.sources > 1 else ()
         reduction = Reduction(None, GRANULE, (*sent, *order), (), (), False, self._strings)
         nodes: list[NodeInput] = []

@@ -26,6 +26,8 @@ QUERIES = {
     "FROM A UNION B GROUP BY srcIP, destIP",
     "tumbling": "SELECT link, destPort, first(len), last(srcIP), min(ts) AS t, max(destIP) AS m, avg(len), "
     "variance(ttl) [RANGE TUMBLING 10 s] FROM B UNION A WHERE proto IN (6, 17) GROUP BY link, destPort",
+    "derived": "SELECT conn, prefix(srcIP, 30) AS net, max(prefix(destIP, 31, 120)) AS m, count(inner.srcIP) AS i, "
+    "count(distinct conn) AS c [RANGE 20 s] FROM A UNION B GROUP BY prefix(srcIP, 30), conn",
     "holistic": "SELECT count(*), count(distinct srcIP, destPort), median(payload_len), quantile(len, 0.9) "
     "[RANGE 30 s, SLIDE 10 s, WA ts] FROM A HAVING count(*) > 1",
     "landmark": "SELECT vlan, bit_or(tcp_flags), sum(len / 2.5) AS f [RANGE ALL, SLIDE 15 s] FROM A GROUP BY vlan",

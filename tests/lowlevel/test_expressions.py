@@ -55,6 +55,9 @@ def apply(op: Op, values: list[Scalar], kind: Kind) -> Scalar:
     if op in COMPARISONS:
         ranked = [ip_rank(int(value)) for value in known] if kind is Kind.IP else known
         return int(COMPARISONS[op](*ranked))
+    if op is Op.PREFIX:
+        value, mask4, mask6 = (int(value) for value in known)
+        return value & (mask4 if value >> 32 == 0xFFFF else mask6)
     if op is Op.IN_PREFIX:
         value, network, mask = (int(value) for value in known)
         return int(value & mask == network & mask)
@@ -151,6 +154,12 @@ class Trees:
                 return self.call(Op.TO_FLOAT, [self.leaf(Kind.INT)], kind)
             case Kind.BOOL:
                 return Literal(self.random.choice([None, 0, 1]), kind) if literal else self.condition(1)
+            case _ if not literal and self.random.random() < 0.3:
+                masks = [
+                    2**128 - 2 ** (128 - bits) for bits in (96 + self.random.randrange(33), self.random.randrange(129))
+                ]
+                literals = [Literal(mask, Kind.IP) for mask in masks]
+                return self.call(Op.PREFIX, [field(self.random.choice(["srcIP", "destIP"])), *literals], Kind.IP)
             case _:
                 address = self.random.choice([V4 | 0x0A000001, V4 | 0xFFFFFFFF, 0, 2**128 - 1, 0x20010DB8 << 96])
                 return Literal(address, kind) if literal else field(self.random.choice(["srcIP", "destIP"]))

@@ -18,7 +18,8 @@ _NEXT = {0: "ipv6.hopopts.nxt", 43: "ipv6.routing.nxt", 44: "ipv6.fraghdr.nxt", 
          60: "ipv6.dstopts.nxt"}  # fmt: skip
 _TRANSPORT = {6: "tcp", 17: "udp", 132: "sctp", 33: "dccp"}
 _ASKED = (
-    "frame.len", "eth.src", "eth.dst", "vlan.id", "ieee8021ad.id", "ip.version", "ip.src", "ip.dst", "ip.proto",
+    "frame.len", "frame.protocols", "eth.src", "eth.dst", "vlan.id", "ieee8021ad.id", "ip.version", "ip.src", "ip.dst",
+    "ip.proto",
     "ip.len", "ip.hdr_len", "ip.dsfield", "ip.ttl", "ip.flags.mf", "ip.frag_offset", "ipv6.src", "ipv6.dst",
     "ipv6.plen", "ipv6.tclass", "ipv6.hlim", "ipv6.nxt", *_NEXT.values(), "ipv6.fraghdr.more", "ipv6.fraghdr.offset",
     "tcp.flags", "tcp.len", "udp.length", "icmp.type", "icmp.code", "icmpv6.type", "icmpv6.code",
@@ -42,15 +43,13 @@ def ask(folder: Path, frames: Sequence[tuple[int, bytes]]) -> list[dict[str, int
 
 
 def _lines(path: Path) -> list[dict[str, list[str]]]:
-    command = ["tshark", "-n", "-r", str(path), "-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE", "-o",
-               "ip.tso_support:TRUE", "-T", "fields", "-E", "separator=/t", "-E", "occurrence=a", "-E", "aggregator=,"]  # fmt: skip
+    command = ["tshark", "-n", "-r", str(path), "-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE", "-T",
+               "fields", "-E", "separator=/t", "-E", "occurrence=a", "-E", "aggregator=,"]  # fmt: skip
     for name in _ASKED:
         command += ["-e", name]
     done = subprocess.run(command, capture_output=True, check=True, timeout=60, text=True)
     rows = [line.split("\t") for line in done.stdout.splitlines()]
-    return [
-        {name: value.split(",") for name, value in zip(_ASKED, row, strict=True) if value} for row in rows
-    ]
+    return [{name: value.split(",") for name, value in zip(_ASKED, row, strict=True) if value} for row in rows]
 
 
 def _fields(said: dict[str, list[str]]) -> dict[str, int]:
@@ -110,3 +109,39 @@ def _address(text: str) -> int:
 
 def _mac(said: dict[str, list[str]], name: str) -> int:
     return int(said[name][0].replace(":", ""), 16) if name in said else 0
+
+
+def inner(folder: Path, frames: Sequence[bytes]) -> list[dict[str, int]]:
+    """Of packets that carry a packet: the fields of that one."""
+    path = folder / "tunnels.pcap"
+    body = b"".join(struct.pack("<IIII", place, 0, len(data), len(data)) + data for place, data in enumerate(frames))
+    path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + body)
+    return [_second(said) for said in _lines(path)]
+
+
+def _second(said: dict[str, list[str]]) -> dict[str, int]:
+    layers = [name for name in said["frame.protocols"][0].split(":") if name in ("ip", "ipv6")]
+    family = layers[1]
+    place = layers[:2].count(family) - 1
+    four = family == "ip"
+
+    def of(name: str) -> int:
+        return _number(said[name][place])
+
+    fields = {
+        "inner.srcIP": _address(said[f"{family}.src"][place]),
+        "inner.destIP": _address(said[f"{family}.dst"][place]),
+        "inner.ip_len": of("ip.len") if four else of("ipv6.plen") + 40,
+        "inner.tos": of("ip.dsfield" if four else "ipv6.tclass"),
+        "inner.ttl": of("ip.ttl" if four else "ipv6.hlim"),
+        "inner.ip_version": 4 if four else 6,
+    }
+    if four:
+        fields["inner.proto"] = of("ip.proto")
+    name = _TRANSPORT.get(fields.get("inner.proto", 0), "")
+    if name and not of("ip.frag_offset"):
+        fields["inner.srcPort"] = _number(said[f"{name}.srcport"][-1])
+        fields["inner.destPort"] = _number(said[f"{name}.dstport"][-1])
+    if name == "tcp":
+        fields["inner.tcp_flags"] = _number(said["tcp.flags"][-1]) & 0xFF
+    return fields

@@ -59,6 +59,8 @@ def evaluate(
             return Mac(node.value)
         case s.FieldRef():
             return row[node.name.text]
+        case s.FunctionCall() if node.function.text.lower() == "prefix":
+            return _prefix(value(node.arguments[0]), [value(length) for length in node.arguments[1:]])
         case s.FunctionCall():
             return call(node)
         case s.Unary():
@@ -137,6 +139,17 @@ def in_prefix(value: Value, prefix: IPv4Network | IPv6Network) -> bool | None:
         case IPv6Address():
             return isinstance(prefix, IPv6Network) and value in prefix
     raise Refused("only addresses are in prefixes")
+
+
+def _prefix(of: Value, lengths: list[Value]) -> Value:
+    """One length is of both families, and more than an IPv4 address has bits leaves it whole."""
+    if of is None:
+        return None
+    four = address_of_text(of) if isinstance(of, str) else of
+    if not isinstance(four, IPv4Address | IPv6Address):
+        raise Refused("prefix is of addresses")
+    length = min(int(lengths[0]), 32) if isinstance(four, IPv4Address) else int(lengths[-1])
+    return address(ipaddress.ip_network((four, length), strict=False).network_address)
 
 
 # Arithmetic

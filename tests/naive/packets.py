@@ -10,12 +10,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.naive.readers import Frame, read_capture
-from tests.naive.values import Mac, Time, Value, address
+from tests.naive.values import Mac, Time, Value, address, order
 
 FIELDS = (
     "ts", "srcIP", "destIP", "srcPort", "destPort", "proto", "len", "ip_len", "payload_len", "tos", "ttl", "tcp_flags",
     "icmp_type", "icmp_code", "ip_version", "fragment", "vlan", "srcMAC", "destMAC", "link", "row_num", "arrival_ts",
 )  # fmt: skip
+
+CONN = tuple(f"conn.{name}" for name in ("aIP", "aPort", "bIP", "bPort", "proto"))
+INNER = tuple(
+    f"inner.{name}"
+    for name in ("srcIP", "destIP", "srcPort", "destPort", "proto", "ip_len", "tos", "ttl", "tcp_flags", "ip_version")
+)
+DERIVED = (*CONN, *INNER)
+"""Fields that `*` leaves out."""
 
 IPV4, IPV6 = 0x0800, 0x86DD
 TAGS = (0x8100, 0x88A8, 0x9100)
@@ -46,7 +54,9 @@ def decode(link_type: int, data: bytes, length: int) -> dict[str, Value]:
     link = _link_layer(link_type, data)
     fields: dict[str, Value] = {"len": length, "vlan": link.vlan}
     fields |= {"srcMAC": Mac(link.source), "destMAC": Mac(link.destination)}
-    return fields | _ip(link.packet, link.version)
+    fields |= _ip(link.packet, link.version)
+    fields |= _conn(fields) | _inside(link.packet)
+    return {name: fields[name] for name in (*FIELDS, *DERIVED) if name in fields}
 
 
 def _link_layer(link_type: int, data: bytes) -> _Link:
@@ -147,6 +157,8 @@ def _ipv4(data: bytes) -> dict[str, Value]:
         "ttl": data[8],
         "ip_version": 4,
         "fragment": int(more or offset > 0),
+        "later": offset > 0,
+        "ip_headers": header,
     } | _upper(data[9], data[header:], ip_len - header, offset == 0)
 
 
@@ -173,6 +185,8 @@ def _ipv6(data: bytes) -> dict[str, Value]:
         "ttl": data[7],
         "ip_version": 6,
         "fragment": int(fragment),
+        "later": not first,
+        "ip_headers": at,
     } | _upper(proto, data[at:], ip_len - at, first)
 
 
@@ -191,7 +205,94 @@ def _upper(proto: int, data: bytes, length: int, first: bool) -> dict[str, Value
         if proto == 17:
             length -= 8
     fields["payload_len"] = max(0, length)
+    fields["has_icmp"] = len(data) >= 2
     return fields
+
+
+# Derived fields
+
+
+_PAIRS = {1: ((0, 8), (9, 10), (13, 14), (15, 16), (17, 18)),
+          58: ((128, 129), (130, 131), (133, 134), (135, 136), (139, 140), (144, 145))}  # fmt: skip
+
+
+def _conn(fields: dict[str, Value]) -> dict[str, Value]:
+    ends = [(fields["srcIP"], fields["srcPort"]), (fields["destIP"], fields["destPort"])]
+    one_way = False
+    proto = fields["proto"]
+    if proto in _PAIRS and not fields["later"] and fields["has_icmp"]:
+        kind = fields["icmp_type"]
+        answers = [sum(pair) - kind for pair in _PAIRS[proto] if kind in pair]
+        one_way = not answers
+        ends = [(fields["srcIP"], kind), (fields["destIP"], answers[0] if answers else fields["icmp_code"])]
+    if not one_way:
+        ends.sort(key=lambda end: (order(end[0]), end[1]))
+    return dict(zip(CONN, (*ends[0], *ends[1], proto), strict=True))
+
+
+def _inside(data: bytes) -> dict[str, Value]:
+    packet = _tunnelled(*_behind_ip(data))
+    try:
+        found = None if packet is None else _ip(*packet)
+    except Skipped:
+        found = None
+    return {name: None if found is None else found[name.split(".")[1]] for name in INNER}
+
+
+def _behind_ip(data: bytes) -> tuple[int | None, bytes]:
+    """Protocol (None in later fragments) and bytes of what an IP packet carries."""
+    ip = _ip(data, None)
+    size = (data[0] & 15) * 4 if data[0] >> 4 == 4 else ip["ip_headers"]
+    return None if ip["later"] else ip["proto"], data[size:]
+
+
+def _tunnelled(proto: int | None, data: bytes) -> tuple[bytes, int] | None:
+    """An IP packet one level down, and the version that it is announced to be of."""
+    if proto in (4, 41):
+        return data, 4 if proto == 4 else 6
+    if proto == 47 and len(data) >= 4:
+        flags, kind = int.from_bytes(data[:2], "big"), int.from_bytes(data[2:4], "big")
+        size = 4 + 4 * sum(1 for bit in (15, 13, 12) if flags >> bit & 1)
+        if flags & 7 or flags >> 14 & 1:
+            return None
+        return _carried(kind, data[size:])
+    port = int.from_bytes(data[2:4], "big")
+    if proto != 17 or len(data) < 16:
+        return None
+    if port == 4789 and data[8] & 8:
+        return _carried(0x6558, data[16:])
+    if port == 2152 and data[8] >> 5 == 1 and data[8] & 16 and data[9] == 255:
+        return _gtp(data[8], data[16:])
+    return None
+
+
+def _carried(kind: int, data: bytes) -> tuple[bytes, int] | None:
+    if kind in (IPV4, IPV6):
+        return data, 4 if kind == IPV4 else 6
+    if kind != 0x6558:
+        return None
+    try:
+        link = _link_layer(1, data)
+    except Skipped:
+        return None
+    return None if link.version is None else (link.packet, link.version)
+
+
+def _gtp(flags: int, data: bytes) -> tuple[bytes, int] | None:
+    if flags & 7:
+        if len(data) < 4:
+            return None
+        following, data = data[3] if flags & 4 else 0, data[4:]
+        for _header in range(8):
+            if following == 0:
+                break
+            size = 4 * data[0] if data else 0
+            if size == 0 or len(data) < size:
+                return None
+            following, data = data[size - 1], data[size:]
+        if following:
+            return None
+    return (data, data[0] >> 4) if data else None
 
 
 # Streams

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from lowmark.query import syntax as s
+from tests.naive.packets import CONN, DERIVED
 
 ALIASES = {"dstip": "destIP", "src": "srcIP", "dst": "destIP", "sport": "srcPort", "dport": "destPort",
            "length": "len", "row-num": "row_num"}  # fmt: skip
@@ -60,8 +61,10 @@ class Scope:
             if column.casefold() == wanted.casefold()
         ]
         if not found and ref.input:
-            whole = f"{ref.input.text}.{name}"
-            found = [self._key(i, c) for i in self.inputs for c in i.columns if c.casefold() == whole.casefold()]
+            whole = f"{ref.input.text}.{ALIASES.get(name.casefold(), name)}"
+            found = [
+                self._key(i, c) for i in self.inputs for c in (*i.columns, *DERIVED) if c.casefold() == whole.casefold()
+            ]
         if len(set(found)) > 1 and len(self.inputs) > 1:
             raise Refused(f"{name} is in more than one input")
         return found[0] if found else None
@@ -94,6 +97,14 @@ class Scope:
             at = part.span.end
         pieces.append(text[at : node.span.end])
         return re.sub(r"[^A-Za-z0-9_]+", "_", "".join(pieces)).strip("_")
+
+
+def expanded(node: s.Expression) -> tuple[s.Expression, ...]:
+    """`conn` is five fields."""
+    if not isinstance(node, s.FieldRef) or node.input is not None or node.name.text.casefold() != "conn":
+        return (node,)
+    names = (s.Identifier(name.split(".")[1], span=node.span) for name in CONN)
+    return tuple(s.FieldRef(s.Identifier("conn", span=node.span), name, span=node.span) for name in names)
 
 
 def by_key(key: str, span: s.Span) -> s.FieldRef:

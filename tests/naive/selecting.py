@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lowmark.query import syntax as s
 from tests.naive.aggregates import aggregate, has_aggregate, is_aggregate
 from tests.naive.expressions import evaluate
-from tests.naive.scope import Refused, Unsupported, progresses, rebuilt
+from tests.naive.scope import Refused, Unsupported, expanded, progresses, rebuilt
 from tests.naive.tables import Joined, Row, Streams, Table, sources_of
 from tests.naive.values import Duration, Value, order
 from tests.naive.windows import Extent, windows
@@ -64,6 +64,10 @@ def _outputs(select: s.Select, text: str, joined: Joined, groups: Sequence[Outpu
             name = item.expression.input.text if item.expression.input else None
             outputs += [Output(key, _ref(key, item)) for key in joined.scope.keys_of(name)]
             continue
+        parts = expanded(item.expression)
+        if len(parts) > 1:
+            outputs += [Output(joined.scope.name(part, text), joined.scope.resolve(part)) for part in parts]
+            continue
         expression = _resolved(item.expression, joined, {g.name.casefold(): g.expression for g in groups if g.name})
         alias = next((g.name for g in groups if g.name and g.expression == expression), None)
         written = item.alias.text if item.alias else alias or joined.scope.name(item.expression, text)
@@ -91,7 +95,8 @@ def _resolved(
             return joined.scope.resolve(part)
         if isinstance(part, s.FunctionCall):
             name = s.Identifier(part.function.text.lower(), span=part.function.span)
-            part = dataclasses.replace(part, function=name)
+            arguments = tuple(one for argument in part.arguments for one in expanded(argument))
+            part = dataclasses.replace(part, function=name, arguments=arguments)
         return rebuilt(part, resolve)
 
     return resolve(node)
@@ -115,7 +120,9 @@ class _Grouping:
         }
         selected = {name: _resolved(node, joined, {}) for name, node in written.items() if _fits(node, joined)}
         groups = [
-            Output(g.alias.text if g.alias else "", _resolved(g.expression, joined, selected)) for g in select.group_by
+            Output(g.alias.text if g.alias else "", _resolved(part, joined, selected))
+            for g in select.group_by
+            for part in expanded(g.expression)
         ]
         self._outputs = _outputs(select, text, joined, groups)
         aggregated = any(has_aggregate(output.expression) for output in self._outputs) or select.having is not None
@@ -124,7 +131,7 @@ class _Grouping:
                 raise Refused("a window needs an aggregate, GROUP BY or DISTINCT")
             groups = self._outputs
         partition = select.window.pa if select.window is not None else ()
-        self._keys = list(dict.fromkeys(joined.scope.resolve(field) for field in partition))
+        self._keys = list(dict.fromkeys(joined.scope.resolve(part) for field in partition for part in expanded(field)))
         self._shown_keys = list(dict.fromkeys(group.expression for group in groups))
         self._keys += [key for key in self._shown_keys if key not in self._keys]
         aliases = {g.name.casefold(): g.expression for g in groups if g.name}

@@ -77,7 +77,17 @@ floats: st.SearchStrategy[Expr] = st.recursive(
     lambda inner: calls(FLOAT_OPS, Kind.FLOAT, inner, inner) | calls([Op.FLOAT_NEG], Kind.FLOAT, inner),
     max_leaves=5,
 )
-addresses = leaves(Kind.IP)
+addresses = leaves(Kind.IP) | st.builds(
+    lambda address, bits4, bits6: Call(
+        Op.PREFIX,
+        (address, Literal(_mask(True, bits4), Kind.IP), Literal(_mask(False, bits6), Kind.IP)),
+        Kind.IP,
+        True,
+    ),
+    leaves(Kind.IP),
+    st.integers(0, 32),
+    st.integers(0, 128),
+)
 prefixes = st.builds(
     lambda address, network, v4, bits: Call(
         Op.IN_PREFIX, (address, Literal(network, Kind.IP), Literal(_mask(v4, bits), Kind.IP)), Kind.BOOL, True
@@ -207,5 +217,6 @@ NAIVE: dict[Op, Callable[..., Value]] = {
     Op.GT: lambda a, b: int(a > b),
     Op.GE: lambda a, b: int(a >= b),
     Op.NOT: lambda a: int(not a),
+    Op.PREFIX: lambda a, mask4, mask6: a & (mask4 if a >> 32 == 0xFFFF else mask6),
     Op.IN_PREFIX: lambda a, network, mask: int(a & mask == network & mask),
 }

@@ -72,6 +72,7 @@ def _texts(kind: Kind, depth: int) -> st.SearchStrategy[str]:
         Kind.FLOAT: pair(number, "+ - * /", real) | pair(real, "+ - * /", number) | pair(real, "+ - *", real),
         Kind.TIME: pair(time, "+ -", duration) | pair(duration, "+", time) | pair(time, "+ -", number),
         Kind.DURATION: pair(time, "-", time) | pair(duration, "+ -", duration) | pair(duration, "*", number),
+        Kind.IP: st.tuples(of(Kind.IP), st.sampled_from(_LENGTHS)).map(lambda t: f"prefix({t[0]}, {t[1]})"),
         Kind.BOOL: pair(Kind.BOOL, "AND OR", Kind.BOOL) | of(Kind.BOOL).map(lambda text: f"(NOT {text})")
         | st.one_of(pair(kind, comparison, kind) for kind in Kind if kind is not Kind.BOOL)
         | pair(number, comparison, real) | pair(time, comparison, number) | pair(duration, comparison, number)
@@ -94,6 +95,7 @@ _LEAVES = {
     Kind.MAC: ("srcMAC", "00:00:00:00:00:02", "'00-00-00-00-00-01'"),
     Kind.STR: ("link", "'a'", "'10.0.0.1'"),
 }
+_LENGTHS = ("0", "8", "24", "32", "33", "96", "128", "20, 48", "0, 128", "32, 0")
 _PREFIXES = (
     "10.0.0.0/8",
     "0.0.0.0/0",

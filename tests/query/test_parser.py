@@ -387,7 +387,7 @@ def test_comments_behind_a_comma_take_linear_time() -> None:
 def test_importing_the_package_loads_no_grammar() -> None:
     code = "import sys, lowmark.query, lowmark.query.errors, lowmark.query.catalog; sys.exit('lark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
-    code = "import lowmark.query.parser as p; raise SystemExit(p._grammar.cache_info().currsize)"
+    code = "import lowmark.query.parser as p; raise SystemExit(p.grammar.cache_info().currsize)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
