@@ -14,12 +14,13 @@ import numpy.typing as npt
 from ingest.columns import Columns
 from ingest.config import LIVE_DISORDER, LiveConfig
 from ingest.damage import Damage
-from ingest.disorder import Disorder, Ordered, Scan, WithinTime, WithinTuples
+from ingest.disorder import Disorder, WithinTime
 from ingest.interfaces import ANY, Interface, InterfaceError, interface
 from ingest.lows import ClockedLows
 from ingest.ring import RETIRED_MS, Fanout, Ring, RingBlock
 from ingest.socketfilter import Instruction, accepting
-from lowmark.wire.frames import FUTURE_NS, FrameBlock
+from lowmark.wire.frames import FUTURE_NS, Flaw, FrameBlock
+from lowmark.wire.results import Reason
 
 if TYPE_CHECKING:
     from ingest.metrics import SourceMetrics
@@ -66,6 +67,9 @@ class LiveSource:
         self._stopping = Event()
         self._ring: Ring | None = None
         self._lows: ClockedLows | None = None
+        self._lag_ns = _lag_ns(config.disorder)
+        self._clock_ns = 0
+        self._flaws: list[Flaw] = []  # that the next block will tell
 
     @property
     def read_bytes(self) -> int:
@@ -91,7 +95,7 @@ class LiveSource:
             raise RuntimeError(f"source {self.name} has not been started")
         self._ring.begin(self._program(self._ring.interface))
         self.start_ns = self._now_ns()
-        self._lows = _lows(self.disorder, self.start_ns)
+        self._lows = ClockedLows(self._config.disorder, self._lag_ns, self.start_ns)
 
     def blocks(self) -> Iterator[FrameBlock]:
         """All frames, as they arrive, until `stop()`: then what had arrived before. A block's data are borrowed until
@@ -103,6 +107,7 @@ class LiveSource:
             if until_ns is None and self._stopping.is_set():
                 until_ns = self._now_ns()
             clock_ns, waited = self._now_ns(), time.monotonic_ns()
+            self._watch_clock(clock_ns)
             block = self._next_block()
             if block is not None:
                 frames = self._framed(block, self._lows)
@@ -140,7 +145,9 @@ class LiveSource:
         """Waits as long as a lull takes, whatever becomes of the interface meanwhile."""
         name = self._config.interface
         if self._ring is None:
+            assert self._lows is not None
             time.sleep(RETIRED_MS / 1000)
+            self._flaws.append(Flaw(Reason.NOT_COVERED, self._lows.low_ns, self._now_ns()))
             try:
                 self._ring = self._opened()
                 self._ring.begin(self._program(self._ring.interface))
@@ -152,9 +159,18 @@ class LiveSource:
         if block is None and self._ring.take_fault():
             self._tell(f"{name} is down: there is nothing to see before it is up")
         if block is None and self._ring.removed:
+            assert self._lows is not None
+            self._flaws.append(Flaw(Reason.NOT_COVERED, self._lows.low_ns, self._now_ns()))
             self._tell(f"{name} was removed: another one of its name will be captured from")
             self.close()
         return block
+
+    def _watch_clock(self, clock_ns: int) -> None:
+        """What is stamped by a clock that was set back has been promised to come no more, or came once before."""
+        if clock_ns < self._clock_ns - self._lag_ns:
+            self._tell(f"{self.name}: the clock was set back by {(self._clock_ns - clock_ns) / 1e9:.1f} s")
+            self._flaws.append(Flaw(Reason.CLOCK, clock_ns, self._clock_ns))
+        self._clock_ns = clock_ns
 
     def _framed(self, block: RingBlock, lows: ClockedLows) -> FrameBlock:
         # Compiling is left until there is something to read: it takes most of a second to import.
@@ -177,9 +193,11 @@ class LiveSource:
     ) -> FrameBlock:  # fmt: skip
         # What was dropped before low_after is known when that is promised: the count is read behind it.
         dropped = 0 if self._ring is None else self._ring.take_dropped()
+        flaws, self._flaws = tuple(self._flaws), []
         return FrameBlock(
             data=data, offset=of.offset, captured=of.captured, length=of.length, ts=of.ts, link=of.link,
             low=low, low_after=low_after, vlan=vlan, dropped=dropped, taken_ns=self._now_ns(),
+            flaws=flaws,
         )  # fmt: skip
 
     def _note_merged(self, merged: int) -> None:
@@ -195,11 +213,6 @@ class LiveSource:
             self._metrics.block(len(block), block.low_after)
 
 
-def _lows(disorder: Disorder, start_ns: int) -> ClockedLows:
-    match disorder:
-        case WithinTime(bound_ns):
-            return ClockedLows(disorder, bound_ns, start_ns)
-        case Ordered() | WithinTuples():
-            return ClockedLows(disorder, LIVE_DISORDER.bound_ns, start_ns)
-        case Scan():
-            raise ValueError("an interface cannot be scanned")  # its LiveConfig was not made
+def _lag_ns(disorder: Disorder) -> int:
+    """How far in a lull the low-watermark stays behind the clock: what a receive queue may hold back."""
+    return disorder.bound_ns if isinstance(disorder, WithinTime) else LIVE_DISORDER.bound_ns

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.columns import Columns
-from ingest.disorder import Ordered, WithinTime, WithinTuples
+from ingest.disorder import Disorder, Ordered, Scan, WithinTime, WithinTuples
 from lowmark.wire.frames import BAD_TIME, FOREVER
 
 __all__ = ["NEVER", "ClockedLows", "Lows", "arrival_lows", "least_after", "scanned_lows"]
@@ -32,8 +32,8 @@ class Lows(Protocol):
         """The low-watermark just before each frame, and the one behind the last: ns, never regressing."""
 
 
-def arrival_lows(disorder: Ordered | WithinTime | WithinTuples) -> Lows:
-    """The low-watermark as far as what has arrived allows."""
+def arrival_lows(disorder: Disorder) -> Lows:
+    """The low-watermark as far as what has arrived allows; `scan` knows more, and is not for this."""
     match disorder:
         case Ordered():
             return _Newest(0)
@@ -41,6 +41,8 @@ def arrival_lows(disorder: Ordered | WithinTime | WithinTuples) -> Lows:
             return _Newest(bound_ns)
         case WithinTuples(count):
             return _Delayed(count)
+        case Scan():
+            raise ValueError("scan goes by what will arrive")
 
 
 def least_after(blocks: Iterable[Columns]) -> npt.NDArray[np.int64]:
@@ -99,7 +101,7 @@ class ClockedLows:
     """Of a live source, whose frames are stamped by this host's clock: what arrives moves the low-watermark, and in a
     lull the clock does. Before `start_ns` nothing was captured."""
 
-    def __init__(self, disorder: Ordered | WithinTime | WithinTuples, lag_ns: int, start_ns: int) -> None:
+    def __init__(self, disorder: Disorder, lag_ns: int, start_ns: int) -> None:
         """`lag_ns`: how far in a lull the low-watermark stays behind the clock."""
         self._lows = arrival_lows(disorder)
         self._lag_ns = lag_ns
@@ -113,6 +115,11 @@ class ClockedLows:
         low = np.maximum(low, self._low)
         self._low = max(self._low, after)
         return low, self._low
+
+    @property
+    def low_ns(self) -> int:
+        """As it stands."""
+        return self._low
 
     def idle(self, clock_ns: int) -> int:
         """Everything that was stamped before clock_ns, and a lag before, has been seen: the low-watermark then."""

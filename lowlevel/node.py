@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +16,14 @@ from lowlevel.kernel.cache import Kernel, kernel
 from lowlevel.table import Counts, NodeMemory
 from lowmark.query.plan import Node, Pane
 from lowmark.wire.frames import FOREVER, FUTURE_NS, FrameBlock
+from lowmark.wire.results import Reason
 from lowmark.wire.rows import Words
 from lowmark.wire.values import INT64_MIN
 
 __all__ = ["NodeOutput", "Progress", "SourceNodes"]
 
-_MOST_DROPPED_GRANULES = 4096
+_MOST_GRANULES = 4096  # that one block may say something against
+T = TypeVar("T")
 _NO_TAGS = np.empty(0, np.int32)
 
 
@@ -35,6 +38,7 @@ class Progress:
     dropped: Mapping[int, int] = field(
         default_factory=dict
     )  # frames that the kernel dropped, in each granule they may be of
+    flaws: Mapping[int, frozenset[Reason]] = field(default_factory=dict)  # what else the source says against a granule
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,12 +58,19 @@ class _Member:
         self.memory = memory
         self.late: dict[int, int] = {}
         self.dropped: dict[int, int] = {}
+        self.flaws: dict[int, frozenset[Reason]] = {}
         self.promised = INT64_MIN  # the first granule that is not closed
         self.waiting: tuple[int, int] | None = None  # the oldest pane that has ended and is here, and since when
 
     @property
     def pane(self) -> Pane:
         return self.node.reduction.pane
+
+    def granules(self, from_ns: int, until_ns: int) -> range:
+        """Those that the time between two moments touches, that of the first one at least."""
+        first = self.pane.index(from_ns)
+        last = max(first, self.pane.index(until_ns))
+        return range(first, min(last + 1, first + _MOST_GRANULES))
 
     def ended_resident(self, low: int) -> int | None:
         oldest = self.memory.oldest_resident()
@@ -78,15 +89,15 @@ class _Member:
         if first <= self.promised or promised_ns < INT64_MIN:
             return None
         self.promised = first
-        return Progress(promised_ns, _below(first, self.late), _below(first, self.dropped))
+        return Progress(promised_ns, _below(first, self.late), _below(first, self.dropped), _below(first, self.flaws))
 
     def _open(self, low: int) -> int:
         return FOREVER if low == FOREVER else self.pane.index(low)
 
 
-def _below(first: int, counts: dict[int, int]) -> dict[int, int]:
-    """Takes the counts of closed granules out."""
-    return {granule: counts.pop(granule) for granule in sorted(counts) if granule < first}
+def _below(first: int, noted: dict[int, T]) -> dict[int, T]:
+    """Takes out what was noted of closed granules."""
+    return {granule: noted.pop(granule) for granule in sorted(noted) if granule < first}
 
 
 class SourceNodes:
@@ -165,6 +176,10 @@ class SourceNodes:
         if block.dropped:
             self._dropped += block.dropped
             self._note_dropped(block)
+        for flaw in block.flaws:
+            for member in self._members.values():
+                for granule in member.granules(flaw.from_ns, flaw.until_ns):
+                    member.flaws[granule] = member.flaws.get(granule, frozenset()) | {flaw.reason}
         self._received += len(block)
         latest = FOREVER if block.taken_ns is None else block.taken_ns + FUTURE_NS
         yield from self._run(block, latest, 2 if block.low_after == FOREVER else 0)
@@ -239,9 +254,7 @@ class SourceNodes:
         latest = block.taken_ns if block.taken_ns is not None else max(times, default=self._low)
         earliest = self._low if self._low != INT64_MIN else min(times, default=latest)
         for member in self._members.values():
-            first = member.pane.index(earliest)
-            last = max(first, member.pane.index(latest))
-            for granule in range(first, min(last + 1, first + _MOST_DROPPED_GRANULES)):
+            for granule in member.granules(earliest, latest):
                 member.dropped[granule] = member.dropped.get(granule, 0) + block.dropped
 
     def _link_code(self, node: Node) -> int:

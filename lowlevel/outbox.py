@@ -138,7 +138,7 @@ class Outbox:
         self._counters["late"] += sum(progress.late.values())
         self._counters["dropped"] += sum(progress.dropped.values())
         closed = {granule for sent in (*self._sent, self._given_up) for granule in sent if granule < first_open}
-        granules = sorted(closed | set(progress.late) | set(progress.dropped))
+        granules = sorted(closed | set(progress.late) | set(progress.dropped) | set(progress.flaws))
         for start in range(0, max(1, len(granules)), _MOST_ACCOUNTS):
             step = granules[start : start + _MOST_ACCOUNTS]
             done = start + _MOST_ACCOUNTS >= len(granules)
@@ -160,6 +160,7 @@ class Outbox:
                     late=progress.late.get(granule, 0),
                     dropped=progress.dropped.get(granule, 0),
                     given_up=self._given_up.get(granule, 0),
+                    reasons=tuple(sorted(reason.value for reason in progress.flaws.get(granule, ()))),
                 )
                 for granule in granules
             )

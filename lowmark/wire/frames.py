@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BAD_TIME", "FOREVER", "FUTURE_NS", "NO_VLAN", "FrameBlock"]
+from lowmark.wire.results import Reason
+
+__all__ = ["BAD_TIME", "FOREVER", "FUTURE_NS", "NO_VLAN", "Flaw", "FrameBlock"]
 
 BAD_TIME = -1
 """`link` of a frame whose timestamp does not fit int64 nanoseconds: it is skipped as `malformed`."""
@@ -20,6 +22,15 @@ FOREVER = np.iinfo(np.int64).max
 
 FUTURE_NS = 60 * 1_000_000_000
 """A live frame that is stamped so far ahead of the clock is skipped as `future`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """What a live source has to say against the time from `from_ns` to `until_ns`, that included."""
+
+    reason: Reason
+    from_ns: int
+    until_ns: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +49,7 @@ class FrameBlock:
     vlan: npt.NDArray[np.int32] | None = None  # outermost VLAN id that the kernel took out of the frame, or NO_VLAN
     dropped: int = 0  # frames the kernel dropped since the block before (live sources)
     taken_ns: int | None = None  # of live sources: the clock that stamps frames, when block and drops had been taken
+    flaws: tuple[Flaw, ...] = ()  # that became known since the block before
 
     def __len__(self) -> int:
         return len(self.ts)

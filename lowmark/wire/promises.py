@@ -66,7 +66,7 @@ class Account:
     late: int = 0
     dropped: int = 0
     given_up: int = 0
-    reasons: tuple[str, ...] = ()  # of operators' lanes: why the windows that this granule came from are lossy
+    reasons: tuple[str, ...] = ()  # what else is against it; of operators' lanes: against its windows
     partial: bool = False  # of operators' lanes: one of those windows began before its sources
 
 

@@ -18,7 +18,8 @@ from lowlevel.kernel.assemble import Build
 from lowlevel.node import NodeOutput, SourceNodes
 from lowmark.query.expressions import Named, Op
 from lowmark.query.plan import FoldOp, Node, Pane
-from lowmark.wire.frames import FOREVER, FrameBlock
+from lowmark.wire.frames import FOREVER, Flaw, FrameBlock
+from lowmark.wire.results import Reason
 from lowmark.wire.schema import Kind
 from tests.lowlevel.merging import Groups, Merged, State, merged_rows
 from tests.lowlevel.naive import block, decode
@@ -359,6 +360,19 @@ def test_dropped_frames_count_for_each_granule_that_they_may_be_of() -> None:
     (progress,) = [output.progress for output in outputs if output.node == "plain"]
     assert progress is not None
     assert progress.dropped == {3: 12, 4: 12, 5: 12}
+
+
+def test_what_a_source_says_against_a_time_is_said_of_its_granules() -> None:
+    """Of those too that were promised before."""
+    nodes = started(LowLevelConfig(flush=Flush.FULL), 1)
+    list(nodes.take(block([], low_after=4 * SECOND)))
+    flaws = (Flaw(Reason.CLOCK, 2 * SECOND, 4 * SECOND), Flaw(Reason.NOT_COVERED, 4 * SECOND, 5 * SECOND - 1))
+    outputs = list(nodes.take(replace(block([], low_after=10 * SECOND), flaws=flaws)))
+    (output,) = [output for output in outputs if output.node == "plain"]
+    assert output.progress is not None
+    assert output.progress.flaws == {
+        2: {Reason.CLOCK}, 3: {Reason.CLOCK}, 4: {Reason.CLOCK, Reason.NOT_COVERED},
+    }  # fmt: skip
 
 
 def test_times_at_the_ends_of_int64() -> None:

@@ -1,0 +1,141 @@
+"""A ring read in this process: what its blocks say of time. In a network namespace, which takes root."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ingest.config import LiveConfig, RingConfig
+from ingest.live import LiveSource
+from lowmark.wire.frames import FUTURE_NS, Flaw, FrameBlock
+from lowmark.wire.results import Reason
+from tests.fixtures.network import Network, ip, namespace, packet
+
+LAG_NS = 50_000_000
+SECOND = 1_000_000_000
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Network]:
+    with namespace() as made:
+        made.pair("far", "near")
+        yield made
+
+
+class Clock:
+    """The real one, which stamps frames, and what a test adds to it."""
+
+    def __init__(self) -> None:
+        self.ahead_ns = 0
+
+    def now_ns(self) -> int:
+        return time.time_ns() + self.ahead_ns
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def live(net: Network, clock: Clock) -> Iterator[LiveSource]:
+    ring = RingConfig(ring_bytes=2 << 20, snaplen=128)
+    source = LiveSource(LiveConfig(name="a", stream="A", interface="near", ring=ring), now_ns=clock.now_ns)
+    source.start()
+    source.begin()
+    yield source
+    source.close()
+
+
+def until_frames(blocks: Iterator[FrameBlock]) -> FrameBlock:
+    return next(block for block in blocks if len(block))
+
+
+def test_a_lull_follows_the_clock_by_the_lag(net: Network, live: LiveSource) -> None:
+    blocks = live.blocks()
+    assert live.start_ns is not None
+    before_ns = live.start_ns - LAG_NS
+    for _ in range(3):
+        asked_ns = time.time_ns()
+        block = next(blocks)
+        assert (len(block), block.dropped) == (0, 0)
+        assert block.taken_ns is not None
+        assert asked_ns - LAG_NS <= block.low_after < block.taken_ns - LAG_NS
+        assert block.low_after >= before_ns
+        before_ns = block.low_after
+    net.send("far", [packet(1)] * 3)
+    block = until_frames(blocks)
+    assert (block.low >= before_ns).all()
+    assert block.low_after >= int(block.ts.max()) - LAG_NS
+    assert block.vlan is not None
+    assert set(block.vlan.tolist()) == {-1}
+
+
+def test_frames_beyond_the_ring_are_counted(net: Network, live: LiveSource) -> None:
+    """Each frame is delivered or dropped; dropped ones are told before their time is promised."""
+    sent = 30_000
+    net.send("far", [packet(1, size=300)] * sent)
+    done_ns = time.time_ns()
+    dropped = received = 0
+    for block in live.blocks():
+        dropped += block.dropped
+        received += len(block)
+        if dropped:
+            live.stop()
+        else:
+            assert block.low_after < done_ns
+    assert received + dropped == sent
+    assert dropped > 0
+    assert received == live.received
+
+
+def test_frames_of_the_future_move_no_low_watermark(net: Network, clock: Clock, live: LiveSource) -> None:
+    clock.ahead_ns = -FUTURE_NS - 5 * SECOND  # to it, what the kernel stamps is more than a minute ahead
+    blocks = live.blocks()
+    net.send("far", [packet(1)])
+    block = until_frames(blocks)
+    assert block.taken_ns is not None
+    assert int(block.ts[0]) > block.taken_ns + FUTURE_NS
+    assert live.start_ns is not None
+    assert block.low_after == live.start_ns - LAG_NS
+
+
+def test_a_clock_that_is_set_back_is_told(clock: Clock, live: LiveSource) -> None:
+    clock.ahead_ns = 10 * SECOND
+    blocks = live.blocks()
+    first = next(blocks)
+    assert first.flaws == ()
+    clock.ahead_ns = 0
+    second = next(blocks)
+    (flaw,) = second.flaws
+    assert isinstance(flaw, Flaw)
+    assert flaw.reason is Reason.CLOCK
+    assert 9 * SECOND < flaw.until_ns - flaw.from_ns <= 10 * SECOND
+    assert second.low_after == first.low_after, "it never regresses"
+
+
+def test_what_has_arrived_is_delivered_before_a_stop(net: Network, live: LiveSource) -> None:
+    blocks = live.blocks()
+    next(blocks)
+    net.send("far", [packet(1)] * 500)
+    live.stop()
+    assert sum(map(len, blocks)) == 500
+    assert not live.ended
+
+
+def test_frames_longer_than_the_mtu_are_noticed(net: Network) -> None:
+    """As offloading makes them. Here the interface had a smaller MTU when the capture began."""
+    said: list[str] = []
+    source = LiveSource(LiveConfig(name="a", stream="A", interface="near"), tell=said.append)
+    ip("link", "set", "near", "mtu", "600")
+    source.start()
+    ip("link", "set", "near", "mtu", "1500")
+    source.begin()
+    net.send("far", [packet(1, size=500), packet(1, size=1400), packet(1, size=1300)])
+    source.stop()
+    assert sum(map(len, source.blocks())) == 3
+    assert source.merged == 2
+    assert sum("longer than the MTU" in text for text in said) == 1
+    source.close()
