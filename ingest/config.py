@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ingest.disorder import Disorder, DisorderError, Scan, WithinTime
 from ingest.inputs import STANDARD_INPUT
+from lowmark.query.expressions import Expr
 
 __all__ = ["LIVE_DISORDER", "FileConfig", "LiveConfig", "Replay", "RingConfig"]
 
@@ -75,6 +76,7 @@ class LiveConfig:
     interface: str  # or `any`
     disorder: Disorder = LIVE_DISORDER
     promiscuous: bool = False  # frames for other hosts too
+    keep: Expr | None = None  # frames for which this cannot be true are left out by the kernel; None: no frame is
     ring: RingConfig = RingConfig()
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ ANY = "any"
 
 _FLAGS, _MTU, _HARDWARE, _ETHTOOL = 0x8913, 0x8921, 0x8927, 0x8946  # SIOCGIFFLAGS, SIOCGIFMTU, …
 _UP, _LOOPBACK = 0x1, 0x8
+_ETHERNET = (1, 772)  # ARPHRD_ETHER, ARPHRD_LOOPBACK
 _NAME_SIZE = 16
 _OFFLOADS = {"gro": (0x2B, 1), "lro": (0x25, 1 << 15), "tso": (0x1E, 1), "gso": (0x23, 1)}  # ethtool command and bit
 
@@ -36,6 +37,7 @@ class Interface:
     index: int  # the kernel's number of it; 0: any
     up: bool = True
     loopback: bool = False
+    ethernet: bool = False  # its frames begin with an Ethernet header
     mtu: int | None = None  # bytes behind the link header
     merging: tuple[str, ...] = ()  # offloads that are on and make one frame of several
 
@@ -63,10 +65,12 @@ def interface(name: str) -> Interface:
         try:
             (flags,) = struct.unpack("H", _asked(asking, _FLAGS, name)[:2])
             (mtu,) = struct.unpack("i", _asked(asking, _MTU, name)[:4])
+            (hardware,) = struct.unpack("H", _asked(asking, _HARDWARE, name)[:2])
         except OSError as error:
             raise InterfaceError(f"{name}: it cannot be looked at: {error.strerror}") from None
         merging = tuple(word for word, (command, bit) in _OFFLOADS.items() if _offload(asking, name, command) & bit)
-    return Interface(name, index, bool(flags & _UP), bool(flags & _LOOPBACK), mtu, merging)
+    ethernet = hardware in _ETHERNET
+    return Interface(name, index, bool(flags & _UP), bool(flags & _LOOPBACK), ethernet, mtu, merging)
 
 
 def not_permitted(name: str) -> InterfaceError:

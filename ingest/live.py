@@ -16,6 +16,7 @@ from ingest.config import LIVE_DISORDER, LiveConfig
 from ingest.damage import Damage
 from ingest.disorder import Disorder, WithinTime
 from ingest.interfaces import ANY, Interface, InterfaceError, interface
+from ingest.kernelfilter import derived
 from ingest.lows import ClockedLows
 from ingest.ring import RETIRED_MS, Fanout, Ring, RingBlock
 from ingest.socketfilter import Instruction, accepting
@@ -86,6 +87,8 @@ class LiveSource:
         self._ring = ring = self._opened()
         if ring.interface.merging_note is not None:
             self._tell(ring.interface.merging_note)
+        if self._config.keep is not None and not ring.interface.ethernet:
+            self._tell(f"{ring.interface.name}: its frames are not Ethernet's: the kernel leaves none of them out")
         if not ring.interface.up:
             self._tell(f"{ring.interface.name} is down: there is nothing to see before it is up")
 
@@ -139,7 +142,10 @@ class LiveSource:
 
     def _program(self, at: Interface) -> tuple[Instruction, ...]:
         loopback = at.index if at.loopback else interface("lo").index if at.name == ANY else None
-        return accepting(self._config.ring.snaplen, loopback)
+        keep, snaplen = self._config.keep, self._config.ring.snaplen
+        if keep is None or not at.ethernet:
+            return accepting(snaplen, loopback)
+        return derived(keep, snaplen, loopback)
 
     def _next_block(self) -> RingBlock | None:
         """Waits as long as a lull takes, whatever becomes of the interface meanwhile."""

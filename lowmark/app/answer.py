@@ -33,6 +33,7 @@ class Request:
     interfaces: tuple[str, ...]
     fanout: int
     promiscuous: bool
+    kernel_filter: bool
     disorder: str | None
     flush: Flush
     table_slots: int
@@ -54,7 +55,7 @@ def answer(request: Request) -> int:
     with telling(request.quiet) as tell:
         run = LocalRun(
             plan, bindings, disorder=disorder, config=config, promiscuous=request.promiscuous,
-            tell=tell.note,
+            kernel_filter=request.kernel_filter, tell=tell.note,
         )  # fmt: skip
         try:
             run.start()

@@ -30,6 +30,7 @@ class Audit:
     lossy: int = 0
     reasons: Counter[Reason] = field(default_factory=Counter)
     damage: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # of what the counts leave out
 
     def complete(self, complete: Complete) -> None:
         if complete.windows is not None and (complete.merged or not complete.verdict.exact):
@@ -49,6 +50,8 @@ class Audit:
         partial = f" ({self.partial:,} of them partial: begun before the capture was)" if self.partial else ""
         windows = f"{self.windows:,} windows{partial}, " if self.windows else ""
         console.print(f"{windows}{self.rows:,} rows: {self._verdict()}")
+        for note in self.notes:
+            console.print(f"[yellow]note:[/] {escape(note)}")
         for damage in self.damage:
             console.print(f"[bold red]damaged:[/] {escape(damage)}")
 

@@ -16,7 +16,9 @@ from ingest.ring import Fanout
 from ingest.source import FileSource, Source
 from lowlevel.emitter import Emitter
 from lowmark.app.config import Config, ConfigError
+from lowmark.app.keeping import kept_by
 from lowmark.app.sourcethread import SourceThread, Work
+from lowmark.query.expressions import Expr
 from lowmark.query.plan import Stage
 from lowmark.wire.topics import Topic, TopicKind
 
@@ -54,7 +56,9 @@ def threads_of(
         if not work:
             _LOG.warning("source %s: no query reads stream %s", name, stream)
             continue
-        threads += [SourceThread(source, work, config, emitter) for source in _sources(config, name, replay, metrics)]
+        keep = _kept(name, work) if config.sources[name].kernel_filter else None
+        sources = _sources(config, name, replay, keep, metrics)
+        threads += [SourceThread(source, work, config, emitter) for source in sources]
     if not threads:
         raise ConfigError(
             f"{config.path}: nothing to capture on host {os.uname().nodename}: name sources with --source, or give "
@@ -63,7 +67,15 @@ def threads_of(
     return threads
 
 
-def _sources(config: Config, name: str, replay: Replay | None, metrics: IngestMetrics) -> Iterator[Source]:
+def _kept(name: str, work: Sequence[Work]) -> Expr | None:
+    keep, note = kept_by([item.node for item in work])
+    _LOG.warning("source %s: %s", name, note)
+    return keep
+
+
+def _sources(
+    config: Config, name: str, replay: Replay | None, keep: Expr | None, metrics: IngestMetrics
+) -> Iterator[Source]:
     at, disorder = config.sources[name], config.disorder(name)
     ranks = _ranks(config)
     if at.file is not None:
@@ -76,7 +88,7 @@ def _sources(config: Config, name: str, replay: Replay | None, metrics: IngestMe
     for member in config.members(name):
         live = LiveConfig(
             name=member, stream=at.stream, interface=at.interface, disorder=disorder or LIVE_DISORDER,
-            promiscuous=at.promiscuous, ring=config.capture.ring,
+            promiscuous=at.promiscuous, keep=keep, ring=config.capture.ring,
         )  # fmt: skip
         yield LiveSource(
             live, rank=ranks[member], fanout=fanout, metrics=metrics.of(member, at.stream),

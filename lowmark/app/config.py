@@ -33,14 +33,15 @@ class CaptureSource:
     disorder: str | None = None  # overrides the stream's
     fanout: int = 1  # threads among which an interface's packets are divided, each a source of its own
     promiscuous: bool = False  # of an interface: packets for other hosts too
+    kernel_filter: bool = False  # of an interface: the kernel leaves out what no query would keep
 
     def __post_init__(self) -> None:
         if (self.file is None) == (self.interface is None):
             raise ValueError("a source reads either a `file` or an `interface`: give one of the two")
         if not 1 <= self.fanout <= 64:
             raise ValueError(f"fanout is {self.fanout}; it is 1 to 64")
-        if self.interface is None and (self.fanout > 1 or self.promiscuous):
-            raise ValueError("`fanout` and `promiscuous` are of interfaces, and this source reads a file")
+        if self.interface is None and (self.fanout > 1 or self.promiscuous or self.kernel_filter):
+            raise ValueError("`fanout`, `promiscuous` and `kernel_filter` are of interfaces; this source reads a file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

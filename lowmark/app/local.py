@@ -17,6 +17,8 @@ from lowlevel.config import LowLevelConfig
 from lowmark.app.audit import Audit
 from lowmark.app.bindings import Binding
 from lowmark.app.feeding import Feed, FeedThreads
+from lowmark.app.keeping import kept_by
+from lowmark.query.expressions import Expr
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.results import Complete
 from lowmark.wire.rows import Words
@@ -30,7 +32,7 @@ class LocalRun:
 
     def __init__(
         self, plan: QueryPlan, bindings: Sequence[Binding], *, disorder: Disorder | None, config: LowLevelConfig,
-        promiscuous: bool, tell: Callable[[str], None],
+        promiscuous: bool = False, kernel_filter: bool = False, tell: Callable[[str], None],
     ) -> None:  # fmt: skip
         """`tell` is given what a person should know of an interface, in a line, from any thread."""
         self.audit = Audit()
@@ -38,8 +40,11 @@ class LocalRun:
         self._feeds = []
         roster: dict[str, tuple[str, ...]] = {}
         for binding in bindings:
-            source = _source(binding, disorder, promiscuous, tell)
             nodes = [node for node in plan.stage.nodes if binding.stream in node.streams]
+            keep, note = kept_by(nodes) if kernel_filter and binding.live else (None, None)
+            if note is not None and note not in self.audit.notes:
+                self.audit.notes.append(note)
+            source = _source(binding, disorder, promiscuous, keep, tell)
             self._feeds.append(Feed(source, nodes, config, plan.stage.fingerprint))
             roster[binding.stream] = (*roster.get(binding.stream, ()), binding.source)
         self._driver = BucketDriver(plan.stage, (plan,), 0, MemoryState(), Roster.of(roster), 0)
@@ -122,11 +127,13 @@ class LocalRun:
             audit.damage.append(str(feed.source.damage))
 
 
-def _source(binding: Binding, disorder: Disorder | None, promiscuous: bool, tell: Callable[[str], None]) -> Source:
+def _source(
+    binding: Binding, disorder: Disorder | None, promiscuous: bool, keep: Expr | None, tell: Callable[[str], None]
+) -> Source:
     if binding.live:
         live = LiveConfig(
             name=binding.source, stream=binding.stream, interface=binding.path, disorder=disorder or LIVE_DISORDER,
-            promiscuous=promiscuous,
+            promiscuous=promiscuous, keep=keep,
         )  # fmt: skip
         return LiveSource(live, rank=binding.rank, fanout=binding.fanout, tell=tell)
     file = FileConfig(name=binding.source, stream=binding.stream, path=binding.path, disorder=disorder)

@@ -130,6 +130,18 @@ def test_threads_that_divide_an_interface(net: Network) -> None:
         assert live.counted("srcIP") == {(f"10.0.0.{source}",): 50 for source in range(1, 21)}
 
 
+def test_a_filter_in_the_kernel(net: Network) -> None:
+    """Rows are the same; the packets that it leaves out are in no count."""
+    text = BY_SOURCE.replace("GROUP", "WHERE proto = 17 AND destPort = 53 AND len > 60 GROUP")
+    frames = [packet(1, size=50), packet(2, port=80), packet(3, tcp=True), packet(4), packet(5, size=50, vlan=(1, 2))]
+    with Live("-i", "near", "--kernel-filter", text) as live:
+        net.send("far", frames * 100)
+        assert live.ended() == 0, live.error
+        assert live.counted("srcIP") == {("10.0.0.1",): 100, ("10.0.0.5",): 100}
+        assert "300 packets, 100 filtered" in live.error
+        assert "note: what the kernel's filter left out was never received" in live.error
+
+
 def test_packets_that_the_kernel_drops_are_counted(net: Network) -> None:
     """While the process does not run its ring overflows. What fell out is missing from windows that say so."""
     sent = 90_000

@@ -59,6 +59,14 @@ def query(
     promiscuous: Annotated[
         bool, typer.Option("--promiscuous", help="Capture packets for other hosts too, where an interface sees them.")
     ] = False,
+    kernel_filter: Annotated[
+        bool,
+        typer.Option(
+            "--kernel-filter",
+            help="Let the kernel leave out packets of an interface that WHERE would not keep, as far as it can tell by "
+            "version, protocol, addresses and ports. They are in no count then.",
+        ),
+    ] = False,
     disorder: Annotated[
         str | None,
         typer.Option(
@@ -91,8 +99,8 @@ def query(
 
     request = Request(
         sql=text, name=name, read=tuple(read or ()), interfaces=tuple(interface or ()), fanout=fanout,
-        promiscuous=promiscuous, disorder=disorder, flush=flush, table_slots=table, format=format_, output=output,
-        quiet=quiet,
+        promiscuous=promiscuous, kernel_filter=kernel_filter, disorder=disorder, flush=flush, table_slots=table,
+        format=format_, output=output, quiet=quiet,
     )  # fmt: skip
     raise typer.Exit(answer(request))
 

@@ -1,0 +1,152 @@
+"""The filter that the kernel runs never leaves out a packet that the condition keeps, and does leave out others."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.kernelfilter import derived, useful
+from ingest.socketfilter import attach
+from lowlevel.node import SourceNodes
+from lowmark.query.compile import compile_query
+from lowmark.query.evaluate import holds
+from lowmark.query.expressions import Expr
+from lowmark.wire.frames import FOREVER
+from lowmark.wire.rows import Words
+from lowmark.wire.schema import Schema
+from tests.lowlevel.frames import IP_PACKETS, encapsulations
+from tests.lowlevel.naive import block
+
+FRAMES = [
+    frame
+    for packet in IP_PACKETS.values()
+    for link, whole in encapsulations(packet).values()
+    if link == 1
+    for frame in (bytes(whole), bytes(whole)[:40], bytes(whole)[:50])
+]
+
+
+def condition(where: str) -> Expr | None:
+    """None: it is always true."""
+    (node,) = compile_query(f"SELECT ts FROM Main WHERE {where}").stage.nodes
+    return node.reduction.where
+
+
+@pytest.fixture(scope="module")
+def packets() -> tuple[Words, Schema]:
+    """What a query sees of the frames; `ts` says of which one."""
+    text = "SELECT ts, srcIP, destIP, srcPort, destPort, proto, ip_version, tcp_flags, len FROM Main"
+    nodes = SourceNodes(compile_query(text).stage.nodes, stream="Main")
+    nodes.start()
+    frames = block(FRAMES, ts=list(range(len(FRAMES))), low_after=FOREVER)
+    (output,) = [output for output in nodes.take(frames) if len(output.rows)]
+    return output.rows, compile_query(text).stage.nodes[0].reduction.schema
+
+
+def kept_by_kernel(keep: Expr | None, frames: Sequence[bytes], snaplen: int = 512) -> list[bool]:
+    """A socket's filter is the same whatever the socket is for: here one end of a pair, where nobody needs rights."""
+    assert keep is not None
+    sender, receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with sender, receiver:
+        attach(receiver, derived(keep, snaplen, None))
+        receiver.setblocking(False)
+        kept = []
+        for frame in frames:
+            sender.send(frame)
+            try:
+                receiver.recv(65_536)
+            except BlockingIOError:
+                kept.append(False)
+            else:
+                kept.append(True)
+        return kept
+
+
+def udp(source: str = "10.0.0.1", port: int = 53, protocol: int = 17) -> bytes:
+    transport = struct.pack(">HHHH", 40_000, port, 8, 0)
+    addresses = socket.inet_aton(source) + socket.inet_aton("10.9.9.9")
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(transport), 0, 0, 64, protocol, 0)
+    return bytes(12) + b"\x08\x00" + head + addresses + transport
+
+
+@pytest.mark.parametrize(
+    ("where", "kept", "left"),
+    [
+        ("proto = 17 AND destPort = 53", udp(), udp(port=54)),
+        ("destPort <> 53", udp(port=54), udp()),
+        ("NOT (destPort < 100 OR proto = 6)", udp(port=100), udp(port=99)),
+        ("destPort BETWEEN 10 AND 20", udp(port=20), udp(port=21)),
+        ("1024 > destPort", udp(port=1023), udp(port=1024)),
+        ("srcIP IN 10.0.0.0/8 OR destIP = 1.2.3.4", udp("10.255.0.1"), udp("11.0.0.1")),
+        ("srcIP <> 10.0.0.1", udp("10.0.0.2"), udp("10.0.0.1")),
+        ("destPort IN (53, 5353) AND len > 10", udp(port=5353), udp(port=5354)),
+        ("ip_version = 6", bytes(12) + b"\x86\xdd" + bytes(40), udp()),
+        ("srcIP IN 2001:db8::/32", bytes(12) + b"\x86\xdd" + bytes(8) + b"\x20\x01\x0d\xb8" + bytes(28), udp()),
+        ("destPort = 0", udp(protocol=47), udp(port=80)),
+    ],
+)
+def test_what_is_left_out(where: str, kept: bytes, left: bytes) -> None:
+    keep = condition(where)
+    assert keep is not None
+    assert useful(keep)
+    assert kept_by_kernel(keep, [kept, left, udp()[:30], bytes(60)]) == [True, False, True, True]
+
+
+@pytest.mark.parametrize("where", ["len > 100", "proto = 6 OR tcp_flags & 2 = 2", "srcIP < 10.0.0.1", "vlan = 7"])
+def test_conditions_that_leave_nothing_out(where: str) -> None:
+    keep = condition(where)
+    assert keep is not None
+    assert not useful(keep)
+
+
+@pytest.mark.parametrize("snaplen", [64, 512])
+def test_ports_that_are_not_captured(snaplen: int) -> None:
+    """They count as 0, and the filter sees the whole frame."""
+    keep = condition("destPort = 0")
+    options = bytes(12) + b"\x08\x00\x4f" + udp()[15:34] + bytes(40) + struct.pack(">HHHH", 1, 80, 8, 0)
+    assert kept_by_kernel(keep, [options], snaplen) == [snaplen == 64]
+
+
+def test_a_condition_of_any_length() -> None:
+    keep = condition("destPort IN (" + ", ".join(str(port) for port in range(1, 400, 2)) + ")")
+    assert kept_by_kernel(keep, [udp(port=399), udp(port=400)]) == [True, True]
+
+
+NUMBERS = st.tuples(
+    st.sampled_from(["proto", "srcPort", "destPort", "ip_version", "tcp_flags", "len"]),
+    st.sampled_from(["=", "<>", "<", "<=", ">", ">="]),
+    st.sampled_from([0, 4, 6, 17, 47, 53, 443, 2905, 5353, 40001, 65535, 70000]),
+).map(lambda parts: f"{parts[0]} {parts[1]} {parts[2]}")
+ADDRESSES = st.tuples(
+    st.sampled_from(["srcIP", "destIP"]),
+    st.sampled_from(
+        ["= 10.1.2.3", "<> 2.2.2.2", "IN 10.0.0.0/8", "IN 0.0.0.0/0", "IN 2001:db8::/32", "IN ::/0", "= fe80::1:2",
+         "IN 1.1.0.0/16", "NOT IN 192.168.0.0/16", "< 10.0.0.1"]
+    ),
+).map(" ".join)  # fmt: skip
+CONDITIONS = st.recursive(
+    NUMBERS | ADDRESSES,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(
+            lambda parts: f"({parts[0]}) {parts[1]} ({parts[2]})"
+        ),
+        inner.map(lambda one: f"NOT ({one})"),
+    ),
+    max_leaves=6,
+)
+
+
+@given(CONDITIONS)
+def test_nothing_is_left_out_that_the_condition_keeps(packets: tuple[Words, Schema], where: str) -> None:
+    keep = condition(where)
+    if keep is None:
+        return
+    rows, schema = packets
+    times = rows[holds(keep, rows, schema), schema.offset("ts")].tolist()
+    by_kernel = kept_by_kernel(keep, FRAMES)
+    assert [FRAMES[place].hex() for place in times if not by_kernel[place]] == []
