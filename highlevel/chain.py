@@ -24,10 +24,12 @@ from highlevel.aggregate import (
     SlideByTupleOperator,
 )
 from highlevel.interface import Operator, State, Words
+from highlevel.join import JoinOperator
 from highlevel.state import ScopedState
 from lowmark.query.plan import (
     Aggregate,
     Finish,
+    Join,
     NodeInput,
     Number,
     PartitionedRows,
@@ -81,6 +83,8 @@ def build(plan: StepPlan) -> Operator:
             return AggregateOperator(plan)
         case Finish():
             return FinishOperator(plan)
+        case Join():
+            return JoinOperator(plan)
         case Number():
             return NumberOperator(plan)
         case PartitionedRows():
@@ -92,22 +96,23 @@ def build(plan: StepPlan) -> Operator:
 
 
 class Chain:
-    """`fronts[step][port]` is the first pane that has not ended at a port that reads panes; the caller keeps it."""
+    """`fronts[step][input]` is the first pane that has not ended at an input that brings panes; the caller keeps it."""
 
     def __init__(self, plan: QueryPlan, build: Build, state: State, fronts: list[list[int]]) -> None:
         self.operators = tuple(build(step.plan) for step in plan.steps)
         self.fronts = fronts
         self._plans = tuple(step.plan for step in plan.steps)
+        self._ports = tuple(tuple(map(step.port, range(len(step.inputs)))) for step in plan.steps)
         self._states = tuple(ScopedState(state, f"{plan.name}.{index}.") for index in range(len(plan.steps)))
         self._outs = tuple(_StepOut(self, index) for index in range(len(plan.steps)))
         self._readers: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._node_readers: dict[str, list[tuple[int, int]]] = {}
         for index, step in enumerate(plan.steps):
-            for port, source in enumerate(step.inputs):
+            for number, source in enumerate(step.inputs):
                 if isinstance(source, NodeInput):
-                    self._node_readers.setdefault(source.node, []).append((index, port))
+                    self._node_readers.setdefault(source.node, []).append((index, number))
                 else:
-                    self._readers.setdefault((source.step, source.port), []).append((index, port))
+                    self._readers.setdefault((source.step, source.port), []).append((index, number))
         self.events = Events()
 
     @property
@@ -146,26 +151,26 @@ class Chain:
 
     def _rows(self, readers: list[tuple[int, int]], rows: Words) -> None:
         if len(rows):
-            for step, port in readers:
-                port = 0 if self._melds(step) else port
+            for step, number in readers:
+                port = self._ports[step][number]
                 self.operators[step].on_batch(port, rows, self._states[step], self._outs[step])
 
     def _promise(self, readers: list[tuple[int, int]], promise: Promise) -> None:
         pane = promise.below(PANE)
-        for step, port in readers:
-            fronts = self.fronts[step]
-            before = min(fronts)
+        for step, number in readers:
+            port, fronts = self._ports[step][number], self.fronts[step]
+            before = self._ended(step, port)
             if pane is not None:
-                fronts[port] = max(fronts[port], pane)
-            if not self._melds(step):
+                fronts[number] = max(fronts[number], pane)
+            if self._ports[step].count(port) == 1:
                 self.operators[step].on_promise(port, promise, self._states[step], self._outs[step])
-            elif before < (ended := min(fronts)):
+            elif before < (ended := self._ended(step, port)):
                 melded = Promise((Bound(PANE, ended),), ended == FOREVER)
-                self.operators[step].on_promise(0, melded, self._states[step], self._outs[step])
+                self.operators[step].on_promise(port, melded, self._states[step], self._outs[step])
 
-    def _melds(self, step: int) -> bool:
-        """Whether several inputs are one port: a union, of which that has ended which has ended in all of them."""
-        return len(self.fronts[step]) > len(self.operators[step].inputs)
+    def _ended(self, step: int, port: int) -> int:
+        """Inputs of one port are a union, of which that has ended which has ended in all of them."""
+        return min(front for front, of in zip(self.fronts[step], self._ports[step], strict=True) if of == port)
 
 
 class _StepOut:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from highlevel.chain import Build, Chain, Events
 from highlevel.interface import Space, State, Words
+from highlevel.progress.joined import Carried, LossReach, step_bounds
 from highlevel.progress.ledger import ROW_NUMBER, Ledger
-from highlevel.progress.marks import EXACT, NOTHING, Finding, FindingRow, Mark
+from highlevel.progress.marks import EXACT, NOTHING, Finding, Mark, Marks
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.roster import NEVER
 from highlevel.progress.route import Route, answer_step, routes
-from highlevel.progress.sequence import SequenceRow, Span, WindowSequence
+from highlevel.progress.saved import Saved
+from highlevel.progress.sequence import Span, WindowSequence
 from lowmark.query.plan import Number, QueryPlan, SlideByTuple
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
@@ -45,25 +46,6 @@ class Witness:
     covered_from_ns: int | None
 
 
-@dataclass(slots=True)
-class _Saved:
-    """A query's piece of state."""
-
-    fronts: list[list[int]]
-    sequences: list[SequenceRow] = field(default_factory=list)
-    announced: int | None = None  # of a query without windows: the bound announced last
-    rows: int = 0  # … rows since
-    since: FindingRow = NOTHING  # … what was found since
-    shifted: bool = False  # … tuples were lost that would have been counted: all later ones have other numbers
-
-    def encode(self) -> bytes:
-        return json.dumps(astuple(self), separators=(",", ":")).encode()
-
-    @classmethod
-    def decode(cls, piece: bytes) -> _Saved:
-        return cls(*json.loads(piece))
-
-
 class Completions:
     """One query over its bucket: its chain of operators and what it has announced of their windows."""
 
@@ -74,8 +56,8 @@ class Completions:
         self.plan = plan
         self._place = place
         self._state = state
-        self._space: Space[_Saved] = Space(f"query.{plan.name}", _Saved.encode, _Saved.decode)
-        fresh = _Saved([[NEVER] * len(step.inputs) for step in plan.steps])
+        self._space: Space[Saved] = Space(f"query.{plan.name}", Saved.encode, Saved.decode)
+        fresh = Saved([[NEVER] * len(step.inputs) for step in plan.steps])
         self._saved = state.get(self._space, 0) or fresh
         self.chain = Chain(plan, build, state, self._saved.fronts)
         self._ledgers = {node: ledgers[node] for node in self.chain.nodes}
@@ -88,16 +70,22 @@ class Completions:
             route.step: WindowSequence(route.window, [ledgers[node] for node in route.nodes], not route.nodes)
             for route in self._routes
         }
+        self._reach = LossReach(plan, self._ledgers, self._sequences)
+        nodes = (node for route in self._routes if self._reach.carries(route.step) for node in route.nodes)
+        self._carried = {*nodes, *filter(self._reach.carries, self._ledgers)}
+        self._marks = Marks.of_rows(self._saved.marks)
         for sequence, row in zip(self._sequences.values(), self._saved.sequences, strict=False):
             sequence.restore(row)
 
     def save(self) -> None:
         self._saved.sequences = [sequence.row() for sequence in self._sequences.values()]
+        self._saved.marks = self._marks.rows()
         self._state.put(self._space, 0, self._saved)
 
     def advance(self, node: str, start: int, stop: int) -> list[Output]:
         """The node's frontier passed the granules from `start` up to `stop`, which are settled."""
         before = {step: self._front(step) for step in self._sequences}
+        self._carry(self._reach.of_node(node, start, stop))
         self.chain.promise(node, stop)
         self.chain.work()
         return self._collect(before, {node: self._ledgers[node].finding(range(start, stop))})
@@ -112,6 +100,7 @@ class Completions:
         if finding.verdict.reasons:
             self.shift(node)
         outputs: list[Output] = []
+        self._carry(self._reach.of_node(node, granule, granule + 1))
         for route in self._routes:
             if node not in route.nodes:
                 continue
@@ -149,7 +138,7 @@ class Completions:
         for ledger in self._ledgers.values():
             front = ledger.frontier.value
             bounds.append(front if front in (NEVER, FOREVER) else ledger.node.reduction.pane.start(front))
-        bound = min(bounds)
+        bound = min(*bounds, *step_bounds(self.plan, self._saved.fronts), FOREVER)
         return None if bound == NEVER else bound
 
     def open_windows(self) -> int:
@@ -172,6 +161,11 @@ class Completions:
             if ledger.high is not None:
                 yield from ledger.content(ledger.high + 1)
 
+    def _carry(self, carried: Iterator[Carried]) -> None:
+        """Marks that joins carry to an aggregate step's panes, or to the answer."""
+        for step, mark in carried:
+            (self._marks if step is None else self._sequences[step].marks).add(mark)
+
     def _front(self, step: int) -> int:
         return min(self._saved.fronts[step])
 
@@ -188,6 +182,8 @@ class Completions:
             told = [closing for closing in events.closings if closing.step == route.step]
             # Without an advance nothing has ended: what is known since must not close windows where a batch is cut.
             spans[route.step] = sequence.close(told, self._front(route.step)) if told or settled else []
+            for span in spans[route.step]:
+                self._carry(self._reach.of_span(route.step, route.window, span))
         if self._answer is not None:
             return list(self._windowed(events.rows, spans[self._answer]))
         return list(self._plain(events, settled, spans))
@@ -200,13 +196,13 @@ class Completions:
         stop = FOREVER if route.numbered else min(front, FOREVER - 1) + 1
         numbering = _NUMBERING if route.numbered else frozenset()
         for node in route.selections:
-            if node in against:
+            if node in against and not self._reach.reaches(route.step, node):
                 reasons, partial = against[node].verdict.reasons, against[node].verdict.partial
                 sequence.marks.add(Mark(before, stop, Verdict(reasons | numbering if reasons else reasons, partial)))
         for upstream in route.upstream:
             window = self._sequences[upstream.step].window
             for span in spans[upstream.step]:
-                if span.finding.verdict == EXACT.verdict:
+                if span.finding.verdict == EXACT.verdict or self._reach.reaches(route.step, upstream.step):
                     continue
                 first, last = before, stop - 1
                 if upstream.pane is not None:
@@ -265,10 +261,10 @@ class Completions:
             saved.rows += len(part)
             yield ResultRows(self.plan.name, None, part, self.plan.output)
         found = Finding.of_row(saved.since)
-        for finding in settled.values():
-            found += finding
+        for node, finding in settled.items():
+            found += replace(finding, verdict=EXACT.verdict) if node in self._carried else finding
         for route in self._routes:
-            for span in spans[route.step]:
+            for span in () if self._reach.carries(route.step) else spans[route.step]:
                 found += Finding(span.finding.verdict)
         saved.shifted |= self._counts and bool(found.verdict.reasons - {Reason.OVERFLOW})
         found += Finding(Verdict(_NUMBERING)) if saved.shifted else EXACT
@@ -277,9 +273,14 @@ class Completions:
         saved.since = found.row()
         bound = self._bound()
         moved = bound is not None and (saved.announced is None or bound > saved.announced)
-        if settled and moved and bound is not None and (saved.rows or not found.verdict.exact):
+        if not settled or not moved or bound is None:
+            return
+        reached = FOREVER if self.complete_to() == FOREVER else bound
+        found += self._marks.finding(NEVER if saved.announced is None else saved.announced, reached)
+        if saved.rows or not found.verdict.exact:
             yield self._announce(bound, found)
             saved.announced, saved.rows, saved.since = bound, 0, NOTHING
+            self._marks.prune(bound)
 
     def _announce(self, bound: int, found: Finding) -> Complete:
         attribute = next(iter(self._ledgers.values())).node.reduction.pane.attribute

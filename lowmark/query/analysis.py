@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from lowmark.query import syntax as s
 from lowmark.query.errors import QueryError, unknown_word
 from lowmark.query.expressions import Expr
+from lowmark.query.joining import conditions_of, inputs_of, join, label_of
 from lowmark.query.relations import Arm, Relation, packets
 from lowmark.query.scope import Scope
 from lowmark.query.selection import Selected, bind_select
@@ -64,15 +65,17 @@ class _Analysis:
         self._created[folded] = self.select(statement.select).relation
 
     def select(self, select: s.Select) -> Selected:
-        first = select.sources[0]
-        if len(select.sources) > 1 or isinstance(first, s.Join):
-            self._refuse_join(select)
-        assert isinstance(first, s.Input)
-        if first.window is not None:
+        return bind_select(select, self._scope(select), self._strings)
+
+    def _scope(self, select: s.Select) -> Scope:
+        items = [(item, self._relation(item.relation)) for item in inputs_of(select.sources)]
+        if len(items) > 1:
+            return join(items, conditions_of(select.sources, self._text), self._text, self._strings)
+        ((item, relation),) = items
+        if item.window is not None:
             hint = "put the window into the SELECT list, behind the aggregates"
-            raise self._error("a window behind the only input joins it with nothing", first.window.span, hint)
-        scope = Scope(self._text, _label(first), self._relation(first.relation))
-        return bind_select(select, scope, self._strings)
+            raise self._error("a window behind the only input joins it with nothing", item.window.span, hint)
+        return Scope(self._text, label_of(item), relation)
 
     def _relation(self, node: s.Relation) -> Relation:
         match node:
@@ -136,29 +139,8 @@ class _Analysis:
             member.span,
         )
 
-    def _refuse_join(self, select: s.Select) -> None:
-        inputs = [item for source in select.sources for item in _inputs(source)]
-        for item in inputs:
-            self._relation(item.relation)
-        last = inputs[-1].window
-        bare = next((item for item in inputs if item.window is None), None)
-        if bare is not None and not (last is not None and last.tumbling):
-            hint = "every input needs a [RANGE …], or the last one a [RANGE TUMBLING …] for all"
-            raise self._error("this join would wait for ever: an input has no window", bare.span, hint)
-        raise self._error("joins cannot run yet", s.Span(inputs[0].span.start, inputs[-1].span.end))
-
     def _error(self, message: str, span: s.Span, hint: str | None = None) -> QueryError:
         return QueryError(message, self._text, span, hint=hint)
-
-
-def _inputs(source: s.Source) -> list[s.Input]:
-    return [source] if isinstance(source, s.Input) else [*_inputs(source.left), source.right]
-
-
-def _label(item: s.Input) -> str | None:
-    if item.alias is not None:
-        return item.alias.text
-    return item.relation.name.text if isinstance(item.relation, s.StreamRef) else None
 
 
 def _renamed(arm: Arm, names: Mapping[str, str]) -> Arm:

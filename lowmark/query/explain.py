@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lowmark.query.expressions import Named
+from lowmark.query.joinexplain import describe_join
 from lowmark.query.plan import (
     Aggregate,
     Counted,
     Finish,
+    Join,
     Node,
     NodeInput,
     Number,
@@ -126,6 +128,8 @@ def _step(step: Step) -> dict[str, Json]:
             }
         case Finish() as plan:
             return head | _finish(plan)
+        case Join() as plan:
+            return head | describe_join(plan)
         case Number() as plan:
             return head | {"order": list(plan.order) or "as they come", "numbers": plan.number}
         case PartitionedRows() as plan:
@@ -140,6 +144,7 @@ def _step(step: Step) -> dict[str, Json]:
 _DOES = {
     Aggregate: "merges partials into windows",
     Finish: "ends the SELECT",
+    Join: "finds the rows that meet in each other's windows",
     Number: "puts tuples into their order of arrival and numbers them",
     PartitionedRows: "numbers the rows of each partition and makes windows of them",
     Reduce: "reduces rows to partials of the next stage",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lowmark.query.plan import Aggregate, Number, PartitionedRows, SlideByTuple
+from lowmark.query.plan import Aggregate, Join, Number, PartitionedRows, SlideByTuple
 from lowmark.query.split import Halves
 from lowmark.query.windows import WindowKind
 
@@ -28,6 +28,8 @@ def _growth(halves: Halves) -> Iterator[str]:
                 yield f"state grows with every new ({', '.join(keys)}): a landmark window forgets none"
             case Aggregate(details=details) if details:
                 yield "state grows with the distinct values in a window: a holistic aggregate keeps a count of each"
+            case Join(equal=()):
+                yield "every row of one input meets all rows of the others in its window: the join has no equality"
             case Number(number="row_num"):
                 yield "nothing is filtered below row_num: it numbers every packet of the stream"
             case Number():

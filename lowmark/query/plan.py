@@ -9,16 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from lowmark.query.bands import Bands
 from lowmark.query.expressions import Expr, Named
 from lowmark.query.windows import Window
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = [
-    "Aggregate", "AggregateCall", "Counted", "Finish", "Fold", "FoldOp", "Node", "NodeInput", "Number", "Order", "Pane",
-    "PartitionedRows", "QueryPlan", "Reduce", "Reduction", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan",
-    "Total",
+    "AT", "Aggregate", "AggregateCall", "Counted", "Finish", "Fold", "FoldOp", "Join", "JoinInput", "Node", "NodeInput",
+    "Number", "Order", "Pane", "PartitionedRows", "QueryPlan", "Reduce", "Reduction", "SlideByTuple", "Stage", "Step",
+    "StepInput", "StepPlan", "Total",
 ]  # fmt: skip
+
+AT = "at"
+"""In expressions of a join: the attribute that an input's window goes over."""
 
 
 class FoldOp(Enum):
@@ -253,13 +257,47 @@ class SlideByTuple:
         return self.counted.output
 
 
-StepPlan = Aggregate | Finish | Number | PartitionedRows | Reduce | SlideByTuple
+@dataclass(frozen=True, slots=True)
+class JoinInput:
+    """One port of a join. Its rows are of pane k where the attribute lies from k·unit up to (k + 1)·unit, in ns."""
+
+    label: str
+    schema: Schema  # (pane, tuples, columns…)
+    attribute: str  # the column that its window goes over
+    unit: int
+    size: int  # of its window, in ns
+    output: tuple[tuple[str, str], ...]  # columns that the join's rows show, and how they are called there
+    progress: tuple[Named, ...]  # columns of the output that progress with the attribute: non-decreasing over Field(AT)
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Rows of several inputs to those combinations that lie in each other's windows, agree in the columns that must be
+    equal, and pass `where`."""
+
+    inputs: tuple[JoinInput, ...]
+    tumbling: bool
+    equal: tuple[tuple[str | None, ...], ...]  # of each input its column in an equality; None: it takes no part
+    where: Expr | None  # over the output
+    output: Schema
+
+    @property
+    def bands(self) -> Bands:
+        return Bands(tuple(port.size for port in self.inputs), self.tumbling)
+
+
+StepPlan = Aggregate | Finish | Join | Number | PartitionedRows | Reduce | SlideByTuple
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     plan: StepPlan
     inputs: tuple[NodeInput | StepInput, ...]
+    ports: tuple[int, ...] = ()
+    """The operator's port that each input feeds; inputs of one port are a union. (): port 0, all of them."""
+
+    def port(self, number: int) -> int:
+        return self.ports[number] if self.ports else 0
 
 
 @dataclass(frozen=True, slots=True)

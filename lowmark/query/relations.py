@@ -7,7 +7,7 @@ streams, or the groups of an aggregating SELECT), keeps what passes `where`, and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
@@ -19,7 +19,7 @@ from lowmark.wire.schema import Column, Kind
 
 __all__ = [
     "ARRIVAL", "MAX_DEPTH", "MAX_OPERATIONS", "ROW_NUM", "WINDOW_END", "WINDOW_START", "Arm", "Base", "Counting",
-    "Grouped", "Packets", "Relation", "TooLarge", "Turn", "packets", "substitute",
+    "Grouped", "Joined", "Packets", "Relation", "Side", "TooLarge", "Turn", "packets", "substitute",
 ]  # fmt: skip
 
 ROW_NUM = "row_num"
@@ -123,7 +123,42 @@ class Grouped:
         return self.limit is not None or bool(self.distinct)
 
 
-Base = Packets | Grouped
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One input of a join. Its window says how long its tuples wait for the others' (`lowmark.query.bands`)."""
+
+    label: str  # as FROM writes it
+    relation: Relation
+    attribute: Expr  # what its window goes over: a time, over the relation's columns
+    size: int  # of its window, in ns
+    panes: tuple[Pane, ...]  # of each arm, with like indexes: pane k holds the attribute from k·unit on
+    unit: int  # ns
+    progress: tuple[Named, ...]  # columns of the join that progress with the attribute, which is Field(AT) there
+
+    def named(self, column: str) -> str:
+        """What the join calls a column of this input."""
+        return f"{self.label}.{column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The combinations of rows of several inputs that lie in each other's windows and pass a condition."""
+
+    sides: tuple[Side, ...]
+    tumbling: bool  # otherwise each pair of inputs has a band
+    where: Expr | None  # over `columns`
+    columns: tuple[Column, ...]  # Label.column of every side, in order, also of those that `*` does not show
+    equal: tuple[tuple[Expr | None, ...], ...] = ()
+    """Equalities that `where` no longer has: of each side, over its own columns, what must be equal; None: not that
+    side. Found when predicates are pushed down."""
+
+    @property
+    def progress(self) -> tuple[str, ...]:
+        """The columns of its rows that come with bounds."""
+        return tuple(named.name for side in self.sides for named in side.progress)
+
+
+Base = Packets | Grouped | Joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +197,24 @@ class Relation:
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
 
+    @property
+    def known(self) -> tuple[Column, ...]:
+        """All columns, also those that `*` does not show."""
+        return (*self.columns, *self.hidden)
+
     def column(self, name: str) -> Column | None:
         """By name, whatever its case."""
         folded = name.casefold()
-        return next((item for item in (*self.columns, *self.hidden) if item.name.casefold() == folded), None)
+        return next((item for item in self.known if item.name.casefold() == folded), None)
 
     def group(self, name: str) -> tuple[str, ...]:
         """The hidden columns whose names begin with this one and a point, whatever the case."""
         start = f"{name.casefold()}."
         return tuple(column.name for column in self.hidden if column.name.casefold().startswith(start))
+
+    def filtered(self, where: Expr | None) -> Relation:
+        """The rows that pass a condition over the columns."""
+        return replace(self, arms=tuple(replace(arm, where=arm.filtered(where)) for arm in self.arms))
 
 
 def packets(streams: tuple[str, ...], sources: int) -> Relation:

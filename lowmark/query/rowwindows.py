@@ -113,8 +113,8 @@ class _Binder:
     def _check_order(self, what: str) -> None:
         for arm in self._scope.relation.arms:
             if not isinstance(arm.base, Packets):
-                hint = "take the window over window_start or window_end"
-                message = f"{what} need an order of arrival: groups have none"
+                hint = "take the window over a time, such as window_end"
+                message = f"{what} need an order of arrival: groups and joins have none"
                 raise self._error(message, self._spec.span, hint)
 
     def _is_row_num(self, node: s.Expression | None) -> bool:

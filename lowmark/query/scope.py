@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lowmark.query import syntax as s
@@ -10,6 +11,7 @@ from lowmark.query.catalog import packet_field
 from lowmark.query.errors import QueryError, unknown_word
 from lowmark.query.expressions import Field
 from lowmark.query.relations import Relation
+from lowmark.wire.schema import Column
 
 __all__ = ["Scope", "shown_name"]
 
@@ -18,24 +20,24 @@ _COMMENT_OR_TEXT = re.compile(r"--[^\n]*|/\*.*?\*/|('(?:[^'\n]|'')*'|\"(?:[^\"\n
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The one input of a SELECT. `label` is the name that may stand before its columns."""
+    """What FROM of a SELECT gives. `label` is the name that may stand before the columns of a single input. Of a join
+    `inputs` are the names, and the relation's columns are called Input.column."""
 
     text: str
     label: str | None
     relation: Relation
+    inputs: tuple[str, ...] = ()
 
     def field(self, ref: s.FieldRef) -> Field:
-        """The column of a name, whatever its case; QueryError when there is none."""
-        word, choices = ref.name.text, self.relation.names
-        if ref.input is not None and not self._is_label(ref.input) and (group := self.relation.group(ref.input.text)):
-            word, choices = f"{ref.input.text}.{word}", group
-        elif ref.input is not None:
-            self.check_input(ref.input)
-        alias = packet_field(word)
-        column = self.relation.column(word) or (self.relation.column(alias.name) if alias else None)
-        if column is None:
-            raise unknown_word("field", word, self.text, ref.name.span, choices)
-        return Field(column.name, column.kind, column.nullable)
+        """The column of a name, whatever its case; QueryError when there is none, or one in several inputs."""
+        found = self._columns(ref)
+        if len(found) > 1:
+            names = tuple(column.name for column in found)
+            message = f"{ref.name.text} is in more than one input"
+            raise QueryError(message, self.text, ref.span, names, f"write {' or '.join(names)}")
+        if not found:
+            raise self._unknown(ref)
+        return Field(found[0].name, found[0].kind, found[0].nullable)
 
     def has(self, ref: s.FieldRef) -> bool:
         try:
@@ -56,15 +58,62 @@ class Scope:
             return (item,)
         if item.input is not None:
             self.check_input(item.input)
-        names = (s.Identifier(name, span=item.span) for name in self.relation.names)
+        names = (s.Identifier(name, span=item.span) for name in self._whole_names(item.input))
         return tuple(s.FieldRef(None, name, span=item.span) for name in names)
 
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return self.inputs or ((self.label,) if self.label else ())
+
     def _is_label(self, name: s.Identifier) -> bool:
-        return self.label is not None and name.text.casefold() == self.label.casefold()
+        return name.text.casefold() in {label.casefold() for label in self._labels}
 
     def check_input(self, name: s.Identifier) -> None:
         if not self._is_label(name):
-            raise unknown_word("input", name.text, self.text, name.span, (self.label,) if self.label else ())
+            raise unknown_word("input", name.text, self.text, name.span, self._labels)
+
+    def _columns(self, ref: s.FieldRef) -> list[Column]:
+        """The columns that a name can stand for. What stands before the point may also be a part of the column's name:
+        of a group of fields, or of a join that a stage before selected from."""
+        alias = packet_field(ref.name.text)
+        words = (ref.name.text, *((alias.name,) if alias else ()))
+        for prefixes in self._prefixes(ref.input):
+            found = [column for prefix in prefixes if (column := self._first(prefix, words)) is not None]
+            if found:
+                return found
+        return []
+
+    def _prefixes(self, name: s.Identifier | None) -> Iterator[tuple[str, ...]]:
+        if name is None:
+            yield ("",)
+            yield tuple(f"{label}." for label in self.inputs)
+            return
+        folded = name.text.casefold()
+        if self.inputs:
+            yield tuple(f"{label}." for label in self.inputs if label.casefold() == folded)
+        elif self._is_label(name):
+            yield ("",)
+        yield tuple(f"{label}.{name.text}." for label in self.inputs) or (f"{name.text}.",)
+
+    def _first(self, prefix: str, words: tuple[str, ...]) -> Column | None:
+        return next((found for word in words if (found := self.relation.column(prefix + word)) is not None), None)
+
+    def _whole_names(self, name: s.Identifier | None) -> tuple[str, ...]:
+        if name is None or not self.inputs:
+            return self.relation.names
+        prefix = f"{name.text}.".casefold()
+        return tuple(known for known in self.relation.names if known.casefold().startswith(prefix))
+
+    def _unknown(self, ref: s.FieldRef) -> QueryError:
+        """Behind `Input.` its columns alone could have been meant, behind the name of a group those of the group."""
+        word, choices = ref.name.text, self.relation.names
+        if ref.input is not None and not self._is_label(ref.input) and (group := self.relation.group(ref.input.text)):
+            word, choices = f"{ref.input.text}.{word}", group
+        elif ref.input is not None:
+            self.check_input(ref.input)
+            if self.inputs:
+                choices = tuple(name[len(ref.input.text) + 1 :] for name in self._whole_names(ref.input))
+        return unknown_word("field", word, self.text, ref.name.span, choices)
 
 
 def shown_name(node: s.Expression, scope: Scope) -> str:

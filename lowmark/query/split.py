@@ -10,6 +10,7 @@ from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.columns import CannotRunYet, itself, itself_of, schema_of, typed
 from lowmark.query.expressions import Call, Expr, Field, Named, fields
 from lowmark.query.folding import conjoin
+from lowmark.query.joinsplit import Sent, plan_join
 from lowmark.query.keys import free_name
 from lowmark.query.plan import (
     Aggregate,
@@ -25,7 +26,8 @@ from lowmark.query.plan import (
     StepInput,
     StepPlan,
 )  # fmt: skip
-from lowmark.query.relations import ARRIVAL, ROW_NUM, WINDOW_END, Arm, Grouped, Packets, Relation
+from lowmark.query.pushing import pushed
+from lowmark.query.relations import ARRIVAL, ROW_NUM, WINDOW_END, Arm, Grouped, Joined, Packets, Relation
 from lowmark.query.rowsteps import Builder, counted
 from lowmark.query.windowing import GRANULE
 from lowmark.query.windows import Window, WindowKind
@@ -54,6 +56,7 @@ class Halves:
 
 def split(relation: Relation, strings: tuple[str, ...]) -> Halves:
     """`strings` is the query's table of texts. It goes into the plan only where a text can turn up."""
+    relation = pushed(relation)
     halves = _Split(relation, strings).halves()
     return halves if _mentions_text(halves) else _Split(relation, ()).halves()
 
@@ -84,18 +87,18 @@ class _Split:
         self._nodes: list[Node] = []
         self._steps: list[Step] = []
         self._finished: dict[int, tuple[StepInput, Schema]] = {}  # by identity of the grouping
-        self._bucket_keys: dict[int, tuple[str, ...]] = {}  # likewise
+        self._bucket_keys = bucket_keys(relation)
         self._counts_rows = False
 
     def halves(self) -> Halves:
         arms = self._relation.arms
         window = None
-        if all(isinstance(arm.base, Packets) for arm in arms):
-            self._selection()
-        elif len(arms) == 1 and isinstance(arms[0].base, Grouped):
+        if len(arms) == 1 and isinstance(arms[0].base, Grouped):
             window = self._answer_of_groups(arms[0], arms[0].base)
-        else:
+        elif any(isinstance(arm.base, Grouped) for arm in arms):
             raise CannotRunYet("a union of aggregated streams as the answer")
+        else:
+            self._selection()
         reasons = list(reasons_for_one(self._relation))
         if self._counts_rows:
             reasons.append("row_num is counted in one place")
@@ -109,16 +112,16 @@ class _Split:
     # Answers
 
     def _selection(self) -> None:
-        """Packets, selected: a row for each."""
+        """Packets or pairs, selected: a row for each."""
         columns = self._relation.columns
-        numbered = [arm for arm in self._relation.arms if _is_numbered(arm, _values(arm, columns))]
-        if not numbered:
+        above = [arm for arm in self._relation.arms if _is_above(arm, _values(arm, columns))]
+        if not above:
             self._unnumbered(self._relation.arms, columns)
             return
         inputs: list[Input] = []
         for arm in self._relation.arms:
-            if arm in numbered:
-                source, schema = self._numbered(arm, _values(arm, columns))
+            if arm in above:
+                source, schema = self._rows(arm, _values(arm, columns))
                 named = typed(tuple(Named(column.name, arm.values[column.name]) for column in columns), columns)
                 inputs.append(self._project([source], schema, arm.where, named))
             else:
@@ -142,7 +145,6 @@ class _Split:
         return self._project(inputs, schema, None, selected)
 
     def _answer_of_groups(self, arm: Arm, base: Grouped) -> Window | None:
-        self._bucket_keys = bucket_keys(base)
         columns = tuple(Named(column.name, arm.values[column.name]) for column in self._relation.columns)
         if base.distinct and arm.where is None and columns == tuple(map(itself, base.distinct)):
             self._finish(base, base.distinct, None)
@@ -186,21 +188,17 @@ class _Split:
     def _aggregate(self, base: Grouped) -> tuple[StepInput, Schema]:
         output = Schema(base.columns[: len(base.columns) - len(base.totals)], self._strings)
         if base.counting is not None:
-            build = Builder(self._node, self._step, self._reduction, self._numbered, _is_numbered)
-            return counted(base, base.counting, output, self._bucket_keys[id(base)], build), output
+            build = Builder(self._node, self._step, self._reduction, self._numbered, _is_above)
+            return counted(base, base.counting, output, self._names(base), build), output
         inputs: list[Input] = []
         fed: list[NodeInput] = []
         reduction = None
         for arm, pane in zip(base.input.arms, base.panes, strict=True):
             reduction = self._reduction(base, arm, pane)
-            if not isinstance(arm.base, Packets):
-                source, schema = self._staged(arm.base)
-                inputs.append(self._step(Reduce(schema, reduction), [source]))
-            elif pane.attribute == ROW_NUM or _is_numbered(arm, _expressions(reduction)):
-                source, schema = self._numbered(arm, _expressions(reduction))
-                inputs.append(self._step(Reduce(schema, reduction), [source]))
+            if pane.attribute == ROW_NUM or _is_above(arm, _expressions(reduction)):
+                inputs.append(self._reduced(arm, reduction))
             else:
-                self._node(arm, reduction, self._bucket_keys[id(base)], fed)
+                self._node(arm, reduction, self._names(base), fed)
         assert reduction is not None
         aggregate = Aggregate(
             input=reduction.schema,
@@ -224,7 +222,49 @@ class _Split:
             arm.filtered(base.where), pane, lowered(base.keys), lowered(base.details), tuple(folds), True, self._strings
         )
 
+    def _names(self, base: Grouped) -> tuple[str, ...]:
+        return tuple(key for key in self._bucket_keys[id(base)] if isinstance(key, str))
+
+    # Joins
+
+    def _joined(self, base: Joined, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
+        """The pairs of a join, with the columns that expressions over them read."""
+        planned = plan_join(base, exprs, self._strings)
+        keys = [key for key in self._bucket_keys[id(base)] if isinstance(key, int)]
+        inputs: list[Input] = []
+        ports: list[int] = []
+        for port, sent in enumerate(planned.sent):
+            feeding = self._sending(sent, tuple(sent.joint[key] for key in keys))
+            inputs += feeding
+            ports += [port] * len(feeding)
+        return self._step(planned.join, inputs, tuple(ports)), planned.join.output
+
+    def _sending(self, sent: Sent, bucket_by: tuple[str, ...]) -> list[Input]:
+        fed: list[NodeInput] = []
+        inputs: list[Input] = []
+        for arm, pane in zip(sent.side.relation.arms, sent.side.panes, strict=True):
+            reduction = sent.reduction(arm, pane)
+            if _is_above(arm, _expressions(reduction)):
+                inputs.append(self._reduced(arm, reduction))
+            else:
+                self._node(arm, reduction, bucket_by, fed)
+        return [*fed, *inputs]
+
     # Nodes and steps
+
+    def _reduced(self, arm: Arm, reduction: Reduction) -> StepInput:
+        """A reduction above the low level."""
+        source, schema = self._rows(arm, (*_expressions(reduction), _attribute(reduction.pane)))
+        return self._step(Reduce(schema, reduction), [source])
+
+    def _rows(self, arm: Arm, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
+        """The rows of an arm's base above the low level, with what these expressions read."""
+        match arm.base:
+            case Grouped() as grouped:
+                return self._staged(grouped)
+            case Joined() as joined:
+                return self._joined(joined, exprs)
+        return self._numbered(arm, exprs)
 
     def _numbered(self, arm: Arm, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
         """The packets in their order of arrival, numbered: all of them, for `row_num` comes before WHERE."""
@@ -267,14 +307,17 @@ class _Split:
         output = schema_of(columns, self._strings)
         return self._step(Finish(schema, (), where, (), None, False, columns, output), inputs)
 
-    def _step(self, plan: StepPlan, inputs: Iterable[Input]) -> StepInput:
-        self._steps.append(Step(plan, tuple(inputs)))
+    def _step(self, plan: StepPlan, inputs: Iterable[Input], ports: tuple[int, ...] = ()) -> StepInput:
+        self._steps.append(Step(plan, tuple(inputs), ports))
         return StepInput(len(self._steps) - 1)
 
 
-def _is_numbered(arm: Arm, exprs: Iterable[Expr]) -> bool:
-    """Whether row_num is read where no single source can tell it."""
-    if not isinstance(arm.base, Packets) or arm.base.sources == 1:
+def _is_above(arm: Arm, exprs: Iterable[Expr]) -> bool:
+    """Whether an arm's rows are made above the low level: row_num is read where no single source can tell it, or its
+    base is no packets."""
+    if not isinstance(arm.base, Packets):
+        return True
+    if arm.base.sources == 1:
         return False
     read = [*exprs, *(() if arm.where is None else (arm.where,))]
     return any(ROW_NUM in fields(expr) for expr in read)
@@ -283,6 +326,10 @@ def _is_numbered(arm: Arm, exprs: Iterable[Expr]) -> bool:
 def _in_sequence(base: Grouped) -> bool:
     """Whether its windows are one sequence of numbers: not so without any, of partitions, or where the data decide."""
     return base.window.kind in (WindowKind.SLIDING, WindowKind.LANDMARK) and not base.partition
+
+
+def _attribute(pane: Pane) -> Expr:
+    return Field(pane.attribute, Kind.TIME)
 
 
 def _values(arm: Arm, columns: Iterable[Column]) -> list[Expr]:

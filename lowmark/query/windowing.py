@@ -14,14 +14,17 @@ from lowmark.query.folding import words
 from lowmark.query.lowering import Lowering
 from lowmark.query.plan import Pane
 from lowmark.query.progressing import Progress, progress
-from lowmark.query.relations import ROW_NUM, Arm, Counting, Packets
+from lowmark.query.relations import ROW_NUM, Arm, Counting, Grouped, Packets
 from lowmark.query.rowwindows import MAX_PANES, bind_counted
 from lowmark.query.scope import Scope, shown_name
 from lowmark.query.windows import Axis, Window, WindowKind
 from lowmark.wire.partials import PANE
 from lowmark.wire.schema import Kind
 
-__all__ = ["GRANULE", "Frame", "bind_window", "group_frame", "least", "progresses", "progressing_columns"]
+__all__ = [
+    "GRANULE", "Frame", "bind_window", "group_frame", "least", "progresses", "progressing_columns", "promised",
+    "time_size",
+]  # fmt: skip
 
 GRANULE = Pane(NS)
 """The grid on which a node promises and accounts where no window says otherwise."""
@@ -78,7 +81,8 @@ def _way(arm: Arm, expr: Expr) -> Progress | None:
     found = progress(arm.lowered(expr), _progressing(arm))
     if found is None:
         return None
-    far = _FAR if isinstance(arm.base, Packets) or arm.base.window.axis.kind is Kind.TIME else _FAR // NS
+    of_numbers = isinstance(arm.base, Grouped) and arm.base.window.axis.kind is not Kind.TIME
+    far = _FAR // NS if of_numbers else _FAR
     return found if abs(found.value(far)) < 2**63 and abs(found.value(-far)) < 2**63 else None
 
 
@@ -93,7 +97,7 @@ def _key_frame(key: Named, arms: Sequence[Arm]) -> Frame | None:
     length = lcm(*(way.step for way in ways))
     least = [(pane, arm) for arm, way in zip(arms, ways, strict=True) if (pane := way.pane(length))]
     length *= max(-(-_grain(pane, arm) // pane.width) for pane, arm in least)
-    panes = tuple(_promised(pane, arm) for arm, way in zip(arms, ways, strict=True) if (pane := way.pane(length)))
+    panes = tuple(promised(pane, arm) for arm, way in zip(arms, ways, strict=True) if (pane := way.pane(length)))
     kind = Kind.TIME if key.expr.kind is Kind.TIME else Kind.INT
     return Frame(Window(WindowKind.NONE, 1, 1, Axis(key.name, kind, length)), panes, key.expr)
 
@@ -108,14 +112,14 @@ def least(expr: Expr, frame: Frame, arms: Sequence[Arm]) -> Expr | None:
     found = set()
     for arm, pane in zip(arms, frame.panes, strict=True):
         way = _way(arm, expr)
-        if way is None or _promised(Pane(1, 0, way.attribute), arm).attribute != pane.attribute:
+        if way is None or promised(Pane(1, 0, way.attribute), arm).attribute != pane.attribute:
             return None
         start = words(Op.MUL, Kind.INT, _PANE, Literal(pane.width, Kind.INT))
         found.add(way.over(words(Op.ADD, Kind.INT, start, Literal(pane.origin, Kind.INT)), expr.kind))
     return found.pop() if len(found) == 1 else None
 
 
-def _promised(pane: Pane, arm: Arm) -> Pane:
+def promised(pane: Pane, arm: Arm) -> Pane:
     """The pane on the attribute that comes with promises: a packet's capture and arrival are one reading of a clock."""
     times = isinstance(arm.base, Packets) and pane.attribute != ROW_NUM
     return replace(pane, attribute="ts") if times else pane
@@ -125,7 +129,26 @@ def _grain(pane: Pane, arm: Arm) -> int:
     """The shortest pane that is worth its while: of packets the granule, of groups the steps their windows come in."""
     if pane.attribute == ROW_NUM:
         return _ROWS
-    return GRANULE.width if isinstance(arm.base, Packets) else arm.base.window.axis.unit
+    return arm.base.window.axis.unit if isinstance(arm.base, Grouped) else GRANULE.width
+
+
+def time_size(size: s.Size, text: str) -> int:
+    """The size of a window over a time, in ns; a number without a unit is seconds."""
+    match size:
+        case s.DurationLiteral(value_ns=value):
+            return _in_range(value, size, text)
+        case s.IntegerLiteral(value=number) | s.DecimalLiteral(value=number):
+            try:
+                return _in_range(nanoseconds(number), size, text)
+            except ValueError as error:
+                raise QueryError(str(error), text, size.span) from None
+    raise QueryError("a window over a time has a duration as its size", text, size.span)
+
+
+def _in_range(value: int, size: s.Size, text: str) -> int:
+    if not 0 < value < 2**62:
+        raise QueryError("the size of a window must be positive and below 146 years", text, size.span)
+    return value
 
 
 class _Binder:
@@ -164,7 +187,7 @@ class _Binder:
             raise self._error(message, spot, hint=hint)
         axis = Axis(name, attribute.kind, length)
         arms = self._scope.relation.arms
-        whole = tuple(_promised(pane, arm) for pane, arm in zip(panes, arms, strict=True) if pane is not None)
+        whole = tuple(promised(pane, arm) for pane, arm in zip(panes, arms, strict=True) if pane is not None)
         return Frame(Window(kind, size // length, slide // length, axis), whole, attribute)
 
     def _attribute(self, spec: s.Window) -> tuple[str, Expr, s.Span]:
@@ -190,27 +213,11 @@ class _Binder:
         return WindowKind.SLIDING, size, size if spec.slide is None else self._size(spec.slide, kind)
 
     def _size(self, size: s.Size, kind: Kind) -> int:
-        value: int | None
         if kind is Kind.TIME:
-            value = self._time(size)
-        else:
-            value = size.value if isinstance(size, s.IntegerLiteral) else None
-            if value is None:
-                raise self._error("the windowing attribute is a number: so are its sizes, without a unit", size.span)
-        if not 0 < value < 2**62:
-            raise self._error("the size of a window must be positive and below 146 years", size.span)
-        return value
-
-    def _time(self, size: s.Size) -> int:
-        match size:
-            case s.DurationLiteral(value_ns=value):
-                return value
-            case s.IntegerLiteral(value=number) | s.DecimalLiteral(value=number):
-                try:
-                    return nanoseconds(number)
-                except ValueError as error:
-                    raise self._error(str(error), size.span) from None
-        raise self._error("a window over a time has a duration as its size", size.span)
+            return time_size(size, self._scope.text)
+        if not isinstance(size, s.IntegerLiteral):
+            raise self._error("the windowing attribute is a number: so are its sizes, without a unit", size.span)
+        return _in_range(size.value, size, self._scope.text)
 
     def _error(self, message: str, span: s.Span, expected: tuple[str, ...] = (), hint: str | None = None) -> QueryError:
         return QueryError(message, self._scope.text, span, expected, hint)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hypothesis import strategies as st
 
@@ -208,6 +210,63 @@ def distincts(draw: st.DrawFn) -> str:
     shown = ", ".join(f"{key} AS k{i}" for i, key in enumerate(keys))
     text = f"SELECT DISTINCT {shown} [{draw(windows)}] FROM {source}"
     return text + (f" WHERE {draw(conditions(columns))}" if draw(st.booleans()) else "")
+
+
+PACKET_SIDES = ("A", "B", "A UNION B", "B", "A")
+JOIN_KEYS = (
+    ("srcIP", "destIP"), ("srcIP", "srcIP"), ("destPort", "srcPort"), ("proto", "proto"), ("len", "ip_len + 14"),
+    ("len / (destPort - 80)", "len / 2"), ("ts / 3", "ts / 3"), ("link", "link"), ("len / 2.5", "ip_len"), ("ts", "ts"),
+)  # fmt: skip
+
+
+@st.composite
+def joins(draw: st.DrawFn, of: tuple[int, ...] = (2, 2, 2, 3)) -> str:
+    """A join of packets, unions, subqueries or windowed counts; its rows, or aggregates over them."""
+    names = ("x", "y", "z")[: draw(st.sampled_from(of))]
+    tumbling = draw(st.integers(0, 2)) == 0
+    written = []
+    for name in names:
+        window = "" if tumbling else f" [RANGE {draw(st.integers(1, 25))} s, WA ts]"
+        written.append(f"{draw(_join_inputs)} AS {name}{window}")
+    last = f" [RANGE TUMBLING {draw(st.integers(1, 25))} s, WA ts]" if tumbling else ""
+    conditions = []
+    for before, name in pairwise(names):
+        for left, right in draw(st.lists(st.sampled_from(JOIN_KEYS), min_size=1, max_size=2, unique=True)):
+            conditions.append(f"{_of(before, left)} = {_of(name, right)}")
+    if len(names) == 3 and draw(st.booleans()):
+        conditions.append("x.proto = z.proto")
+    conditions += draw(st.lists(st.sampled_from(("x.len > 60", "y.proto <> 17", "x.len <= y.len", "x.ts < y.ts",
+                                                 "NOT (x.srcPort = 80 AND y.destPort = 80)")), max_size=2))  # fmt: skip
+    if draw(st.booleans()):
+        source = ", ".join(written) + last + " WHERE " + " AND ".join(conditions)
+    else:
+        source = " JOIN ".join(written[:-1]) + f" ON {conditions[0]}" if len(names) == 3 else written[0]
+        source += f" JOIN {written[-1]}{last} ON {' AND '.join(conditions)}"
+    return draw(st.sampled_from(_JOIN_HEADS)).format(source)
+
+
+_JOIN_HEADS = (
+    "SELECT x.ts, y.ts, x.srcIP, y.len + x.len AS total FROM {}",
+    "SELECT x.proto, y.destIP, x.len - y.len AS less FROM {}",
+    "SELECT x.proto, sum(y.len) AS b, max(x.ts) AS t [RANGE 9 s, SLIDE 3 s, WA x.ts] FROM {} GROUP BY x.proto",
+    "SELECT count(*) [RANGE 10 s, WA y.ts] FROM {}",
+    "SELECT x.ts, y.ts / 10 AS tens, count(*) FROM {} GROUP BY x.ts, y.ts / 10",
+    "SELECT b, max(a) AS a [RANGE 15 s, WA t] FROM (SELECT x.ts AS t, x.len AS a, y.tos AS b FROM {}) AS p GROUP BY b",
+)
+
+_join_inputs = st.one_of(
+    st.sampled_from(PACKET_SIDES),
+    st.sampled_from(PACKET_SIDES),
+    st.builds(
+        "(SELECT *, len AS size FROM {} WHERE {})".format, st.sampled_from(PACKET_SIDES),
+        st.sampled_from(("len > 60", "proto = 6", "ts % 10 < 5")),
+    ),
+)  # fmt: skip
+
+
+def _of(name: str, expression: str) -> str:
+    """An expression whose fields are those of one input."""
+    return re.sub(r"\b([a-zA-Z_]+)\b", rf"{name}.\1", expression)
 
 
 queries = st.one_of(selections(), groupings(), groupings(), groupings(True), stages(), distincts())

@@ -20,18 +20,7 @@ from tests.naive.scope import Refused
 CASES = Path(__file__).parents[3] / "shared" / "queries" / "cases"
 
 # What lowmark does not run yet, and what its refusal must speak of. A case that passes is to be taken off the list.
-NOT_YET = {
-    "q3-1": "join",
-    "q5-7": "join",
-    "q5-8": "join",
-    "q7-1": "join",
-    "q7-2": "join",
-    "q8-3": "join",
-    "q8-4": "join",
-    "self-join": "join",
-    "three-way-join": "join",
-    "three-way-tumbling": "join",
-}
+NOT_YET: dict[str, str] = {}
 
 
 @dataclass(frozen=True)

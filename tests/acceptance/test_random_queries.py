@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.acceptance import countingqueries
 from tests.acceptance.command import query
-from tests.acceptance.queries import queries
+from tests.acceptance.queries import joins, queries
 from tests.acceptance.traffic import Traffic, cut, traffic
 from tests.naive.compare import differences, wrong_orders
 from tests.naive.evaluate import answer, is_ordered
@@ -41,6 +41,15 @@ QUERIES = {
     "stages": "CREATE STREAM s AS SELECT srcIP, count(*) AS n, sum(len) AS b [RANGE 3 s] FROM A UNION B "
     "GROUP BY srcIP; SELECT srcIP, max(n) AS m, sum(b) AS b [RANGE 30 s, SLIDE 15 s, WA window_start] FROM s "
     "WHERE b > 60 GROUP BY srcIP",
+    "join": "SELECT x.ts, y.ts, x.srcIP, y.len / (x.destPort - 80) AS n FROM A AS x [RANGE 20 s], B UNION A AS y "
+    "[RANGE 9 s] WHERE x.srcIP = y.destIP AND x.proto = y.proto AND x.len <= y.len",
+    "joined": "SELECT proto, count(*), sum(b) AS b [RANGE 15 s, SLIDE 5 s, WA t] FROM (SELECT x.ts AS t, y.proto AS "
+    "proto, z.len AS b FROM A AS x, B AS y, A UNION B AS z [RANGE TUMBLING 12 s] WHERE x.srcIP = y.srcIP AND "
+    "y.destIP = z.destIP) AS p WHERE b > 50 GROUP BY proto",
+    "windowed": "CREATE STREAM a AS SELECT srcIP, count(*) AS n, max(len) AS m [RANGE 10 s, SLIDE 5 s] FROM A "
+    "GROUP BY srcIP; CREATE STREAM b AS SELECT destIP, count(*) AS n [RANGE 5 s] FROM B GROUP BY destIP; "
+    "SELECT a.srcIP, a.window_start, b.window_end, a.n, b.n, m FROM a [RANGE 10 s, WA window_end], b [RANGE 1 s, "
+    "WA window_end] WHERE a.srcIP = b.destIP",
 }
 
 
@@ -86,6 +95,14 @@ def test_random_captures(text: str, data: st.DataObject) -> None:
 @given(text=queries, data=st.data())
 @settings(bounded, max_examples=4)
 def test_random_queries(text: str, data: st.DataObject) -> None:
+    sent = data.draw(traffic())
+    check(text, sent, data.draw(options(sent)))
+
+
+@pytest.mark.slow
+@given(text=joins(), data=st.data())
+@settings(bounded, max_examples=12)
+def test_random_joins(text: str, data: st.DataObject) -> None:
     sent = data.draw(traffic())
     check(text, sent, data.draw(options(sent)))
 

@@ -74,7 +74,7 @@ def test_the_guide_has_queries() -> None:
 @pytest.mark.parametrize(
     ("said", "sql"),
     [
-        ("joins", "SELECT M1.srcIP FROM M1, M2 [RANGE TUMBLING 1 minute] WHERE M1.srcIP = M2.destIP"),
+        ("outer, semi and anti joins", "SELECT A.ts FROM A [RANGE 1 s] LEFT JOIN B [RANGE 1 s] ON A.len = B.len"),
         ("ORDER BY over a whole stream", "SELECT ts, srcIP FROM Main ORDER BY ts"),
     ],
 )

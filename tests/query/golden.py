@@ -54,7 +54,12 @@ def refusal_of(block: Block) -> str:
     raise AssertionError(f"accepted: {block.sql}")
 
 
-GIVES: dict[str, Callable[[Block], str]] = {"plans.txt": plan_of, "refusals.txt": refusal_of}
+GIVES: dict[str, Callable[[Block], str]] = {
+    "plans.txt": plan_of,
+    "joins.txt": plan_of,
+    "refusals.txt": refusal_of,
+    "joinrefusals.txt": refusal_of,
+}
 
 if __name__ == "__main__":
     for name, gives in GIVES.items():

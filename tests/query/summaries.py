@@ -6,6 +6,7 @@ from lowmark.query.plan import (
     Aggregate,
     Counted,
     Finish,
+    Join,
     NodeInput,
     Number,
     Pane,
@@ -67,6 +68,13 @@ def _plan(step: Step) -> str:
             parts += [f"within {', '.join(plan.within)}"] if plan.within else []
             shown = ", ".join(f"{item.name}={text_of(item.expr, strings)}" for item in plan.columns)
             return " ".join((*parts, f"({shown})"))
+        case Join() as plan:
+            kind = "tumbling" if plan.tumbling else "sliding"
+            ports = ", ".join(f"{port.label} {port.size / 1e9:g}s of {port.attribute}" for port in plan.inputs)
+            equal = "".join(f" on {' = '.join(map(str, columns))}" for columns in plan.equal)
+            where = "" if plan.where is None else f" where {text_of(plan.where, plan.output.strings)}"
+            progress = "".join(f" {item.name}>={text_of(item.expr)}" for port in plan.inputs for item in port.progress)
+            return f"join {kind} ({ports}) ports {step.ports}{equal}{where}{progress}"
         case Number(order=order, number=number):
             called = "" if number in (None, "row_num") else f" as {number}"
             by = f"by {', '.join(order)}" if order else "as they come"

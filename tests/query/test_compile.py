@@ -10,11 +10,12 @@ import pytest
 
 from lowmark.query.compile import compile_query
 from lowmark.query.errors import QueryError
-from lowmark.query.plan import Aggregate, Finish, NodeInput, PartitionedRows, QueryPlan, Reduce, SlideByTuple
+from lowmark.query.plan import Aggregate, Finish, Join, NodeInput, PartitionedRows, QueryPlan, Reduce, SlideByTuple
 from tests.query import golden
 
 ACCEPTANCE = Path(__file__).parents[3] / "shared" / "queries"
-PLANS, REFUSALS = golden.read("plans.txt"), golden.read("refusals.txt")
+PLANS = [*golden.read("plans.txt"), *golden.read("joins.txt")]
+REFUSALS = [*golden.read("refusals.txt"), *golden.read("joinrefusals.txt")]
 
 
 def by_head(block: golden.Block) -> str:
@@ -41,9 +42,10 @@ def assert_sound(plan: QueryPlan) -> None:
     nodes = {node.name: node.reduction.schema for node in plan.stage.nodes}
     outputs = []
     for step in plan.steps:
-        for source in step.inputs:
+        for number, source in enumerate(step.inputs):
             schema = nodes[source.node] if isinstance(source, NodeInput) else outputs[source.step]
-            assert schema == step.plan.input
+            expected = step.plan.inputs[step.port(number)].schema if isinstance(step.plan, Join) else step.plan.input
+            assert schema == expected
         outputs.append(step.plan.reduction.schema if isinstance(step.plan, Reduce) else step.plan.output)
         if isinstance(step.plan, Aggregate):
             assert len(step.plan.output) == len({*step.plan.output.names})

@@ -1,0 +1,30 @@
+"""How far the inputs of a join have come: a piece of state."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from highlevel.interface import Space
+
+__all__ = ["ONLY", "Bounds", "bounds_space"]
+
+ONLY = 0
+"""The key of the piece of a space that has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of each input the time before which no later row of it lies, in ns."""
+
+    times: tuple[int, ...]
+
+
+def bounds_space() -> Space[Bounds]:
+    def encode(piece: Bounds) -> bytes:
+        return struct.pack(f">{len(piece.times)}q", *piece.times)
+
+    def decode(data: bytes) -> Bounds:
+        return Bounds(struct.unpack(f">{len(data) // 8}q", data))
+
+    return Space("bounds", encode, decode)

@@ -1,0 +1,85 @@
+"""In which order a new row meets the other inputs of a join, and what it has to agree with in each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from highlevel.interface import Words
+from lowmark.query.plan import Join
+from lowmark.wire.hashing import key_words
+from lowmark.wire.schema import Kind, Schema
+
+__all__ = ["Key", "Lookup", "keys_of", "lookups", "matchable"]
+
+Parts = Mapping[int, Words]
+"""Of each input met so far its rows, one for each combination."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A column of an input that must equal one of another."""
+
+    port: int
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """The next input to meet: columns of it, what they must equal in the inputs met before, and the number of this way
+    of probing the input."""
+
+    port: int
+    columns: tuple[str, ...]
+    equals: tuple[Key, ...]
+    way: int
+
+
+def lookups(plan: Join) -> tuple[tuple[Lookup, ...], ...]:
+    """For a new row of each input, the others in turn: those first that equalities tie to what was met before."""
+    ways: dict[tuple[int, tuple[str, ...]], int] = {}
+    return tuple(_order(plan, port, ways) for port in range(len(plan.inputs)))
+
+
+def _order(plan: Join, first: int, ways: dict[tuple[int, tuple[str, ...]], int]) -> tuple[Lookup, ...]:
+    met, found = [first], []
+    rest = [port for port in range(len(plan.inputs)) if port != first]
+    while rest:
+        tied = {port: _ties(plan, met, port) for port in rest}
+        port = max(rest, key=lambda port: (len(tied[port]), -port))
+        columns = tuple(column for column, _ in tied[port])
+        way = ways.setdefault((port, columns), len(ways))
+        found.append(Lookup(port, columns, tuple(key for _, key in tied[port]), way))
+        met.append(port)
+        rest.remove(port)
+    return tuple(found)
+
+
+def _ties(plan: Join, met: Sequence[int], port: int) -> list[tuple[str, Key]]:
+    ties = []
+    for columns in plan.equal:
+        column = columns[port]
+        known = next((Key(other, name) for other in met if (name := columns[other]) is not None), None)
+        if column is not None and known is not None:
+            ties.append((column, known))
+    return ties
+
+
+def keys_of(schemas: Sequence[Schema], parts: Parts, keys: Sequence[Key]) -> Words:
+    """The words that are compared, of each combination; equal where the values are."""
+    found = [key_words(schemas[key.port], parts[key.port], (key.column,))[:, 1:] for key in keys]
+    rows = len(next(iter(parts.values())))
+    return np.concatenate(found, axis=1) if found else np.empty((rows, 0), np.uint64)
+
+
+def matchable(schema: Schema, rows: Words, columns: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Where no column is null or NaN: those equal nothing."""
+    nulls = np.uint64(sum(1 << schema.index(column) for column in columns))
+    kept: npt.NDArray[np.bool_] = rows[:, 0] & nulls == 0
+    for column in columns:
+        if schema.column(column).kind is Kind.FLOAT:
+            kept &= ~np.isnan(rows[:, schema.offset(column)].view(np.float64))
+    return kept

@@ -1,0 +1,52 @@
+"""Rows of several inputs, put beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from highlevel.interface import Words
+from lowmark.query.plan import Join
+
+__all__ = ["Combine"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A column's place in its input and in the output: first word, words, and bit in the null mask."""
+
+    port: int
+    source: int
+    target: int
+    words: int
+    source_bit: int
+    target_bit: int
+    nullable: bool
+
+
+class Combine:
+    """Rows of a join's output from rows of its inputs, one of each for a combination."""
+
+    def __init__(self, plan: Join) -> None:
+        self._words = plan.output.words
+        self._copies = tuple(
+            _Copy(
+                number, port.schema.offset(own), plan.output.offset(shown), plan.output.column(shown).kind.words,
+                port.schema.index(own), plan.output.index(shown), port.schema.column(own).nullable,
+            )
+            for number, port in enumerate(plan.inputs)
+            for own, shown in port.output
+        )  # fmt: skip
+
+    def rows(self, parts: Mapping[int, Words]) -> Words:
+        count = len(next(iter(parts.values())))
+        rows = np.zeros((count, self._words), np.uint64)
+        for copy in self._copies:
+            part = parts[copy.port]
+            rows[:, copy.target : copy.target + copy.words] = part[:, copy.source : copy.source + copy.words]
+            if copy.nullable:
+                null = part[:, 0] >> np.uint64(copy.source_bit) & np.uint64(1)
+                rows[:, 0] |= null << np.uint64(copy.target_bit)
+        return rows

@@ -1,0 +1,182 @@
+"""What joins do to progress and to losses: how far their rows are complete, and how far a loss reaches.
+
+A row of a join has a time for each input. It is *before* t when one of its times is: all rows before the least bound of
+the join's output are out. What is missing at some time is missing from rows with times of its partners, by the bands of
+every join on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from highlevel.progress.ledger import Ledger
+from highlevel.progress.marks import EXACT, Mark
+from highlevel.progress.roster import NEVER
+from highlevel.progress.sequence import Span
+from lowmark.query.plan import Aggregate, Join, NodeInput, Pane, QueryPlan, Reduce
+from lowmark.query.windows import Window, WindowKind
+from lowmark.wire.promises import FOREVER
+from lowmark.wire.results import Verdict
+from lowmark.wire.schema import Kind
+
+__all__ = ["Carried", "LossReach", "step_bounds"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """From a node or an aggregate step up through joins."""
+
+    attribute: str  # the column whose times the first join's window goes over, where a reduction passes it on
+    joins: tuple[tuple[Join, int], ...]  # and the port, from below
+
+    def carried(self, start: int, stop: int) -> tuple[int, int]:
+        """The least time, and the one behind the greatest, of rows made of those from `start` up to `stop`."""
+        for join, port in self.joins:
+            others = [other for other in range(len(join.inputs)) if other != port]
+            if start != NEVER:
+                start = min(start, *(join.bands.partners(port, start, other)[0] for other in others))
+            if stop != FOREVER:
+                stop = max(stop, *(join.bands.partners(port, stop - 1, other)[1] for other in others))
+        return start, stop
+
+
+Carried = tuple[int | None, Mark]
+"""A mark on the panes of an aggregate step; None: on the times before which the answer's rows are complete."""
+
+_Paths = dict[str | int, list[_Path]]
+"""By node or aggregate step."""
+
+_TimesOf = Callable[[str], tuple[int, int]]
+"""From when up to when the rows concerned lie, on an attribute."""
+
+
+def _paths(plan: QueryPlan, step: int) -> _Paths:
+    """Of each node and aggregate step whose rows reach this step through joins, and through no other aggregate."""
+    found: _Paths = {}
+    pending = [(step, _Path("ts", ()))]
+    while pending:
+        at, path = pending.pop()
+        here = plan.steps[at]
+        for number, source in enumerate(here.inputs):
+            below = path
+            if isinstance(here.plan, Join):
+                below = _Path("ts", ((here.plan, here.port(number)), *path.joins))
+            elif isinstance(here.plan, Reduce):
+                below = _Path(here.plan.reduction.pane.attribute, path.joins)
+            name = source.node if isinstance(source, NodeInput) else source.step
+            if isinstance(name, int) and not isinstance(plan.steps[name].plan, Aggregate):
+                pending.append((name, below))
+            elif below.joins:
+                found.setdefault(name, []).append(below)
+    return found
+
+
+def step_bounds(plan: QueryPlan, fronts: Sequence[Sequence[int]]) -> Iterator[int]:
+    """Of a query with joins: the times before which all rows are out, of each step at which rows wait for others.
+    `fronts` are those of the chain."""
+    if not any(isinstance(step.plan, Join) for step in plan.steps):
+        return
+    for at, step in enumerate(plan.steps):
+        match step.plan:
+            case Join() as join:
+                bounds = [FOREVER] * len(join.inputs)
+                for number, front in enumerate(fronts[at]):
+                    port = step.port(number)
+                    bounds[port] = min(bounds[port], _scaled(front, join.inputs[port].unit))
+                yield min(join.bands.output(bounds))
+            case Aggregate(window=window) if window.kind is WindowKind.NONE:
+                if (pane := _pane_of(plan, at)) is not None:
+                    yield _start(pane, min(fronts[at]))
+
+
+def _pane_of(plan: QueryPlan, step: int) -> Pane | None:
+    """The panes in which an aggregate step reads rows of other steps."""
+    for source in plan.steps[step].inputs:
+        if not isinstance(source, NodeInput) and isinstance(reduce := plan.steps[source.step].plan, Reduce):
+            return reduce.reduction.pane
+    return None
+
+
+def _scaled(front: int, unit: int) -> int:
+    return front if front in (NEVER, FOREVER) else front * unit
+
+
+@dataclass(frozen=True, slots=True)
+class _Same:
+    """The same times on whatever attribute."""
+
+    start: int
+    stop: int
+
+    def __call__(self, attribute: str) -> tuple[int, int]:
+        return self.start, self.stop
+
+
+class LossReach:
+    """Where a query's joins carry losses: marks on the times of its answer's rows, or on the panes of an aggregate
+    step that reads a join."""
+
+    def __init__(self, plan: QueryPlan, ledgers: Mapping[str, Ledger], aggregates: Iterable[int]) -> None:
+        self._ledgers = ledgers
+        self._answer = _paths(plan, len(plan.steps) - 1)
+        panes = ((step, _pane_of(plan, step)) for step in aggregates)
+        self._steps = {step: (_paths(plan, step), pane) for step, pane in panes if pane is not None}
+
+    def reaches(self, step: int, source: str | int) -> bool:
+        """Whether a join lies between a node or an aggregate step and an aggregate step."""
+        return step in self._steps and source in self._steps[step][0]
+
+    def carries(self, source: str | int) -> bool:
+        """Whether what stands against a node or an aggregate step goes on through joins."""
+        return source in self._answer or any(source in paths for paths, _ in self._steps.values())
+
+    def of_node(self, node: str, start: int, stop: int) -> Iterator[Carried]:
+        """What stands against these granules of a node."""
+        pane = self._ledgers[node].node.reduction.pane
+        if self.carries(node):
+            for mark in self._ledgers[node].marks.within(start, stop):
+                first, last = _start(pane, max(mark.start, start)), _start(pane, min(mark.stop, stop))
+                yield from self._carried(node, mark.verdict, _Same(first, last))
+
+    def of_span(self, step: int, window: Window, span: Span) -> Iterator[Carried]:
+        """What stands against windows of an aggregate step."""
+        if span.finding.verdict != EXACT.verdict and self.carries(step):
+            yield from self._carried(step, span.finding.verdict, lambda attribute: _times(window, span, attribute))
+
+    def _carried(self, source: str | int, verdict: Verdict, times: _TimesOf) -> Iterator[Carried]:
+        for path in self._answer.get(source, ()):
+            own = times(path.attribute)
+            yield None, Mark(path.carried(*own)[0], own[1], verdict)
+        for step, (paths, pane) in self._steps.items():
+            for path in paths.get(source, ()):
+                start, stop = path.carried(*times(path.attribute))
+                yield step, Mark(_index(pane, start), _behind(_index(pane, _before(stop))), verdict)
+
+
+def _times(window: Window, span: Span, attribute: str) -> tuple[int, int]:
+    """Of rows of these windows. Those of an attribute that is no time may be any."""
+    start = window.start(span.first) if window.axis.kind is Kind.TIME else None
+    if start is None:
+        return NEVER, FOREVER
+    if attribute == "window_start" and (last := window.start(span.to)) is not None:
+        return start, last + 1
+    if attribute == "window_end":
+        start = window.end(span.first)
+    return start, window.end(span.to) + 1
+
+
+def _start(pane: Pane, granule: int) -> int:
+    return granule if granule in (NEVER, FOREVER) else pane.start(granule)
+
+
+def _index(pane: Pane, time: int) -> int:
+    return time if time in (NEVER, FOREVER) else pane.index(time)
+
+
+def _before(time: int) -> int:
+    return time if time in (NEVER, FOREVER) else time - 1
+
+
+def _behind(pane: int) -> int:
+    return pane if pane in (NEVER, FOREVER) else pane + 1

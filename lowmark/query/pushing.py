@@ -1,0 +1,136 @@
+"""Conditions over a join, taken apart: what concerns one input goes into it, equalities become keys, the rest stays.
+
+Predicates that one input decides reach the capture processes this way. A condition of a later stage counts too: it is
+the same whether a pair is left out by the join or behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from lowmark.query.expressions import Call, Expr, Field, Op, fields
+from lowmark.query.folding import compare, conjoin
+from lowmark.query.relations import Arm, Grouped, Joined, Packets, Relation, substitute
+from lowmark.wire.schema import Kind
+
+__all__ = ["pushed"]
+
+Member = tuple[int, Expr]
+"""An input's number, and an expression over its columns."""
+
+
+def pushed(relation: Relation) -> Relation:
+    """The same relation, in which conditions stand as low as they can and joins know their keys."""
+    return _Pushing().relation(relation)
+
+
+class _Pushing:
+    def __init__(self) -> None:
+        self._done: dict[int, Grouped] = {}  # by identity: what several stages read stays one
+
+    def relation(self, relation: Relation) -> Relation:
+        return replace(relation, arms=tuple(map(self._arm, relation.arms)))
+
+    def _arm(self, arm: Arm) -> Arm:
+        match arm.base:
+            case Packets():
+                return arm
+            case Grouped() as grouped:
+                if id(grouped) not in self._done:
+                    self._done[id(grouped)] = self._grouped(grouped)
+                return replace(arm, base=self._done[id(grouped)])
+            case Joined() as joined:
+                return replace(arm, base=self._joined(joined, arm.where), where=None)
+
+    def _grouped(self, base: Grouped) -> Grouped:
+        if not any(isinstance(arm.base, Joined) for arm in base.input.arms):
+            return replace(base, input=self.relation(base.input))
+        return replace(base, input=self.relation(base.input.filtered(base.where)), where=None)
+
+    def _joined(self, base: Joined, where: Expr | None) -> Joined:
+        parts = _Parts(base)
+        parts.take(part for condition in (base.where, where) if condition is not None for part in _conjuncts(condition))
+        equal = parts.equalities()
+        sides = []
+        for side, local in zip(base.sides, parts.local, strict=True):
+            filtered = side.relation.filtered(conjoin(local)) if local else side.relation
+            sides.append(replace(side, relation=self.relation(filtered)))
+        rest = conjoin(parts.rest) if parts.rest else None
+        return replace(base, sides=tuple(sides), where=rest, equal=equal)
+
+
+@dataclass
+class _Parts:
+    """The conjuncts of a join's condition, by what they concern."""
+
+    base: Joined
+    local: list[list[Expr]] = field(init=False)  # of each input, over its own columns
+    rest: list[Expr] = field(default_factory=list)
+    _equal: list[list[Member]] = field(default_factory=list)  # members of each are all equal
+
+    def __post_init__(self) -> None:
+        self.local = [[] for _ in self.base.sides]
+        self._own: dict[str, tuple[int, Field]] = {
+            side.named(column.name): (number, Field(column.name, column.kind, column.nullable))
+            for number, side in enumerate(self.base.sides)
+            for column in side.relation.known
+        }
+
+    def take(self, conjuncts: Iterable[Expr]) -> None:
+        for conjunct in conjuncts:
+            touched = self._inputs(conjunct)
+            if len(touched) <= 1:
+                self.local[min(touched, default=0)].append(self._over_own(conjunct))
+            elif (pair := self._equality(conjunct)) is not None:
+                self._join(*pair)
+            else:
+                self.rest.append(conjunct)
+
+    def equalities(self) -> tuple[tuple[Expr | None, ...], ...]:
+        """One expression of each input in every class; what else an input has there is compared in itself. Null and NaN
+        equal nothing: they go no further than the input."""
+        found = []
+        for members in self._equal:
+            keys: list[Expr | None] = [None] * len(self.base.sides)
+            for number, expr in members:
+                known = keys[number]
+                if known is None:
+                    keys[number] = known = expr
+                if known is not expr or expr.nullable or expr.kind is Kind.FLOAT:
+                    self.local[number].append(compare(Op.EQ, known, expr))
+            found.append(tuple(keys))
+        return tuple(found)
+
+    def _inputs(self, expr: Expr) -> set[int]:
+        return {self._own[name][0] for name in fields(expr)}
+
+    def _over_own(self, expr: Expr) -> Expr:
+        return substitute(expr, {name: own for name, (_, own) in self._own.items()})
+
+    def _equality(self, conjunct: Expr) -> tuple[Member, Member] | None:
+        match conjunct:
+            case Call(op=Op.EQ, args=(left, right)):
+                sides = self._inputs(left), self._inputs(right)
+                if len(sides[0]) == len(sides[1]) == 1 and sides[0] != sides[1] and left.kind is right.kind:
+                    return (sides[0].pop(), self._over_own(left)), (sides[1].pop(), self._over_own(right))
+        return None
+
+    def _join(self, left: Member, right: Member) -> None:
+        touching = [members for members in self._equal if left in members or right in members]
+        rest = [members for members in self._equal if members not in touching]
+        together = [*_flattened(touching), left, right]
+        self._equal = [*rest, list(dict.fromkeys(together))]
+
+
+def _flattened(lists: Sequence[list[Member]]) -> Iterator[Member]:
+    return (member for members in lists for member in members)
+
+
+def _conjuncts(condition: Expr) -> Iterator[Expr]:
+    match condition:
+        case Call(op=Op.AND, args=args):
+            for arg in args:
+                yield from _conjuncts(arg)
+        case _:
+            yield condition

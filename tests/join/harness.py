@@ -1,0 +1,182 @@
+"""Joins of small random inputs, and the nested loops that say what they must give."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from hypothesis import strategies as st
+
+from highlevel.interface import State, Words
+from highlevel.join import JoinOperator
+from lowmark.query.expressions import Call, Field, Named, Op
+from lowmark.query.plan import AT, Join, JoinInput
+from lowmark.wire.partials import PANE, TUPLES
+from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.rows import column_of
+from lowmark.wire.schema import Column, Kind, Schema
+from tests.aggregate.harness import Sink
+
+UNIT = 4
+"""Times of a pane."""
+
+NAN = float("nan")
+INPUT = Schema(
+    (
+        Column(PANE, Kind.INT), Column(TUPLES, Kind.INT), Column("t", Kind.TIME), Column("id", Kind.INT),
+        Column("a", Kind.INT, nullable=True), Column("f", Kind.FLOAT), Column("ip", Kind.IP),
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tuple:
+    """`number` tells it from all others of its input; `a` may be null, `f` NaN."""
+
+    t: int
+    number: int
+    a: int | None
+    f: float
+    ip: int
+
+
+@dataclass(frozen=True)
+class Event:
+    """Tuples of a port; or, without tuples, its promise: no later one before pane `ended`."""
+
+    port: int
+    tuples: tuple[Tuple, ...] = ()
+    ended: int = 0
+
+
+@dataclass(frozen=True)
+class Scene:
+    plan: Join
+    events: tuple[Event, ...]
+    saved: tuple[bool, ...]  # after each event, whether the state goes through bytes
+
+    def tuples(self, port: int) -> list[Tuple]:
+        return [row for event in self.events if event.port == port for row in event.tuples]
+
+
+def plan_of(sizes: Sequence[int], tumbling: bool, equal: Sequence[tuple[str | None, ...]], residual: bool) -> Join:
+    inputs = tuple(
+        JoinInput(
+            f"i{n}", INPUT, "t", UNIT, size, tuple((name, f"i{n}.{name}") for name in ("t", "id", "a")),
+            (Named(f"i{n}.t", Field(AT, Kind.TIME)),),
+        )
+        for n, size in enumerate(sizes)
+    )  # fmt: skip
+    output = Schema(
+        tuple(Column(f"i{n}.{c.name}", c.kind, c.nullable) for n in range(len(sizes)) for c in INPUT.columns[2:5])
+    )
+    ids = [Field(f"i{n}.id", Kind.INT) for n in (0, len(sizes) - 1)]
+    where = Call(Op.NE, (ids[0], ids[1]), Kind.BOOL, False) if residual else None
+    return Join(inputs, tumbling, tuple(equal), where, output)
+
+
+@st.composite
+def scenes(draw: st.DrawFn, most: int = 3) -> Scene:
+    count = draw(st.sampled_from((2, 2, *range(2, most + 1))))
+    tumbling = draw(st.booleans())
+    size = st.integers(1, 30)
+    sizes = (draw(size),) * count if tumbling else tuple(draw(size) for _ in range(count))
+    column = st.sampled_from(("a", "f", "ip", None)) if count > 2 else st.sampled_from(("a", "f", "ip"))
+    kinds = draw(st.lists(st.sampled_from(("a", "f", "ip")), max_size=2, unique=True))
+    equal = []
+    for kind in kinds:
+        columns = tuple(kind if draw(column) is not None else None for _ in range(count))
+        if sum(name is not None for name in columns) > 1:
+            equal.append(columns)
+    plan = plan_of(sizes, tumbling, equal, draw(st.booleans()))
+    events = draw(_events(count))
+    return Scene(plan, events, tuple(draw(st.booleans()) for _ in events))
+
+
+@st.composite
+def _events(draw: st.DrawFn, count: int) -> tuple[Event, ...]:
+    fronts = [-30] * count  # panes that have ended
+    numbers = Counter[int]()
+    events = []
+    for _ in range(draw(st.integers(1, 14))):
+        port = draw(st.integers(0, count - 1))
+        if draw(st.integers(0, 2)) == 0:
+            fronts[port] += draw(st.integers(1, 8))
+            events.append(Event(port, ended=fronts[port]))
+            continue
+        rows = []
+        for _ in range(draw(st.integers(1, 6))):
+            t = fronts[port] * UNIT + draw(st.integers(0, 60))
+            a = draw(st.sampled_from((None, 0, 1, 1, 2)))
+            f = draw(st.sampled_from((0.0, -0.0, 1.5, NAN)))
+            rows.append(Tuple(t, numbers[port], a, f, draw(st.sampled_from((1, 1 << 64, (1 << 64) + 1)))))
+            numbers[port] += 1
+        events.append(Event(port, tuple(rows)))
+    ends = draw(st.permutations(range(count)))
+    events += [Event(port, ended=FOREVER) for port in ends]
+    return tuple(events)
+
+
+def words(rows: Sequence[Tuple]) -> Words:
+    matrix = np.zeros((len(rows), INPUT.words), np.uint64)
+    for line, row in zip(matrix, rows, strict=True):
+        line[0] = np.uint64(1 << INPUT.index("a") if row.a is None else 0)
+        ints = (row.t // UNIT, 1, row.t, row.number, row.a or 0)
+        line[1:6] = np.array(ints, np.int64).view(np.uint64)
+        line[6] = np.float64(row.f).view(np.uint64)
+        line[7:9] = (row.ip >> 64, row.ip & (2**64 - 1))
+    return matrix
+
+
+def send(operator: JoinOperator, event: Event, state: State, sink: Sink) -> None:
+    if event.tuples:
+        operator.on_batch(event.port, words(event.tuples), state, sink)
+    else:
+        operator.on_promise(event.port, Promise((Bound(PANE, event.ended),), event.ended == FOREVER), state, sink)
+
+
+def in_windows(plan: Join, times: Sequence[int]) -> bool:
+    """By the definition."""
+    if plan.tumbling:
+        return len({t // port.size for t, port in zip(times, plan.inputs, strict=True)}) == 1
+    sizes = [port.size for port in plan.inputs]
+    return all(times[i] - sizes[j] <= times[j] < times[i] + sizes[i] for j in range(len(sizes)) for i in range(j))
+
+
+def agree(plan: Join, rows: Sequence[Tuple]) -> bool:
+    for columns in plan.equal:
+        values = [getattr(row, name) for row, name in zip(rows, columns, strict=True) if name is not None]
+        if any(value is None or value != values[0] for value in values):
+            return False
+    return plan.where is None or rows[0].number != rows[-1].number
+
+
+def nested_loops(scene: Scene) -> Counter[tuple[int, ...]]:
+    """The numbers of the tuples of each combination."""
+    found: Counter[tuple[int, ...]] = Counter()
+    for rows in product(*(scene.tuples(port) for port in range(len(scene.plan.inputs)))):
+        if in_windows(scene.plan, [row.t for row in rows]) and agree(scene.plan, rows):
+            found[tuple(row.number for row in rows)] += 1
+    return found
+
+
+def numbers(plan: Join, matrices: Sequence[Words]) -> Iterator[tuple[int, ...]]:
+    for matrix in matrices:
+        columns = [column_of(plan.output, matrix, f"i{n}.id")[0].tolist() for n in range(len(plan.inputs))]
+        yield from zip(*columns, strict=True)
+
+
+def times(plan: Join, matrices: Sequence[Words]) -> Iterator[tuple[int, ...]]:
+    for matrix in matrices:
+        columns = [column_of(plan.output, matrix, f"i{n}.t")[0].tolist() for n in range(len(plan.inputs))]
+        yield from zip(*columns, strict=True)
+
+
+def kept(operator: JoinOperator, state: State, port: int) -> list[int]:
+    """Times of the rows that the operator keeps of a port."""
+    space = operator.rows_of(port)
+    pieces = (state.get(space, key) for key in state.keys(space))
+    return [t for piece in pieces if piece is not None for t in piece.times.tolist()]
