@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,7 +23,7 @@ STRETCH = 4 << 20
 
 _HEAD = 28  # bytes that tell the format
 _FOREIGN = {
-    b"\x28\xb5\x2f\xfd": "zstd-compressed data (decompress them: zstdcat FILE | lowmark query -r - …)",
+    b"\x28\xb5\x2f\xfd": "zstd in zstd (decompress it once more)",
     b"BZh": "bzip2-compressed data (decompress them: bzcat FILE | lowmark query -r - …)",
     b"\x1f\x8b": "gzip in gzip (decompress it once more)",
     b"PK\x03\x04": "a zip archive (unpack it)",
@@ -132,9 +132,10 @@ class CaptureFile:
         return Damage(self.name, source.base + walk.position, reason, source.compressed)
 
 
-def open_capture(path: str) -> CaptureFile:
-    """Opens a capture file, or standard input for `-`. Raises CaptureError where it is none."""
-    source = open_bytes(path)
+def open_capture(path: str, follow: Callable[[], bool] | None = None) -> CaptureFile:
+    """Opens a capture file, or standard input for `-`. Raises CaptureError where it is none. `follow`: at its end more
+    is waited for, until this says that there is nothing to wait for."""
+    source = open_bytes(path, follow)
     try:
         return CaptureFile(source, path)
     except BaseException:
@@ -155,7 +156,7 @@ def _begin(source: MappedBytes | StreamBytes) -> tuple[_Walker, int]:
         return PcapngWalker(source.name, head), 0
     if head[:4] in MAGICS:
         return PcapWalker(source.name, head), HEADER
-    right = "a pcap or pcapng capture, plain or compressed by gzip or xz, is read"
+    right = "a pcap or pcapng capture, plain or compressed by gzip, xz or zstd, is read"
     if source.broken is not None:
         raise CaptureError(f"{source.name}: {source.broken} before the capture in them begins; {right}")
     if not head:

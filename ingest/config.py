@@ -35,13 +35,15 @@ class Replay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileConfig:
-    """A source that reads a capture file, a pipe, or standard input (`-`). Raises DisorderError for what cannot be."""
+    """A source that reads a capture file, several as one (a folder, a pattern), a pipe, or standard input (`-`). Raises
+    DisorderError for what cannot be."""
 
     name: str
     stream: str
     path: str
     disorder: Disorder | None = None  # None: scan where the capture can be read twice, else ordered
     replay: Replay | None = None
+    follow: bool = False  # at the end more is waited for: the file grows, or another one comes
 
     def __post_init__(self) -> None:
         if self.path == STANDARD_INPUT and isinstance(self.disorder, Scan):

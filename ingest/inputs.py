@@ -7,21 +7,20 @@ import fcntl
 import lzma
 import mmap
 import os
-import select
 import stat
 import zlib
+from collections.abc import Callable
 from gzip import BadGzipFile, GzipFile
-from io import FileIO, RawIOBase
+from io import FileIO
 from lzma import LZMAFile
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ingest.counted import Counted, Followed
 from ingest.damage import CaptureError
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+from ingest.zstd import ZstdError, ZstdReader
 
 __all__ = ["STANDARD_INPUT", "Bytes", "MappedBytes", "StreamBytes", "open_bytes"]
 
@@ -31,11 +30,11 @@ STANDARD_INPUT = "-"
 PIECE = 4 << 20
 """Bytes that are taken from a stream at a time, at most."""
 
-_LOOK_MS = 200  # how often a read that waits looks whether it is wanted any more
 _PIPE = 1 << 20  # bytes that a pipe holds, where it may: what has arrived makes a block
 _UNPACKED = 256 << 10  # bytes that are unpacked in one go
 _GZIP = b"\x1f\x8b"
 _XZ = b"\xfd7zXZ\x00"
+_ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 class Bytes(Protocol):
@@ -130,7 +129,7 @@ class StreamBytes:
     A regular file (`size` is known) is read in whole pieces, so that they are cut alike every time. Anything else is
     read as far as it has arrived, so that nothing waits for company."""
 
-    def __init__(self, name: str, file: FileIO, size: int | None) -> None:
+    def __init__(self, name: str, counted: Counted, size: int | None) -> None:
         self.name = name
         self.rereadable = size is not None
         self.data: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
@@ -140,13 +139,15 @@ class StreamBytes:
         self.broken: str | None = None
         self.compressed = False
         self._size = size
-        self._counted = _Counted(file, waits=size is None)
-        self._reader: _Counted | GzipFile | LZMAFile = self._counted
-        head = self._counted.peek(len(_XZ))
+        self._counted = counted
+        self._reader: Counted | GzipFile | LZMAFile | ZstdReader = counted
+        head = counted.peek(len(_XZ))
         if head.startswith(_GZIP):
-            self._reader = GzipFile(fileobj=self._counted, mode="rb")
+            self._reader = GzipFile(fileobj=counted, mode="rb")
+        elif head.startswith(_ZSTD):
+            self._reader = ZstdReader(counted)
         elif head == _XZ:
-            self._reader = LZMAFile(self._counted)  # type: ignore[arg-type]  # noqa: SIM115  # only read() is asked of it
+            self._reader = LZMAFile(counted)  # type: ignore[arg-type]  # noqa: SIM115  # only read() is asked of it
         self.compressed = self._reader is not self._counted
 
     @property
@@ -175,7 +176,7 @@ class StreamBytes:
     def _take(self, room: npt.NDArray[np.uint8]) -> int:
         """Reads once into `room`; 0 bytes mean the end."""
         try:
-            if isinstance(self._reader, _Counted):
+            if isinstance(self._reader, Counted):
                 taken = self._reader.readinto(room.data)
             else:
                 piece = self._reader.read1(min(len(room), _UNPACKED))
@@ -183,14 +184,14 @@ class StreamBytes:
                 room[:taken] = np.frombuffer(piece, np.uint8)
         except EOFError:
             return self._end(None if self._counted.interrupted else "the compressed data end too soon")
-        except (BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        except (BadGzipFile, zlib.error, lzma.LZMAError, ZstdError) as error:
             return self._end(f"the compressed data are damaged ({error})")
         except OSError as error:
             return self._end(f"reading failed ({error.strerror or error})")
         return taken or self._end(None)
 
     def interrupt(self) -> None:
-        self._counted.interrupted = True
+        self._counted.interrupt()
 
     def _end(self, broken: str | None) -> int:
         self.complete = True
@@ -198,60 +199,14 @@ class StreamBytes:
         return 0
 
     def close(self) -> None:
-        if not isinstance(self._reader, _Counted):
+        if not isinstance(self._reader, Counted):
             self._reader.close()
         self._counted.close()
 
 
-class _Counted(RawIOBase):
-    """A file that counts what is taken from it and lets its first bytes be seen before. `waits`: for bytes that have
-    yet to come, until it is `interrupted`."""
-
-    def __init__(self, file: FileIO, waits: bool) -> None:
-        self._file = file
-        self._waits = waits
-        self._ahead = b""
-        self.taken = 0
-        self.interrupted = False
-
-    def peek(self, size: int) -> bytes:
-        while len(self._ahead) < size and (piece := self._file.read(size - len(self._ahead))):
-            self._ahead += piece
-        return self._ahead
-
-    def waiting(self) -> bool:
-        """Whether the next read would return at once."""
-        return bool(self._ahead) or self._arrived(0)
-
-    def _arrived(self, within_ms: int) -> bool:
-        poll = select.poll()
-        poll.register(self._file.fileno(), select.POLLIN)
-        return bool(poll.poll(within_ms))
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        room = memoryview(buffer).cast("B")
-        if self._ahead:
-            taken = min(len(room), len(self._ahead))
-            room[:taken] = self._ahead[:taken]
-            self._ahead = self._ahead[taken:]
-        else:
-            while self._waits and not self._arrived(_LOOK_MS):
-                if self.interrupted:
-                    return 0
-            taken = self._file.readinto(room)
-        self.taken += taken
-        return taken
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-def open_bytes(path: str) -> MappedBytes | StreamBytes:
-    """Opens a path, or standard input for `-`. Raises CaptureError where that is impossible or there is nothing."""
+def open_bytes(path: str, follow: Callable[[], bool] | None = None) -> MappedBytes | StreamBytes:
+    """Opens a path, or standard input for `-`. Raises CaptureError where that is impossible or there is nothing.
+    `follow`: at the end of a file more is waited for, until this says that there is nothing to wait for."""
     name = "standard input" if path == STANDARD_INPUT else path
     try:
         # What is read is the descriptor itself: Python's own buffer would wait for more than has arrived.
@@ -260,7 +215,7 @@ def open_bytes(path: str) -> MappedBytes | StreamBytes:
     except FileNotFoundError:
         raise CaptureError(f"{name}: there is no such file; give a capture file, or - for standard input") from None
     except IsADirectoryError:
-        raise CaptureError(f"{name}: this is a directory; give one capture file (several: one -r for each)") from None
+        raise CaptureError(f"{name}: this is a directory; give a capture file") from None
     except PermissionError:
         raise CaptureError(f"{name}: reading it is not permitted; it takes a file that this user may read") from None
     except (OSError, ValueError) as error:
@@ -271,11 +226,13 @@ def open_bytes(path: str) -> MappedBytes | StreamBytes:
             os.set_blocking(file.fileno(), True)  # a terminal's or a socket's owner may have left it otherwise
             with contextlib.suppress(OSError):  # no pipe, or no more than it has: then blocks are smaller
                 fcntl.fcntl(file.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
-            return StreamBytes(name, file, None)
+            return StreamBytes(name, Counted(file, waits=True), None)
+        if follow is not None:
+            return StreamBytes(name, Followed(file, follow), None)
         if status.st_size == 0:
             raise CaptureError(f"{name}: the file is empty (0 bytes); a capture has at least a file header")
-        if os.pread(file.fileno(), len(_XZ), 0).startswith((_GZIP, _XZ)):
-            return StreamBytes(name, file, status.st_size)
+        if os.pread(file.fileno(), len(_XZ), 0).startswith((_GZIP, _XZ, _ZSTD)):
+            return StreamBytes(name, Counted(file, waits=False), status.st_size)
         return MappedBytes(name, file, status.st_size)
     except OSError as error:
         file.close()

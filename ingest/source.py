@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ingest.capture import CaptureFile, open_capture
+from ingest.capture import CaptureFile
 from ingest.columns import Columns
 from ingest.config import FileConfig
 from ingest.damage import Damage
 from ingest.disorder import Disorder, DisorderError, Ordered, Scan
 from ingest.lows import NEVER, Lows, arrival_lows, least_after, scanned_lows
 from ingest.pace import replayed
+from ingest.series import CaptureSeries, open_captures
 from lowmark.wire.frames import FOREVER, FrameBlock
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class FileSource:
         self._now_ns = now_ns
         self._stopping = Event()
         self._wait = wait or self._stopping.wait
-        self._capture: CaptureFile | None = None
+        self._capture: CaptureFile | CaptureSeries | None = None
         self._began_ns = 0
 
     @property
@@ -92,14 +93,14 @@ class FileSource:
 
     def start(self) -> None:
         """Opens the capture. Raises CaptureError where it is none, DisorderError where it cannot be scanned."""
-        capture = open_capture(self._config.path)
+        capture = open_captures(self._config.path, self._config.follow)
         if self.disorder is None:
             self.disorder = Scan() if capture.rereadable else Ordered()
         if isinstance(self.disorder, Scan) and not capture.rereadable:
             capture.close()
             raise DisorderError(
-                f"source {self.name}: scan reads its input twice, and {capture.name} is a pipe or device that can be "
-                "read once; declare ordered or within …, or write it to a file first"
+                f"source {self.name}: scan reads its input twice, and {capture.name} can be read once; "
+                "declare ordered or within …, or write it to a file first"
             )
         self._capture = capture
         self._began_ns = self._now_ns()
@@ -135,7 +136,7 @@ class FileSource:
         if self._capture is not None:
             self._capture.close()
 
-    def _promised(self, capture: CaptureFile) -> Iterator[FrameBlock]:
+    def _promised(self, capture: CaptureFile | CaptureSeries) -> Iterator[FrameBlock]:
         lows = self._lows(capture)
         low_after = NEVER
         for frames in capture.blocks():
@@ -148,14 +149,14 @@ class FileSource:
         nothing.flags.writeable = False
         yield _block(nothing, Columns.of_size(0), np.empty(0, np.int64), FOREVER)
 
-    def _lows(self, capture: CaptureFile) -> Lows:
+    def _lows(self, capture: CaptureFile | CaptureSeries) -> Lows:
         match self.disorder:
             case None | Scan():
                 return scanned_lows(least_after(self._until_stopped(capture)))
             case declared:
                 return arrival_lows(declared)
 
-    def _until_stopped(self, capture: CaptureFile) -> Iterator[Columns]:
+    def _until_stopped(self, capture: CaptureFile | CaptureSeries) -> Iterator[Columns]:
         for frames in capture.blocks():
             if self._stopping.is_set():
                 return

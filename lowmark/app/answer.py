@@ -30,6 +30,7 @@ class Request:
     sql: str
     name: str
     read: tuple[str, ...]
+    follow: bool
     interfaces: tuple[str, ...]
     fanout: int
     promiscuous: bool
@@ -54,14 +55,15 @@ def answer(request: Request) -> int:
     config = LowLevelConfig(slots=request.table_slots, flush=request.flush)
     with telling(request.quiet) as tell:
         run = LocalRun(
-            plan, bindings, disorder=disorder, config=config, promiscuous=request.promiscuous,
+            plan, bindings, disorder=disorder, config=config, follow=request.follow,
+            promiscuous=request.promiscuous,
             kernel_filter=request.kernel_filter, tell=tell.note,
         )  # fmt: skip
         try:
             run.start()
             with _stopped_by_signals(run):
-                if run.live:
-                    tell(f"capturing from {', '.join(binding.path for binding in bindings)}; Ctrl-C ends it")
+                if run.unending:
+                    tell(f"reading {', '.join(binding.path for binding in bindings)}; Ctrl-C ends it")
                 _write(request, plan, run, tell)
         finally:
             run.close()
@@ -74,8 +76,8 @@ def answer(request: Request) -> int:
 
 @contextmanager
 def _stopped_by_signals(run: LocalRun) -> Iterator[None]:
-    """Interfaces have no end of their own: Ctrl-C or SIGTERM makes one, and a second Ctrl-C is as everywhere."""
-    if not run.live:
+    """What has no end of its own gets one by Ctrl-C or SIGTERM; a second Ctrl-C is as everywhere."""
+    if not run.unending:
         yield
         return
 
@@ -109,7 +111,7 @@ def _write(request: Request, plan: QueryPlan, run: LocalRun, tell: Teller) -> No
 
 def _progress(run: LocalRun, tell: Teller) -> None:
     total = run.total_bytes
-    if run.live:
+    if run.unending:
         tell.passing(f"{run.received:,} frames, {run.audit.rows:,} rows; Ctrl-C ends it")
     elif total:
         tell.passing(f"reading: {100 * run.read_bytes / total:.0f}% of {total / 1e6:,.0f} MB, {run.audit.rows:,} rows")

@@ -80,7 +80,7 @@ def _sources(
     ranks = _ranks(config)
     if at.file is not None:
         path = "-" if str(at.file) == "-" else str(config.path.parent / at.file)
-        file = FileConfig(name=name, stream=at.stream, path=path, disorder=disorder, replay=replay)
+        file = FileConfig(name=name, stream=at.stream, path=path, disorder=disorder, replay=replay, follow=at.follow)
         yield FileSource(file, rank=ranks[name], metrics=metrics.of(name, at.stream))
         return
     assert at.interface is not None, "a source has a file or an interface"
@@ -113,7 +113,7 @@ def _earliest_ns(config: Config, names: Sequence[str]) -> int | None:
     first = []
     for name in names:
         at = config.sources[name]
-        if at.file is None or str(at.file) == "-":
+        if at.file is None or str(at.file) == "-" or at.follow:
             continue
         source = FileSource(FileConfig(name=name, stream=at.stream, path=str(config.path.parent / at.file)))
         source.start()

@@ -55,20 +55,20 @@ def run_checks(path: Path, roles: Sequence[Role] = tuple(Role)) -> Iterator[Chec
 
 
 def _captures(config: Config) -> Iterator[CheckResult]:
-    from ingest.capture import open_capture
     from ingest.damage import CaptureError
     from ingest.interfaces import InterfaceError, interface
     from ingest.ring import Ring
+    from ingest.series import open_captures
 
     for name in config.here():
         at = config.sources[name]
-        if str(at.file) == "-":
+        if str(at.file) == "-" or at.follow:
             continue
         try:
             if at.interface is not None:
                 Ring(interface(at.interface), config.capture.ring).close()
             else:
-                open_capture(str(config.path.parent / str(at.file))).close()
+                open_captures(str(config.path.parent / str(at.file))).close()
         except (CaptureError, InterfaceError) as error:
             yield _failed(f"source {name}", error)
         else:

@@ -31,6 +31,7 @@ class CaptureSource:
     interface: str | None = None
     host: str | None = None
     disorder: str | None = None  # overrides the stream's
+    follow: bool = False  # of a file: at its end more is waited for
     fanout: int = 1  # threads among which an interface's packets are divided, each a source of its own
     promiscuous: bool = False  # of an interface: packets for other hosts too
     kernel_filter: bool = False  # of an interface: the kernel leaves out what no query would keep
@@ -42,6 +43,8 @@ class CaptureSource:
             raise ValueError(f"fanout is {self.fanout}; it is 1 to 64")
         if self.interface is None and (self.fanout > 1 or self.promiscuous or self.kernel_filter):
             raise ValueError("`fanout`, `promiscuous` and `kernel_filter` are of interfaces; this source reads a file")
+        if self.follow and self.file is None:
+            raise ValueError("`follow` is of files, and an interface has no end in any case")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

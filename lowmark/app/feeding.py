@@ -80,7 +80,7 @@ class Feed:
 
 
 class FeedThreads:
-    """Feeds that go on side by side, because none can wait for another: interfaces. A thread each."""
+    """Feeds that go on side by side, because none can wait for another: interfaces, files that grow. A thread each."""
 
     def __init__(self, feeds: Sequence[Feed]) -> None:
         self._taken: queue.Queue[tuple[Feed, list[Record] | Exception | None]] = queue.Queue(_WAITING)

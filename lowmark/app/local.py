@@ -32,11 +32,11 @@ class LocalRun:
 
     def __init__(
         self, plan: QueryPlan, bindings: Sequence[Binding], *, disorder: Disorder | None, config: LowLevelConfig,
-        promiscuous: bool = False, kernel_filter: bool = False, tell: Callable[[str], None],
+        follow: bool = False, promiscuous: bool = False, kernel_filter: bool = False, tell: Callable[[str], None],
     ) -> None:  # fmt: skip
         """`tell` is given what a person should know of an interface, in a line, from any thread."""
         self.audit = Audit()
-        self.live = any(binding.live for binding in bindings)
+        self.unending = follow or any(binding.live for binding in bindings)
         self._feeds = []
         roster: dict[str, tuple[str, ...]] = {}
         for binding in bindings:
@@ -44,7 +44,10 @@ class LocalRun:
             keep, note = kept_by(nodes) if kernel_filter and binding.live else (None, None)
             if note is not None and note not in self.audit.notes:
                 self.audit.notes.append(note)
-            source = _source(binding, disorder, promiscuous, keep, tell)
+            if binding.live:
+                source = _live(binding, disorder, promiscuous, keep, tell)
+            else:
+                source = _file(binding, disorder, follow)
             self._feeds.append(Feed(source, nodes, config, plan.stage.fingerprint))
             roster[binding.stream] = (*roster.get(binding.stream, ()), binding.source)
         self._driver = BucketDriver(plan.stage, (plan,), 0, MemoryState(), Roster.of(roster), 0)
@@ -75,7 +78,7 @@ class LocalRun:
     def results(self) -> Iterator[Words]:
         """Rows in batches, those of one window together; the audit is whole when this ends. Between two batches there
         may be empty ones: time to show progress."""
-        for feed, records in FeedThreads(self._feeds).steps() if self.live else self._in_turn():
+        for feed, records in FeedThreads(self._feeds).steps() if self.unending else self._in_turn():
             for record in records:
                 self._driver.take(record, Arrival(self._position, feed.kind))
                 self._position += 1
@@ -127,14 +130,18 @@ class LocalRun:
             audit.damage.append(str(feed.source.damage))
 
 
-def _source(
+def _live(
     binding: Binding, disorder: Disorder | None, promiscuous: bool, keep: Expr | None, tell: Callable[[str], None]
 ) -> Source:
-    if binding.live:
-        live = LiveConfig(
-            name=binding.source, stream=binding.stream, interface=binding.path, disorder=disorder or LIVE_DISORDER,
-            promiscuous=promiscuous, keep=keep,
-        )  # fmt: skip
-        return LiveSource(live, rank=binding.rank, fanout=binding.fanout, tell=tell)
-    file = FileConfig(name=binding.source, stream=binding.stream, path=binding.path, disorder=disorder)
+    live = LiveConfig(
+        name=binding.source, stream=binding.stream, interface=binding.path, disorder=disorder or LIVE_DISORDER,
+        promiscuous=promiscuous, keep=keep,
+    )  # fmt: skip
+    return LiveSource(live, rank=binding.rank, fanout=binding.fanout, tell=tell)
+
+
+def _file(binding: Binding, disorder: Disorder | None, follow: bool) -> Source:
+    file = FileConfig(
+        name=binding.source, stream=binding.stream, path=binding.path, disorder=disorder, follow=follow
+    )  # fmt: skip
     return FileSource(file, rank=binding.rank)

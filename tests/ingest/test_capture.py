@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import threading
 from pathlib import Path
 
 import dpkt
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -32,6 +34,11 @@ packets = st.lists(
     max_size=12,
 )
 in_tmp = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+def zstd(data: bytes) -> bytes:
+    packed: bytes = pa.Codec("zstd").compress(data, asbytes=True)
+    return packed
 
 
 def read(path: Path, data: bytes, **sizes: int) -> tuple[list[Frame], CaptureFile]:
@@ -192,6 +199,22 @@ def bad_blocks() -> list[tuple[bytes, str]]:
     ]
 
 
+@pytest.mark.parametrize(("harm", "said"), [("cut", "end too soon"), ("change", "are damaged")])
+def test_zstd_that_is_damaged_gives_what_came_out(tmp_path: Path, harm: str, said: str) -> None:
+    random.seed(1)
+    built = captures.pcap([(bytes(random.choices(b"abcd", k=1000)), 1000, n, n) for n in range(3000)])
+    packed = bytearray(zstd(bytes(built.data)))
+    third = len(packed) // 3
+    if harm == "cut":
+        del packed[2 * third :]
+    else:
+        packed[2 * third : 2 * third + 10_000] = bytes(10_000)
+    frames, capture = read(tmp_path / "a.zst", bytes(packed))
+    assert said in str(capture.damage)
+    assert frames == built.frames[: len(frames)]
+    assert len(frames) > 1500
+
+
 @pytest.mark.parametrize(("bad", "said"), bad_blocks())
 def test_a_block_that_contradicts_itself_is_damage(tmp_path: Path, bad: bytes, said: str) -> None:
     good = captures.section("<") + captures.interface("<") + captures.enhanced("<", 0, 5, b"good", 4)
@@ -226,7 +249,9 @@ def test_changed_bytes_never_crash(tmp_path: Path, at: int, new: bytes) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["pcap", "pcapng"])
-@pytest.mark.parametrize("how", ["plain", "gzip", "gzip in two members", "xz", "pipe", "gzip in a pipe"])
+@pytest.mark.parametrize(
+    "how", ["plain", "gzip", "gzip in two members", "xz", "zstd", "zstd in two frames", "pipe", "gzip in a pipe"]
+)
 @pytest.mark.parametrize("frames", [1, 3, 1000])
 @pytest.mark.parametrize("stretch", [1, 100, 1 << 20])
 def test_neither_cuts_nor_compression_nor_pipes_change_the_frames(
@@ -238,6 +263,8 @@ def test_neither_cuts_nor_compression_nor_pipes_change_the_frames(
         "gzip": gzip.compress(data),
         "gzip in two members": gzip.compress(data[:77]) + gzip.compress(data[77:]),
         "xz": lzma.compress(data),
+        "zstd": zstd(data),
+        "zstd in two frames": zstd(data[:77]) + zstd(data[77:]),
         "gzip in a pipe": gzip.compress(data),
     }.get(how, data)
     path = tmp_path / "capture"
@@ -328,7 +355,8 @@ def test_a_file_cut_while_it_is_read_is_damage(tmp_path: Path) -> None:
         (b"\xd4\xc3\xb2\xa1\x03\x00\x00\x00" + bytes(16), "pcap version 3.0; version 2.4 is read"),
         (b"\x0a\x0d\x0d\x0a\x1c\x00\x00\x00", "within a pcapng's header"),
         (b"\x0a\x0d\x0d\x0a\x1c\x00\x00\x00abcdefgh", "byte-order mark 61626364"),
-        (b"\x28\xb5\x2f\xfd" + bytes(40), "zstd-compressed"),
+        (zstd(zstd(b"")), "zstd in zstd"),
+        (b"BZh9" + bytes(40), "bzip2-compressed"),
         (gzip.compress(b"", mtime=0), "nothing in it (0 bytes)"),
         (gzip.compress(b"no capture at all", mtime=0), "no capture (its first bytes are 6e 6f 20 63)"),
         (gzip.compress(bytes(captures.pcap([]).data), mtime=0)[:11], "compressed data end too soon before"),

@@ -231,3 +231,17 @@ def capturing(path: Path) -> Iterator[Command]:
     with Command("capture", "-c", str(path)) as command:
         command.url()
         yield command
+
+
+def test_following_a_folder(tmp_path: Path) -> None:
+    """Windows close as far as files have been written, and Ctrl-C ends it with the last ones."""
+    whole = write_pcap(tmp_path / "whole", [Frame(second * 10**9, 1, packet(1), 60) for second in range(1, 6)])
+    data = whole.read_bytes()
+    folder = tmp_path / "rotated"
+    folder.mkdir()
+    with Live("-r", f"{folder}/*.pcap", "--follow", BY_SOURCE) as live:
+        (folder / "1.pcap").write_bytes(data)
+        await_true(lambda: live.counted()[()] == 4, 20)
+        (folder / "2.pcap").write_bytes(data[:24] + data[-(len(data) - 24) // 5 :])
+        assert live.ended() == 0, live.error
+        assert live.counted()[()] in (5, 6), "the second file may not have been seen"

@@ -39,10 +39,19 @@ def query(
         typer.Option(
             "-r",
             metavar="[NAME=]FILE",
-            help="Read stream NAME from a capture (pcap or pcapng, also .gz and .xz; - is standard input). Without a "
-            "name it stands for every stream of the query. Given twice under one name: a stream of two sources.",
+            help="Read stream NAME from a capture (pcap or pcapng, also .gz, .xz and .zst; - is standard input), or "
+            "from those of a folder or a pattern ('dir/*.pcap') as one, in the order of their names. Without a name it "
+            "stands for every stream of the query. Given twice under one name: a stream of two sources.",
         ),
     ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="At the end of what is read wait for more, until Ctrl-C: a file that grows, or the next one of a "
+            "folder or pattern.",
+        ),
+    ] = False,
     interface: Annotated[
         list[str] | None,
         typer.Option(
@@ -98,7 +107,8 @@ def query(
     from lowmark.app.answer import Request, answer
 
     request = Request(
-        sql=text, name=name, read=tuple(read or ()), interfaces=tuple(interface or ()), fanout=fanout,
+        sql=text, name=name, read=tuple(read or ()), follow=follow, interfaces=tuple(interface or ()),
+        fanout=fanout,
         promiscuous=promiscuous, kernel_filter=kernel_filter, disorder=disorder, flush=flush, table_slots=table,
         format=format_, output=output, quiet=quiet,
     )  # fmt: skip
