@@ -44,6 +44,10 @@ class BucketReport(Protocol):
     @property
     def rows(self) -> Mapping[str, int]: ...
     @property
+    def late_rows(self) -> Mapping[str, int]: ...
+    @property
+    def corrections(self) -> Mapping[str, int]: ...
+    @property
     def windows(self) -> Sequence[tuple[str, str | None, int]]: ...
     @property
     def complete_to(self) -> Mapping[str, int | None]: ...
@@ -66,6 +70,10 @@ class HighLevelMetrics:
             "lowmark_dead_letters", "Records that could not be used.", ("stage", "reason"), registry=registry
         )
         self._rows = Counter("lowmark_result_rows", "Rows of results.", _QUERY, registry=registry)
+        self._late_rows = Counter("lowmark_late_rows", "Rows of late tuples.", _QUERY, registry=registry)
+        self._corrections = Counter(
+            "lowmark_corrections", "Corrections of windows that had closed.", _QUERY, registry=registry
+        )
         self._windows = Counter(
             "lowmark_windows_completed", "Windows of buckets that were completed; one with two reasons counts twice.",
             ("query", "verdict", "reason"), registry=registry,
@@ -105,6 +113,10 @@ class HighLevelMetrics:
             self._dead.labels(report.stage, reason).inc(count)
         for query, count in report.rows.items():
             self._rows.labels(query).inc(count)
+        for query, count in report.late_rows.items():
+            self._late_rows.labels(query).inc(count)
+        for query, count in report.corrections.items():
+            self._corrections.labels(query).inc(count)
         for query, why, count in report.windows:
             self._windows.labels(query, "exact" if why is None else "lossy", why or "").inc(count)
         self._state.labels(report.stage).inc(report.state_bytes)

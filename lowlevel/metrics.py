@@ -90,6 +90,10 @@ class LowLevelMetrics(Collector):
             for name, (metric, text) in {
                 "tuples": ("tuples_queued", "Tuples in records that got a sequence number."),
                 "given_up": ("tuples_given_up", "Tuples given up because the queue to Kafka was full."),
+                "late_given_up": (
+                    "tuples_late_given_up",
+                    "Late tuples that were to be sent and for the same reason were not.",
+                ),
             }.items()
         }
         resident = GaugeMetricFamily("lowmark_tuples_resident", "Tuples in partials in the table.", labels=_NODE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -48,6 +48,7 @@ class NodeOutput:
     node: str
     rows: Words
     progress: Progress | None = None
+    late: Words | None = None  # rows of late tuples, which no progress covers; of nodes that send them
 
 
 class _Member:
@@ -112,9 +113,11 @@ class SourceNodes:
         config: LowLevelConfig | None = None,
         seed: int | None = None,
         build: Build = Build.FAST,
+        send_late: Collection[str] = (),
     ) -> None:
         """`stream` is what the tuples' `link` says, `rank` their `_rank`; `seed` makes the tables' hash repeatable
-        (None: it is random, as it must be where strangers choose the packets)."""
+        (None: it is random, as it must be where strangers choose the packets). `send_late`: nodes whose late tuples are
+        put out."""
         if not nodes:
             raise ValueError("a source without nodes has nothing to do")
         self._nodes = tuple(nodes)
@@ -122,6 +125,7 @@ class SourceNodes:
         self._rank = rank
         self._config = config or LowLevelConfig()
         self._build = build
+        self._send_late = frozenset(send_late)
         self._secrets = _secrets(seed)
         self._kernel: Kernel | None = None
         self._members: dict[str, _Member] = {}
@@ -133,9 +137,10 @@ class SourceNodes:
 
     def start(self) -> None:
         """Compiles or loads the kernel and allocates the tables."""
-        self._kernel = kernel([node.reduction for node in self._nodes], self._build)
-        for node in self._nodes:
-            memory = NodeMemory(node.reduction, self._config, self._link_code(node), self._rank)
+        send_late = [node.name in self._send_late for node in self._nodes]
+        self._kernel = kernel([node.reduction for node in self._nodes], self._build, send_late)
+        for node, late in zip(self._nodes, send_late, strict=True):
+            memory = NodeMemory(node.reduction, self._config, self._link_code(node), self._rank, late)
             self._members[node.name] = _Member(node, memory)
 
     @property
@@ -228,6 +233,9 @@ class SourceNodes:
                 raise ValueError("a frame of the block lies outside of its data")
             for member in members:
                 member.memory.drain_late(member.late)
+                late = member.memory.drain_strays()
+                if len(late):
+                    yield NodeOutput(member.node.name, late[:0], late=late)
             if not done:
                 yield from self._drain(member for member in members if self._is_full(member.memory))
 

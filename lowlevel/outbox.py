@@ -32,12 +32,13 @@ steps."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """A batch in word form; `tuples` in each pane of it."""
+    """A batch in word form; `tuples` in each pane of it. `late` rows lie outside of the promises and accounts."""
 
     origin: Origin
     sequence: int
     rows: Words
     tuples: Mapping[int, int]
+    late: bool = False
 
 
 Outgoing = tuple[int, Rows | Punctuation]
@@ -66,20 +67,22 @@ class Outbox:
         self._next = [0] * partitions
         self._sent: list[dict[int, int]] = [{} for _ in range(partitions)]  # tuples of granules not yet promised
         self._given_up: dict[int, int] = {}
-        self._counters = {"tuples": 0, "late": 0, "dropped": 0, "given_up": 0}
+        self._counters = {"tuples": 0, "late": 0, "dropped": 0, "given_up": 0, "late_given_up": 0}
         self._promised_ns: int | None = None
         self._step = max(1, (MAX_BATCH_BYTES - _OVERHEAD) // (8 * self._schema.words))
 
     @property
     def counters(self) -> dict[str, int]:
-        """Cumulative since the epoch began: tuples sent, late and given up, frames dropped. Late tuples and dropped
-        frames are counted when their granule is promised."""
+        """Cumulative since the epoch began: tuples sent, late and given up, frames dropped; late tuples that were to be
+        sent and were given up. Late tuples and dropped frames are counted when their granule is promised."""
         return dict(self._counters)
 
     def take(self, output: NodeOutput, ending: Ending = Ending.NONE) -> Iterator[Outgoing]:
         """The records of an output. `ending` is said with its progress: nothing follows."""
         if len(output.rows):
-            yield from self._data(output.rows)
+            yield from self._data(output.rows, False)
+        if output.late is not None:
+            yield from self._data(output.late, True)
         if output.progress is not None:
             yield from self._promise(output.progress, ending)
 
@@ -90,21 +93,28 @@ class Outbox:
             promise = Promise((Bound("ts", self._promised_ns),), False)
             yield from self._punctuations(promise, [], Progress(self._promised_ns), Ending.STOP)
 
-    def _data(self, rows: Words) -> Iterator[Outgoing]:
+    def _data(self, rows: Words, late: bool) -> Iterator[Outgoing]:
         partitions = len(self._next)
         if partitions == 1:
-            yield from self._batches(0, rows)
+            yield from self._batches(0, rows, late)
             return
         order, starts = partition_rows(key_words(self._schema, rows, self._node.bucket_by), partitions)
         for partition in range(partitions):
             part = rows[order[starts[partition] : starts[partition + 1]]]
             if len(part):
-                yield from self._batches(partition, part)
+                yield from self._batches(partition, part, late)
 
-    def _batches(self, partition: int, rows: Words) -> Iterator[Outgoing]:
+    def _batches(self, partition: int, rows: Words, late: bool) -> Iterator[Outgoing]:
         for start in range(0, len(rows), self._step):
             part = rows[start : start + self._step]
             tuples = self._tuples(part)
+            if late:
+                # Late tuples are counted as such whether they are sent or not: there is no account of them here.
+                if self._room(part.nbytes):
+                    yield partition, Rows(self._origin, self._number(partition), part, tuples, True)
+                else:
+                    self._counters["late_given_up"] += sum(tuples.values())
+                continue
             if not self._room(part.nbytes):
                 _add(self._given_up, tuples)
                 self._counters["given_up"] += sum(tuples.values())

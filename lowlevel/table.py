@@ -36,7 +36,11 @@ class Counts:
 
 
 class NodeMemory:
-    def __init__(self, reduction: Reduction, config: LowLevelConfig, link_code: int, rank: int) -> None:
+    """`send_late`: late tuples are kept as rows too, until `drain_strays`."""
+
+    def __init__(
+        self, reduction: Reduction, config: LowLevelConfig, link_code: int, rank: int, send_late: bool = False
+    ) -> None:
         width, words = reduction.pane.width, reduction.schema.words
         self.late_tuples = 0
         self._state = np.zeros(at.STATE_WORDS, np.int64)
@@ -47,7 +51,10 @@ class NodeMemory:
         self._state[at.SHIFT] = reduction.pane.origin // width
         self._out = np.empty((config.output_rows, words), np.int64)
         self._late = np.empty((_LATE_ENTRIES, 2), np.int64)
+        self._strays = np.empty((config.output_rows if send_late else 0, words), np.int64)
         self.arguments: tuple[npt.NDArray[np.generic], ...] = (self._state, self._out, self._late)
+        if send_late:
+            self.arguments = (*self.arguments, self._strays)
         self._table = np.empty((0, words), np.int64)
         self._panes = np.zeros((2, at.PANES), np.int64)
         if reduction.grouped:
@@ -65,6 +72,12 @@ class NodeMemory:
         """The rows in the output buffer, which is empty then."""
         rows = self._out[: self.pending_rows].view(np.uint64).copy()
         self._state[at.OUT] = 0
+        return rows
+
+    def drain_strays(self) -> Words:
+        """The rows of late tuples, in the order in which they came; that buffer is empty then."""
+        rows = self._strays[: int(self._state[at.STRAYS])].view(np.uint64).copy()
+        self._state[at.STRAYS] = 0
         return rows
 
     def drain_late(self, into: dict[int, int]) -> None:

@@ -39,7 +39,14 @@ class ResultRows:
 
     def of(self, table: GroupTable, window: int) -> tuple[Words, bool]:
         """A window's rows, and whether one of them has a null because its sum left the integers."""
+        return self._rows(self._grouped(table), window)
+
+    def counted(self, table: GroupTable) -> tuple[Words, Ints]:
+        """Rows of no window in particular, and the tuples that each stands for."""
         groups = self._grouped(table)
+        return self._rows(groups, 0)[0], groups.rows[:, 1].view(np.int64)
+
+    def _rows(self, groups: _Window, window: int) -> tuple[Words, bool]:
         rows = len(groups.rows)
         columns = [*self._bounds(window, rows), *(self._column(groups.rows, key) for key in self._plan.keys)]
         lossy = False

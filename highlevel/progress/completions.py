@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,9 +12,11 @@ import numpy as np
 from highlevel.chain import Build, Chain, Events
 from highlevel.interface import Space, State, Words
 from highlevel.progress.joined import Carried, LossReach, step_bounds
+from highlevel.progress.lateness import Lateness
 from highlevel.progress.ledger import ROW_NUMBER, Ledger
 from highlevel.progress.marks import EXACT, NOTHING, Finding, Mark, Marks
 from highlevel.progress.outputs import Output, ResultRows
+from highlevel.progress.place import Place, Witness
 from highlevel.progress.roster import NEVER
 from highlevel.progress.route import Route, answer_step, routes
 from highlevel.progress.saved import Saved
@@ -24,26 +26,9 @@ from lowmark.wire.promises import FOREVER
 from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
 from lowmark.wire.schema import Kind
 
-__all__ = ["Completions", "Place", "Witness"]
+__all__ = ["Completions"]
 
 _NUMBERING = frozenset({Reason.NUMBERING})
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which bucket of how many, in which generation of the job."""
-
-    bucket: int
-    buckets: int
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Witness:
-    """The sources that vouch for what a frontier has passed, and from when on the last of them does."""
-
-    covered_by: tuple[str, ...]
-    covered_from_ns: int | None
 
 
 class Completions:
@@ -76,6 +61,7 @@ class Completions:
         self._marks = Marks.of_rows(self._saved.marks)
         for sequence, row in zip(self._sequences.values(), self._saved.sequences, strict=False):
             sequence.restore(row)
+        self._lateness = Lateness(plan, place, state)
 
     def save(self) -> None:
         self._saved.sequences = [sequence.row() for sequence in self._sequences.values()]
@@ -125,6 +111,11 @@ class Completions:
         for route in self._routes:
             if route.numbered and node in route.selections:
                 self._sequences[route.step].marks.add(Mark(self._front(route.step), FOREVER, Verdict(_NUMBERING)))
+
+    def late(self, node: str, source: str, partials: Words) -> Iterable[Output]:
+        """Partials of the node that are merged into no window."""
+        open_from = None if self._answer is None else self._sequences[self._answer].next
+        return self._lateness.take(node, source, partials, open_from)
 
     def needs(self, node: str) -> int:
         """The first granule of the node that something still to be announced needs."""
@@ -185,7 +176,11 @@ class Completions:
             for span in spans[route.step]:
                 self._carry(self._reach.of_span(route.step, route.window, span))
         if self._answer is not None:
-            return list(self._windowed(events.rows, spans[self._answer]))
+            given = spans[self._answer]
+            return [
+                *self._windowed(events.rows, given),
+                *self._lateness.closed(given, self._sequences[self._answer].first),
+            ]
         return list(self._plain(events, settled, spans))
 
     def _derive(

@@ -15,12 +15,13 @@ import numpy.typing as npt
 
 from highlevel.chain import Build, build
 from highlevel.interface import Space, State, Words
-from highlevel.progress.completions import Completions, Place, Witness
+from highlevel.progress.completions import Completions
 from highlevel.progress.frontier import granule_of_time, promised_granule
 from highlevel.progress.lanes import LANES, Lane, Lanes
 from highlevel.progress.ledger import ROW_NUMBER, Ledger
 from highlevel.progress.marks import Finding
-from highlevel.progress.outputs import LateRows, Outcome, Rejection
+from highlevel.progress.outputs import Outcome, Rejection
+from highlevel.progress.place import Place, Witness
 from highlevel.progress.punctuations import receive
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.progress.roster import NEVER, Roster
@@ -239,11 +240,9 @@ class BucketDriver:
 
     def _late(self, lane: Lane, rows: Words, tuples: Mapping[int, int], told: bool) -> None:
         """`told`: their source sent them as late, and its accounts count them."""
-        readers = self._readers[lane.node]
-        names = tuple(query.plan.name for query in readers)
-        schema = self._nodes[lane.node].reduction.schema
-        self._tally.put(LateRows(lane.node, lane.source, names, rows, schema))
         self._tally.late += sum(tuples.values())
+        for query in self._readers[lane.node]:
+            self._tally.extend(query.late(lane.node, lane.source, rows))
         if not told:
             for pane, count in tuples.items():
                 self._lost(lane.node, pane, Finding(Verdict(_LATE), late=count))

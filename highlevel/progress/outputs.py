@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from highlevel.interface import Words
 from lowmark.wire.record import BadReason
-from lowmark.wire.results import Amendment, Complete, Reason
+from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason
 from lowmark.wire.schema import Schema
 
-__all__ = ["Counts", "LateRows", "Outcome", "Output", "Rejection", "ResultRows"]
+__all__ = ["Counts", "Outcome", "Output", "Rejection", "ResultRows"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,18 +25,6 @@ class ResultRows:
     schema: Schema
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LateRows:
-    """Partials of a node that came after their granule had closed, or that their source sent flagged as late. They
-    were counted and not merged. `queries` read the node."""
-
-    node: str
-    source: str
-    queries: tuple[str, ...]
-    rows: Words
-    schema: Schema
-
-
 @dataclass(frozen=True, slots=True)
 class Rejection:
     """The record at this position could not be used: a dead letter, which touched nothing but its lane's sequence."""
@@ -46,7 +34,7 @@ class Rejection:
     position: int
 
 
-Output = ResultRows | Complete | Amendment | LateRows | Rejection
+Output = ResultRows | Complete | Amendment | Correction | LateRow | Rejection
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +51,8 @@ class Counts:
     unlisted: int = 0  # tuples of a source from granules in which its stream does not list it
     dead: Mapping[BadReason, int] = field(default_factory=dict)  # rejections
     rows_out: Mapping[str, int] = field(default_factory=dict)  # result rows by query
+    late_rows: Mapping[str, int] = field(default_factory=dict)  # late rows by query
+    corrections: Mapping[str, int] = field(default_factory=dict)  # corrections by query
     windows: Mapping[tuple[str, Reason | None], int] = field(default_factory=dict)
     """Windows completed by query and reason; None: exact. A window with two reasons counts under both."""
 
@@ -78,6 +68,8 @@ class Counts:
             self.unlisted + other.unlisted,
             Counter(self.dead) + Counter(other.dead),
             Counter(self.rows_out) + Counter(other.rows_out),
+            Counter(self.late_rows) + Counter(other.late_rows),
+            Counter(self.corrections) + Counter(other.corrections),
             Counter(self.windows) + Counter(other.windows),
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from highlevel.progress.outputs import Counts, Outcome, Output, Rejection, ResultRows
 from lowmark.wire.record import BadReason
-from lowmark.wire.results import Complete, Reason
+from lowmark.wire.results import Complete, Correction, LateRow, Reason
 
 __all__ = ["Tally"]
 
@@ -26,6 +26,8 @@ class Tally:
         self.unlisted = 0
         self._dead: Counter[BadReason] = Counter()
         self._rows_out: Counter[str] = Counter()
+        self._late_rows: Counter[str] = Counter()
+        self._corrections: Counter[str] = Counter()
         self._windows: Counter[tuple[str, Reason | None]] = Counter()
         self._outputs: list[Output] = []
 
@@ -38,6 +40,10 @@ class Tally:
         match output:
             case ResultRows(query, _, rows):
                 self._rows_out[query] += len(rows)
+            case LateRow(query=query):
+                self._late_rows[query] += 1
+            case Correction(query=query):
+                self._corrections[query] += 1
             case Rejection(reason=bad):
                 self._dead[bad] += 1
             case Complete(query=query, windows=span, verdict=verdict) if span is not None:
@@ -49,6 +55,7 @@ class Tally:
     def outcome(self, retired: bool) -> Outcome:
         counts = Counts(
             self.rows_in, self.merged, self.late, self.duplicates, self.gaps, self.fenced, self.replayed, self.unlisted,
-            dict(self._dead), dict(self._rows_out), dict(self._windows),
+            dict(self._dead), dict(self._rows_out), dict(self._late_rows), dict(self._corrections),
+            dict(self._windows),
         )  # fmt: skip
         return Outcome(tuple(self._outputs), counts, retired)

@@ -54,6 +54,8 @@ class Report:
     counters: dict[str, int]  # increments of the driver's plain counters
     dead: dict[str, int]  # by reason
     rows: dict[str, int]  # result rows by query
+    late_rows: dict[str, int]
+    corrections: dict[str, int]
     windows: list[tuple[str, str | None, int]]  # completed: query, reason (None: exact), how many
     complete_to: dict[str, int | None]  # by query: a value of the windowing attribute, as `Progress` has it
     open_windows: dict[str, int]  # by query

@@ -55,5 +55,8 @@ class JobSpec:
     def results_topic(self, query: str) -> str:
         return Topic(TopicKind.RESULTS, query, self.prefix).name
 
+    def late_topic(self, query: str) -> str:
+        return Topic(TopicKind.LATE, query, self.prefix).name
+
     def dead_topic(self) -> str:
         return Topic(TopicKind.DEAD, None, self.prefix).name

@@ -10,7 +10,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from highlevel.progress.driver import BucketDriver
-from highlevel.progress.outputs import Counts, LateRows, Outcome, Output, Rejection, ResultRows
+from highlevel.progress.outputs import Counts, Outcome, Output, Rejection, ResultRows
 from highlevel.progress.records import Arrival, Record, batch_of_wire
 from highlevel.spark.backlog import StoredRecord, in_order
 from highlevel.spark.bundles import Bundle, Report
@@ -27,7 +27,7 @@ from lowmark.wire.partials import PartialBatch
 from lowmark.wire.promises import Punctuation
 from lowmark.wire.record import BadReason, BadRecord, RecordKind
 from lowmark.wire.registration import Exclusion, Retirement, Return, RosterChange, SourceKind
-from lowmark.wire.results import Amendment, Complete
+from lowmark.wire.results import Amendment, Complete, Correction, LateRow
 from lowmark.wire.text import json_writer
 
 if TYPE_CHECKING:
@@ -144,12 +144,12 @@ class _BucketWork:
                 headers = result_headers(RecordKind.ROW, query, self._spec.generation, self._bucket)
                 topic = self._spec.results_topic(query)
                 self._parcel.put(Bundle(topic, self._bucket, headers, lines.starts.tobytes(), lines.data.tobytes()))
-            case Complete(query=query) | Amendment(query=query):
+            case Complete(query=query) | Amendment(query=query) | Correction(query=query):
                 self._parcel.put(Bundle.of(self._spec.results_topic(query), self._bucket, encode(output)))
             case Rejection(reason=reason, detail=detail, position=position):
                 self._bury(BadRecord(reason, detail), *self._seen[position])
-            case LateRows():
-                pass  # counted, and left out: what a query does with them beyond that is its `late` setting
+            case LateRow(query=query):
+                self._parcel.put(Bundle.of(self._spec.late_topic(query), self._bucket, encode(output)))
 
     def _bury(self, bad: BadRecord, record: StoredRecord, value: bytes | None) -> None:
         self._dead[bad.reason] = count = self._dead.get(bad.reason, 0) + 1
@@ -171,6 +171,8 @@ class _BucketWork:
             },
             dead={reason.value: count for reason, count in self._dead.items()},
             rows=dict(counts.rows_out),
+            late_rows=dict(counts.late_rows),
+            corrections=dict(counts.corrections),
             windows=[
                 (query, None if reason is None else reason.value, count)
                 for (query, reason), count in counts.windows.items()

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from highlevel.progress.outputs import Output, ResultRows
 from lowmark.query.windows import Window
-from lowmark.wire.results import Amendment, Complete, WindowSpan
+from lowmark.wire.results import Amendment, Complete, Correction, LateRow, WindowSpan
+from lowmark.wire.values import show
 
 __all__ = ["Suppression"]
 
@@ -24,7 +25,7 @@ class Suppression:
 
     def __call__(self, output: Output) -> Output | None:
         """The output, or what is left of it; None when nothing is."""
-        if not isinstance(output, ResultRows | Complete | Amendment):
+        if not isinstance(output, ResultRows | Complete | Amendment | Correction | LateRow):
             return output
         bound = self._bounds.get(output.query)
         if bound is None:
@@ -36,8 +37,11 @@ class Suppression:
                 return None if known else output
             case Complete():
                 return _rest(output, window, bound)
+            case Correction():
+                return output if window is None else _rest_of_correction(output, window, bound)
             case _:
-                return output if window is None or window.end(output.windows.to) > bound else None
+                span = output.windows
+                return output if window is None or span is None or window.end(span.to) > bound else None
 
 
 def _rest(complete: Complete, window: Window | None, bound: int) -> Complete | None:
@@ -45,8 +49,23 @@ def _rest(complete: Complete, window: Window | None, bound: int) -> Complete | N
         return None
     if complete.windows is None or window is None:
         return complete
-    width = window.end(1) - window.end(0)
-    first = max(complete.windows.first, (bound - window.end(0)) // width + 1)  # the first that ends after the bound
+    first = max(complete.windows.first, _first_after(window, bound))
     if first == complete.windows.first:
         return complete
     return replace(complete, windows=WindowSpan(first, complete.windows.to), start=window.start(first))
+
+
+def _rest_of_correction(correction: Correction, window: Window, bound: int) -> Correction | None:
+    first = max(correction.windows.first, _first_after(window, bound))
+    if first > correction.windows.to:
+        return None
+    start = window.start(first)
+    assert start is not None, "landmark windows are not corrected"
+    span = WindowSpan(first, correction.windows.to)
+    return replace(correction, windows=span, start=show(window.axis.kind, start))
+
+
+def _first_after(window: Window, bound: int) -> int:
+    """The first window that ends after the bound."""
+    width = window.end(1) - window.end(0)
+    return (bound - window.end(0)) // width + 1

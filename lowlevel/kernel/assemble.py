@@ -81,8 +81,9 @@ def kernel_source(nodes: Sequence[Node]) -> str:
     return assemble([node.reduction for node in nodes], Build.FAST)
 
 
-def assemble(reductions: Sequence[Reduction], build: Build) -> str:
-    """The module's text; equal nodes have equal texts. ValueError for a plan that no kernel can run."""
+def assemble(reductions: Sequence[Reduction], build: Build, send_late: Sequence[bool] | None = None) -> str:
+    """The module's text; equal nodes have equal texts. ValueError for a plan that no kernel can run. `send_late`: of
+    each node, whether it puts out late tuples as rows of their own (None: no node does)."""
     needed: frozenset[str] = frozenset().union(*(fields_of(reduction) for reduction in reductions))
     if unknown := sorted(needed - KNOWN):
         raise ValueError(f"packets have no field {', '.join(unknown)}; they have {', '.join(sorted(KNOWN))}")
@@ -91,7 +92,7 @@ def assemble(reductions: Sequence[Reduction], build: Build) -> str:
             raise ValueError(f"a node's panes divide ts or arrival_ts, not {reduction.pane.attribute}")
     source = Source()
     _write_head(source, build)
-    _write_run(source, reductions, needed, build)
+    _write_run(source, reductions, send_late or [False] * len(reductions), needed, build)
     return source.text()
 
 
@@ -123,8 +124,13 @@ def _write_head(source: Source, build: Build) -> None:
         source.lines(inspect.getsource(function))
 
 
-def _write_run(source: Source, reductions: Sequence[Reduction], needed: frozenset[str], build: Build) -> None:
-    nodes = [NodeText(source, number, reduction, build is Build.FAST) for number, reduction in enumerate(reductions)]
+def _write_run(
+    source: Source, reductions: Sequence[Reduction], send_late: Sequence[bool], needed: frozenset[str], build: Build
+) -> None:
+    nodes = [
+        NodeText(source, number, reduction, late, build is Build.FAST)
+        for number, (reduction, late) in enumerate(zip(reductions, send_late, strict=True))
+    ]
     parameters = [*_PARAMETERS, *(parameter for node in nodes for parameter in node.parameters)]
     source.line("", "", f"PARAMETERS = ({', '.join(kind for _, kind in parameters)})", "", "")
     with source.block(f"def run({', '.join(name for name, _ in parameters)}):"):

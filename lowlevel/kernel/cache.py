@@ -25,17 +25,19 @@ Kernel = Callable[..., bool]
 buffer is full, and it is to be called again with the same block when they are empty."""
 
 
-def kernel(reductions: Sequence[Reduction], build: Build = Build.FAST) -> Kernel:
-    """The compiled kernel of these nodes, from the cache if it is there."""
-    return _kernel(tuple(reductions), build)
+def kernel(
+    reductions: Sequence[Reduction], build: Build = Build.FAST, send_late: Sequence[bool] | None = None
+) -> Kernel:
+    """The compiled kernel of these nodes, from the cache if it is there. `send_late` as for `assemble`."""
+    return _kernel(tuple(reductions), build, tuple(send_late or [False] * len(reductions)))
 
 
 @cache
-def _kernel(reductions: tuple[Reduction, ...], build: Build) -> Kernel:
-    digest = digest_of(repr((reductions, build)).encode(), *_sources())
+def _kernel(reductions: tuple[Reduction, ...], build: Build, send_late: tuple[bool, ...]) -> Kernel:
+    digest = digest_of(repr((reductions, build, send_late)).encode(), *_sources())
     code = kept(digest) if build is Build.FAST else None
     if code is None:
-        module = _module(f"lowmark_kernel_{digest}", assemble(reductions, build))
+        module = _module(f"lowmark_kernel_{digest}", assemble(reductions, build, send_late))
         code = _native(module) if build is Build.FAST else None
         if code is None:
             return _dispatched(module)

@@ -24,25 +24,28 @@ SECRETS = 16
 _CACHE_LINE = 8  # words
 
 _BUFFERS = (("state", "words_out"), ("out", "matrix"), ("late", "matrix"))
+_STRAYS = (("strays", "matrix"),)
 _TABLE = (
     ("table", "matrix"), ("ring", "slot_numbers"), ("panes", "matrix"), ("rows", "matrix"), ("slots", "words_out"),
 )  # fmt: skip
 
 
 class NodeText:
-    """Writes the parts of one node, in the order in which its methods stand here."""
+    """Writes the parts of one node, in the order in which its methods stand here. `send_late`: late tuples are not only
+    counted, they are also put out as rows, in a buffer of their own."""
 
-    def __init__(self, source: Source, number: int, reduction: Reduction, prefetch: bool) -> None:
+    def __init__(self, source: Source, number: int, reduction: Reduction, send_late: bool, prefetch: bool) -> None:
         self._source = source
         self._suffix = f"_{number}"
         self._reduction = reduction
+        self._send_late = send_late
         self._prefetch = prefetch
         self._words = reduction.schema.words
         self._grid = f"{reduction.pane.width}, {reduction.pane.origin % reduction.pane.width}"
 
     @property
     def parameters(self) -> list[tuple[str, str]]:
-        kinds = (*_BUFFERS, *_TABLE) if self._reduction.grouped else _BUFFERS
+        kinds = (*_BUFFERS, *(_STRAYS if self._send_late else ()), *(_TABLE if self._reduction.grouped else ()))
         return [(f"{name}{self._suffix}", kind) for name, kind in kinds]
 
     def _write(self, template: str) -> None:
@@ -54,6 +57,11 @@ class NodeText:
             if out@.shape[0] - state@[OUT] < BATCH or late@.shape[0] - state@[LATE] < BATCH:
                 return False
         """)
+        if self._send_late:
+            self._write("""
+                if strays@.shape[0] - state@[STRAYS] < BATCH:
+                    return False
+            """)
 
     def write_begin(self) -> None:
         self._write("""
@@ -81,19 +89,34 @@ class NodeText:
                 if pane@ < open@:
                     note_late(late@, state@, pane@)
             """)
-            with source.block("else:"):
+            if self._send_late:
                 self._write_row(scalars)
+            else:
+                with source.block("else:"):
+                    self._write_row(scalars)
         if reduction.where is not None:
             with source.block("else:"):
                 self._write("filtered@ += 1")
 
     def _write_row(self, scalars: Scalars) -> None:
-        """The tuple as a row: of the scratch for the table, or of a selection's output."""
+        """The tuple as a row: of the scratch for the table, of a selection's output, or of the late ones."""
         reduction = self._reduction
         keys = [scalars.row_words(item.expr, True) for item in (*reduction.keys, *reduction.details)]
         lifted = [scalars.row_words(lift, fold.op in ORDERED_FOLDS) for fold in reduction.folds for lift in fold.lift]
         words = [self._null_mask([*keys, *lifted]), "pane@", "1"]
         words += [word for value in (*keys, *lifted) for word in value.words]
+        if self._send_late:
+            with self._source.block(f"if pane{self._suffix} < open{self._suffix}:"):
+                for place, word in enumerate(words):
+                    self._write(f"strays@[np.uint64(state@[STRAYS]), {place}] = {word}")
+                self._write("state@[STRAYS] += 1")
+            with self._source.block("else:"):
+                self._write_taken(words, keys)
+        else:
+            self._write_taken(words, keys)
+
+    def _write_taken(self, words: Sequence[str], keys: Sequence[Value]) -> None:
+        reduction = self._reduction
         row = "rows@[np.uint64(count@), {}] = {}" if reduction.grouped else "out@[np.uint64(put@), {}] = {}"
         for place, word in enumerate(words):
             self._write(row.format(place, word))

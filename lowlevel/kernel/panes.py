@@ -33,7 +33,8 @@ FLUSHED = 18  # rows that left because their pane had ended
 LINK = 19  # code of the source's stream in the node's strings
 RANK = 20  # of the source
 SHIFT = 21  # the plan's pane 0 is pane SHIFT of `pane_of`
-STATE_WORDS = 22
+STRAYS = 22  # rows in the buffer of late tuples that are sent on
+STATE_WORDS = 23
 
 PANES = 256
 """Entries of the table that counts residents by pane."""

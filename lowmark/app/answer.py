@@ -15,9 +15,11 @@ from lowlevel.config import Flush, LowLevelConfig
 from lowmark.app.bindings import bind, fanned_out
 from lowmark.app.console import Teller, error_console, telling
 from lowmark.app.formats import Format
+from lowmark.app.latelines import TellLate
 from lowmark.app.local import LocalRun
 from lowmark.app.output import open_output
 from lowmark.query.compile import compile_query
+from lowmark.query.late import Late
 from lowmark.query.plan import QueryPlan
 
 __all__ = ["Request", "answer"]
@@ -37,6 +39,7 @@ class Request:
     kernel_filter: bool
     disorder: str | None
     flush: Flush
+    late: Late
     table_slots: int
     format: Format | None
     output: Path | None
@@ -46,18 +49,18 @@ class Request:
 def answer(request: Request) -> int:
     """The exit code. Raises what `failures` knows how to tell."""
     disorder = None if request.disorder is None else parse_disorder(request.disorder)
-    draft = compile_query(request.sql, name=request.name, buckets=1)
+    draft = compile_query(request.sql, name=request.name, buckets=1, late=request.late)
     bindings = fanned_out(bind(request.read, request.interfaces, _streams(draft)), request.fanout)
     counts = {binding.stream: 0 for binding in bindings}
     for binding in bindings:
         counts[binding.stream] += 1
-    plan = compile_query(request.sql, name=request.name, streams=counts, buckets=1)
+    plan = compile_query(request.sql, name=request.name, streams=counts, buckets=1, late=request.late)
     config = LowLevelConfig(slots=request.table_slots, flush=request.flush)
     with telling(request.quiet) as tell:
         run = LocalRun(
             plan, bindings, disorder=disorder, config=config, follow=request.follow,
             promiscuous=request.promiscuous,
-            kernel_filter=request.kernel_filter, tell=tell.note,
+            kernel_filter=request.kernel_filter, tell=tell.note, on_late=TellLate(request.late),
         )  # fmt: skip
         try:
             run.start()

@@ -39,12 +39,11 @@ _LOOK_EVERY_S = 0.2
 def run_capture(config: Config, options: CaptureOptions, progress: Callable[[str], None]) -> int:
     """Until all sources have ended or SIGTERM or SIGINT; then everything is flushed. The exit code."""
     plans = plan_queries(config)
-    stages = {plan.stage.fingerprint: plan.stage for plan in plans}
     registry = CollectorRegistry()
     stop = threading.Event()
     with ExitStack() as stack:
         emitter = Emitter(config.kafka, config.capture.queue)
-        threads = threads_of(config, options, stages.values(), emitter, IngestMetrics(registry))
+        threads = threads_of(config, options, plans, emitter, IngestMetrics(registry))
         progress("opening captures and loading kernels")
         for thread in threads:
             thread.open()

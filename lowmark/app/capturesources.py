@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,7 +19,8 @@ from lowmark.app.config import Config, ConfigError
 from lowmark.app.keeping import kept_by
 from lowmark.app.sourcethread import SourceThread, Work
 from lowmark.query.expressions import Expr
-from lowmark.query.plan import Stage
+from lowmark.query.late import Late
+from lowmark.query.plan import QueryPlan
 from lowmark.wire.topics import Topic, TopicKind
 
 __all__ = ["CaptureOptions", "threads_of"]
@@ -35,10 +36,11 @@ class CaptureOptions:
 
 
 def threads_of(
-    config: Config, options: CaptureOptions, stages: Iterable[Stage], emitter: Emitter, metrics: IngestMetrics
+    config: Config, options: CaptureOptions, plans: Sequence[QueryPlan], emitter: Emitter, metrics: IngestMetrics
 ) -> list[SourceThread]:
-    """One for each source that some stage reads. ConfigError where there is none."""
-    stages = tuple(stages)
+    """One for each source that some query reads. ConfigError where there is none."""
+    stages = {plan.stage.fingerprint: plan.stage for plan in plans}
+    send_late = {plan.stage.fingerprint for plan in plans if plan.late is not Late.COUNT}
     names = options.sources or config.here()
     for name in names:
         if name not in config.sources:
@@ -48,8 +50,8 @@ def threads_of(
     for name in names:
         stream = config.sources[name].stream
         work = [
-            Work(stage, node, Topic(TopicKind.PARTIALS, stage.fingerprint, config.prefix).name)
-            for stage in stages
+            Work(stage, node, Topic(TopicKind.PARTIALS, fingerprint, config.prefix).name, fingerprint in send_late)
+            for fingerprint, stage in stages.items()
             for node in stage.nodes
             if stream in node.streams
         ]

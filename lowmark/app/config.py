@@ -14,6 +14,7 @@ from ingest.disorder import Disorder, DisorderError, Scan, parse_disorder
 from lowlevel.config import LowLevelConfig, QueueConfig
 from lowmark.app.health import parse_listen
 from lowmark.app.tables import ConfigError, Toml, expand, read_table
+from lowmark.query.late import Late
 from lowmark.wire.kafkasettings import KafkaSettings, Secret
 from lowmark.wire.topics import Provision
 
@@ -74,6 +75,7 @@ class Query:
     sql: str | None = None
     file: Path | None = None  # relative to the configuration file
     buckets: int | None = None  # partitions of its partials; without, the job's
+    late: Late = Late.COUNT
 
     def __post_init__(self) -> None:
         if (self.sql is None) == (self.file is None):

@@ -132,8 +132,9 @@ def _run(options: DemoOptions, folder: Path, stack: ExitStack, console: Console)
         tell.note(_pointers(config, folder))
         tell(f"the first {_WINDOW_S}-second window closes when both links have promised that they are past it")
         events = follow(
-            KafkaSettings(config.bootstrap), "", QUERY, beginning=True, stop=lambda: _check(children) is None
-        )
+            KafkaSettings(config.bootstrap), "", QUERY, beginning=True, stop=lambda: _check(children) is None,
+            say=tell.note,
+        )  # fmt: skip
         deadline: float | None = None
         windows = (event for event in events if isinstance(event, FinishedWindow))
         first = next(windows)

@@ -27,9 +27,12 @@ _WAITING = 32  # steps' records between the sources' threads and the operators; 
 class Feed:
     """Inert until `start()`."""
 
-    def __init__(self, source: Source, nodes: Sequence[Node], config: LowLevelConfig, stage: str) -> None:
+    def __init__(
+        self, source: Source, nodes: Sequence[Node], config: LowLevelConfig, stage: str, send_late: bool
+    ) -> None:
         self.source = source
-        self.nodes = SourceNodes(nodes, stream=source.stream, rank=source.rank, config=config)
+        late = [node.name for node in nodes if send_late]
+        self.nodes = SourceNodes(nodes, stream=source.stream, rank=source.rank, config=config, send_late=late)
         self.low = _BEGINNING
         self._origins = {node.name: (node, Origin(stage, source.name, 0, node.name)) for node in nodes}
         self._outboxes: dict[str, Outbox] = {}
@@ -74,7 +77,7 @@ class Feed:
         for output in outputs:
             for _, record in self._outboxes[output.node].take(output, ending):
                 if isinstance(record, Rows):
-                    yield Batch(record.origin, record.sequence, record.rows, record.tuples)
+                    yield Batch(record.origin, record.sequence, record.rows, record.tuples, record.late)
                 else:
                     yield record
 

@@ -18,9 +18,11 @@ from lowmark.app.audit import Audit
 from lowmark.app.bindings import Binding
 from lowmark.app.feeding import Feed, FeedThreads
 from lowmark.app.keeping import kept_by
+from lowmark.app.latelines import LateNews
 from lowmark.query.expressions import Expr
+from lowmark.query.late import Late
 from lowmark.query.plan import QueryPlan
-from lowmark.wire.results import Complete
+from lowmark.wire.results import Amendment, Complete, Correction, LateRow
 from lowmark.wire.rows import Words
 
 __all__ = ["LocalRun"]
@@ -33,8 +35,11 @@ class LocalRun:
     def __init__(
         self, plan: QueryPlan, bindings: Sequence[Binding], *, disorder: Disorder | None, config: LowLevelConfig,
         follow: bool = False, promiscuous: bool = False, kernel_filter: bool = False, tell: Callable[[str], None],
+        on_late: Callable[[LateNews], None],
     ) -> None:  # fmt: skip
-        """`tell` is given what a person should know of an interface, in a line, from any thread."""
+        """`tell` is given what a person should know of an interface, in a line, from any thread; `on_late` what became
+        of late tuples, and of what had closed when losses became known."""
+        self._on_late = on_late
         self.audit = Audit()
         self.unending = follow or any(binding.live for binding in bindings)
         self._feeds = []
@@ -48,7 +53,7 @@ class LocalRun:
                 source = _live(binding, disorder, promiscuous, keep, tell)
             else:
                 source = _file(binding, disorder, follow)
-            self._feeds.append(Feed(source, nodes, config, plan.stage.fingerprint))
+            self._feeds.append(Feed(source, nodes, config, plan.stage.fingerprint, plan.late is not Late.COUNT))
             roster[binding.stream] = (*roster.get(binding.stream, ()), binding.source)
         self._driver = BucketDriver(plan.stage, (plan,), 0, MemoryState(), Roster.of(roster), 0)
         self._position = 0
@@ -114,6 +119,8 @@ class LocalRun:
                 yield rows
             case Complete():
                 self.audit.complete(output)
+            case LateRow() | Correction() | Amendment():
+                self._on_late(output)
             case Rejection(detail=detail):
                 raise RuntimeError(f"a record of this process was refused: {detail}")
 

@@ -8,6 +8,7 @@ from lowmark.app.config import Config
 from lowmark.app.tables import ConfigError
 from lowmark.query.compile import compile_query
 from lowmark.query.errors import QueryError
+from lowmark.query.late import Late
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.topics import Topic, TopicKind, TopicSettings, settings_of
 
@@ -26,11 +27,13 @@ def plan_queries(config: Config, names: Sequence[str] | None = None) -> tuple[Qu
     streams = {stream: len(config.roster(stream)) for stream in config.streams}
     plans = []
     for name in chosen:
-        buckets = config.queries[name].buckets or config.job.buckets
+        query = config.queries[name]
+        buckets = query.buckets or config.job.buckets
         try:
-            plans.append(compile_query(config.sql(name), name=name, streams=streams, buckets=buckets))
+            plan = compile_query(config.sql(name), name=name, streams=streams, buckets=buckets, late=query.late)
         except QueryError as error:
             raise ConfigError(f"{config.path}: query {name}: {error.render()}") from None
+        plans.append(plan)
     return tuple(plans)
 
 
@@ -40,4 +43,6 @@ def topics_of(config: Config, plans: Sequence[QueryPlan]) -> tuple[TopicSettings
     for plan in plans:
         wanted[Topic(TopicKind.PARTIALS, plan.stage.fingerprint, config.prefix)] = plan.stage.buckets
         wanted[Topic(TopicKind.RESULTS, plan.name, config.prefix)] = plan.stage.buckets
+        if plan.late is Late.EMIT:
+            wanted[Topic(TopicKind.LATE, plan.name, config.prefix)] = plan.stage.buckets
     return tuple(settings_of(topic, partitions, config.topics) for topic, partitions in wanted.items())

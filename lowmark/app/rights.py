@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from lowmark.query.late import Late
 from lowmark.wire.topics import Topic, TopicKind
 
 if TYPE_CHECKING:  # --help names the roles, and loads no more than it must
@@ -27,6 +28,7 @@ _RIGHTS = {
     Role.RUN: {
         TopicKind.PARTIALS: frozenset({"READ"}),
         TopicKind.RESULTS: frozenset({"READ", "WRITE"}),  # it reads them when it has lost its checkpoint
+        TopicKind.LATE: frozenset({"WRITE"}),
         TopicKind.DEAD: frozenset({"WRITE"}),
     },
 }
@@ -47,6 +49,8 @@ def rights_of(config: Config, plans: Sequence[QueryPlan], role: Role) -> dict[st
                 subjects = [plan.stage.fingerprint for plan in plans]
             case TopicKind.RESULTS:
                 subjects = [plan.name for plan in plans]
+            case TopicKind.LATE:
+                subjects = [plan.name for plan in plans if plan.late is Late.EMIT]
             case _:
                 subjects = [None]
         wanted |= {Topic(kind, subject, config.prefix).name: operations for subject in subjects}

@@ -29,6 +29,7 @@ class Work:
     stage: Stage
     node: Node
     topic: str
+    send_late: bool  # a query that reads the stage wants its late tuples
 
     @property
     def alias(self) -> str:
@@ -43,7 +44,10 @@ class SourceThread(threading.Thread):
         self.source = source
         self.work = {item.alias: item for item in work}
         nodes = [replace(item.node, name=alias) for alias, item in self.work.items()]
-        self.nodes = SourceNodes(nodes, stream=source.stream, rank=source.rank, config=config.capture.table)
+        late = [alias for alias, item in self.work.items() if item.send_late]
+        self.nodes = SourceNodes(
+            nodes, stream=source.stream, rank=source.rank, config=config.capture.table, send_late=late
+        )
         self.error: Exception | None = None
         self.superseded = False
         self._emitter = emitter
@@ -88,7 +92,8 @@ class SourceThread(threading.Thread):
             schema = item.node.reduction.schema
             for partition, record in self.outboxes[output.node].take(output, ending):
                 if isinstance(record, Rows):
-                    batch = PartialBatch(record.origin, record.sequence, to_batch(schema, record.rows), record.tuples)
+                    rows = to_batch(schema, record.rows)
+                    batch = PartialBatch(record.origin, record.sequence, rows, record.tuples, record.late)
                     self._emitter.put(item.topic, partition, encode(batch))
                 else:
                     self._emitter.put(item.topic, partition, encode(record))

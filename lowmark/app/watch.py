@@ -1,25 +1,26 @@
-"""Following a result topic: rows, and which windows are complete and exact."""
+"""Following a query's topics: rows, which windows are complete and exact, and what late tuples change or would have."""
 
 from __future__ import annotations
 
 import json
 import sys
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.latelines import LateNews, line_of
+from lowmark.app.reading import PatientReader
 from lowmark.app.windowboard import FinishedWindow, WindowBoard
 from lowmark.wire import values
 from lowmark.wire.codec import Record, decode
-from lowmark.wire.kafka import KafkaSettings, admin, consumer, translate
+from lowmark.wire.kafka import KafkaSettings, admin
 from lowmark.wire.record import BadRecord
 from lowmark.wire.resultrows import ResultRow
-from lowmark.wire.results import Amendment, Complete
+from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason, Scalar, WindowSpan
 from lowmark.wire.topics import Topic, TopicKind
 
 __all__ = ["follow", "show_window", "verdict_text", "watch"]
@@ -33,19 +34,21 @@ def watch(
     stop: Callable[[], bool] = lambda: False,
 ) -> None:  # fmt: skip
     """Until `stop`, or until so many windows have been shown. JSON: each row a line on standard output as soon as it
-    is visible, each completion a line on standard error; else a table for each complete window."""
+    is visible; completions, late rows, corrections and amendments a line each on standard error. Else a table for each
+    complete window, and for what is late a line."""
     console, notes = Console(), Console(stderr=True, highlight=False, soft_wrap=True)
     shown = 0
-    for event in follow(kafka, prefix, query, beginning=beginning, stop=stop):
+    for event in follow(kafka, prefix, query, beginning=beginning, stop=stop, say=notes.print):
         match event:
             case ResultRow(row=row):
                 if as_json:
                     sys.stdout.write(row.decode() + "\n")
                     sys.stdout.flush()
-            case Amendment():
-                notes.print(
-                    f"amendment: windows {event.windows.first}…{event.windows.to}: {event.late} late", style="yellow"
-                )
+            case Amendment() | Correction() | LateRow():
+                if as_json:
+                    notes.print(line_of(event), markup=False)
+                else:
+                    _show_late(console, event)
             case FinishedWindow():
                 if as_json:
                     notes.print(_completion_json(event), markup=False)
@@ -57,22 +60,25 @@ def watch(
 
 
 def follow(
-    kafka: KafkaSettings, prefix: str, query: str, *, beginning: bool, stop: Callable[[], bool]
-) -> Iterator[ResultRow | FinishedWindow | Amendment]:
-    """The rows of a query as they become visible, and its windows as they become complete in all buckets.
-    EnvironmentNotReady when there is no such topic."""
+    kafka: KafkaSettings, prefix: str, query: str, *, beginning: bool, stop: Callable[[], bool],
+    say: Callable[[str], None],
+) -> Iterator[ResultRow | FinishedWindow | LateNews]:  # fmt: skip
+    """The rows of a query as they become visible, its windows as they become complete in all buckets, and late rows and
+    what they change. EnvironmentNotReady when there is no result topic. `say` gets a line when the broker goes away."""
     topic = Topic(TopicKind.RESULTS, query, prefix).name
-    reader = consumer(kafka, f"lowmark-watch-{uuid.uuid4()}")
-    try:
-        partitions = _partitions(kafka, topic, query)
-        start = OFFSET_BEGINNING if beginning else OFFSET_END
-        reader.assign([TopicPartition(topic, partition, start) for partition in range(partitions)])
-        yield from _events(reader, WindowBoard(partitions, beginning), kafka, stop)
-    finally:
-        reader.close()
+    partitions, late = _partitions(kafka, topic, query, Topic(TopicKind.LATE, query, prefix).name)
+    start = OFFSET_BEGINNING if beginning else OFFSET_END
+    with PatientReader(kafka, "watch", say) as reader:
+        parts = [TopicPartition(topic, partition, start) for partition in range(partitions)]
+        reader.assign([*parts, *(TopicPartition(part.topic, part.partition, start) for part in late)])
+        board = WindowBoard(partitions, beginning)
+        for messages in reader.batches(stop):
+            for message in messages:
+                yield from _events(board, decode(message.headers(), message.value(), lambda origin: None))
 
 
-def _partitions(kafka: KafkaSettings, topic: str, query: str) -> int:
+def _partitions(kafka: KafkaSettings, topic: str, query: str, late: str) -> tuple[int, list[TopicPartition]]:
+    """How many the result topic has, and those of the topic of late rows, where there is one."""
     there = admin(kafka).list_topics(timeout=10).topics
     found = there.get(topic)
     if found is None or found.error is not None:
@@ -82,28 +88,45 @@ def _partitions(kafka: KafkaSettings, topic: str, query: str) -> int:
             f"there is no result topic {topic}",
             f"queries with results here: {', '.join(known) or 'none'}; `lowmark run` creates their topics",
         )
-    return len(found.partitions)
+    also = there.get(late)
+    return len(found.partitions), [] if also is None else [TopicPartition(late, part) for part in also.partitions]
 
 
-def _events(
-    reader: Consumer, board: WindowBoard, kafka: KafkaSettings, stop: Callable[[], bool]
-) -> Iterator[ResultRow | FinishedWindow | Amendment]:
-    while not stop():
-        for message in reader.consume(1000, timeout=0.2):
-            error = message.error()
-            if error is not None:
-                if error.code() == KafkaError._PARTITION_EOF:
-                    continue
-                raise translate(error, kafka)
-            record: Record | BadRecord = decode(message.headers(), message.value(), lambda origin: None)
-            match record:
-                case ResultRow():
-                    board.row(record)
-                    yield record
-                case Complete():
-                    yield from board.complete(record)
-                case Amendment():
-                    yield record
+def _events(board: WindowBoard, record: Record | BadRecord) -> Iterator[ResultRow | FinishedWindow | LateNews]:
+    match record:
+        case ResultRow():
+            board.row(record)
+            yield record
+        case Complete():
+            yield from board.complete(record)
+        case Amendment() | Correction() | LateRow():
+            yield record
+
+
+def _show_late(console: Console, news: LateNews) -> None:
+    """In a line or two: a person who watches has little use for all of it."""
+    match news:
+        case Amendment():
+            reasons = ", ".join(reason.value for reason in Reason if reason in news.reasons)
+            which = f"window{'s' if news.windows.first < news.windows.to else ''} {_ids(news.windows)}"
+            text = f"amendment  {which}: {news.late} late, {news.dropped} dropped ({reasons})"
+        case Correction():
+            text = f"correction  {news.start} … {news.end}: {news.tuples} late in {len(news.deltas)} groups"
+        case LateRow():
+            where = "" if news.windows is None else f"  {news.start or 'the beginning'} … {news.end}"
+            text = f"late{where}  {news.tuples} from {news.source}: {_shown(news.row)}"
+    console.print(text, style="yellow", markup=False)
+    if isinstance(news, Correction):
+        for delta in news.deltas[:_MAX_ROWS]:
+            console.print(f"    {_shown(delta)}", style="yellow", markup=False)
+
+
+def _ids(span: WindowSpan) -> str:
+    return str(span.first) if span.first == span.to else f"{span.first}…{span.to}"
+
+
+def _shown(row: Mapping[str, Scalar]) -> str:
+    return "  ".join(f"{name}={'null' if value is None else value}" for name, value in row.items())
 
 
 def verdict_text(window: FinishedWindow) -> Text:

@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lowmark.query.analysis import analyse, texts
+from lowmark.query.correcting import CannotCorrect, merges
 from lowmark.query.errors import QueryError
 from lowmark.query.fingerprint import fingerprint
+from lowmark.query.late import Late
 from lowmark.query.notes import notes
 from lowmark.query.parser import parse
 from lowmark.query.plan import QueryPlan, Stage
@@ -28,12 +30,18 @@ DEFAULT_BUCKETS = 16
 
 
 def compile_query(
-    sql: str, *, name: str = "query", streams: Mapping[str, int] | None = None, buckets: int = DEFAULT_BUCKETS
+    sql: str,
+    *,
+    name: str = "query",
+    streams: Mapping[str, int] | None = None,
+    buckets: int = DEFAULT_BUCKETS,
+    late: Late = Late.COUNT,
 ) -> QueryPlan:
     """The plan of a query, or QueryError with the spot in the text.
 
     `streams`: the streams that are bound, each with its number of sources, called as `link` shows them; None: any name
     is a stream of one source. `buckets`: wanted; a plan whose rows must meet in one place has 1, and a note on why.
+    `late`: what becomes of late tuples; corrections that would be wrong are refused.
     """
     if buckets < 1:
         raise ValueError(f"{buckets} buckets: at least one is needed")
@@ -46,7 +54,7 @@ def compile_query(
         raise QueryError(f"{error} cannot run yet", sql, script.statements[-1].span) from None
     spread = 1 if halves.reasons else buckets
     stage = Stage(fingerprint(halves.nodes, spread), halves.nodes, spread)
-    return QueryPlan(
+    plan = QueryPlan(
         name=name,
         sql=sql,
         stage=stage,
@@ -55,4 +63,12 @@ def compile_query(
         window=halves.window,
         ordered=answer.ordered,
         notes=notes(halves, buckets),
+        late=late,
     )
+    if late is Late.CORRECT:
+        try:
+            merges(plan)
+        except CannotCorrect as error:
+            message = f'late = "correct" is not for this query: {error.reason}'
+            raise QueryError(message, sql, script.statements[-1].span, hint=error.hint) from None
+    return plan

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from lowmark.query.correcting import merges
 from lowmark.query.expressions import Named
 from lowmark.query.joinexplain import describe_join
+from lowmark.query.late import Late
 from lowmark.query.plan import (
     Aggregate,
     Counted,
@@ -25,6 +27,7 @@ from lowmark.query.plan import (
 from lowmark.query.printing import span_text, text_of
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.fields import Json
+from lowmark.wire.results import Merge
 from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = ["describe", "render", "result_schema"]
@@ -52,6 +55,7 @@ def describe(plan: QueryPlan) -> dict[str, Json]:
         "steps": [_step(step) for step in plan.steps],
         "window": None if plan.window is None else _window(plan.window),
         "ordered": plan.ordered,
+        "late": _late(plan),
         "notes": plan.notes,
         "result": result_schema(plan.output),
     }
@@ -80,9 +84,36 @@ def render(plan: QueryPlan) -> str:
     lines += ["", "result"]
     width = max(len(name) for name in plan.output.names)
     lines += [f"  {column.name:<{width}}  {_kind(column)}" for column in plan.output]
+    if plan.late is not Late.COUNT:
+        lines += ["", "late tuples", *(f"  {line}" for line in _late_lines(plan))]
     if plan.notes:
         lines += ["", "notes", *(f"  {note}" for note in plan.notes)]
     return "\n".join(lines)
+
+
+def _late(plan: QueryPlan) -> dict[str, Json]:
+    facts: dict[str, Json] = {"setting": plan.late.value}
+    if plan.late is Late.CORRECT:
+        facts["merge"] = {name: merge.value for name, merge in merges(plan).items()}
+    return facts
+
+
+def _late_lines(plan: QueryPlan) -> Iterator[str]:
+    if plan.late is Late.EMIT:
+        yield "each is sent on, as a row of its own (columns of the answer, over the late tuples alone)"
+        return
+    yield "what they change in closed windows is told, by group:"
+    for name, merge in merges(plan).items():
+        yield f"  {name:<{_WIDTH}} {_MERGING[merge]}"
+
+
+_MERGING = {
+    Merge.ADD: "adds up",
+    Merge.LEAST: "the lesser stands",
+    Merge.GREATEST: "the greater stands",
+    Merge.AND: "bitwise and",
+    Merge.OR: "bitwise or",
+}
 
 
 def _block(title: str, facts: Mapping[str, Json]) -> Iterator[str]:

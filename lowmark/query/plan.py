@@ -11,6 +11,7 @@ from enum import Enum, auto
 
 from lowmark.query.bands import Bands
 from lowmark.query.expressions import Expr, Named
+from lowmark.query.late import Late
 from lowmark.query.windows import Window
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
@@ -312,3 +313,4 @@ class QueryPlan:
     window: Window | None  # of the answer: what completions speak of; None: there are none, or not in one sequence
     ordered: bool  # ORDER BY: the rows of one window come in this order
     notes: tuple[str, ...]  # what `explain` says of choices made: one bucket and why, growth of state
+    late: Late = Late.COUNT  # no part of the stage: queries that differ in this share their partials

@@ -1,4 +1,4 @@
-"""How completions, amendments and corrections are written and read (`results` says what they mean).
+"""How completions, amendments, corrections and late rows are written and read (`results` says what they mean).
 
 Query, generation and bucket stand in the headers too, as they do for rows, so that a reader can choose by headers.
 """
@@ -10,16 +10,17 @@ from math import isfinite
 
 from lowmark.wire.fields import Fields, Json, canonical, integer, parse, text
 from lowmark.wire.record import BadReason, Header, Headers, RecordKind, Refused, WireRecord, header, headers_of, sized
-from lowmark.wire.results import Amendment, Complete, Correction, Reason, Scalar, Verdict, WindowSpan
+from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Merge, Reason, Scalar, Verdict, WindowSpan
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import show, time
 
 __all__ = [
-    "decode_amendment", "decode_complete", "decode_correction", "encode_amendment", "encode_complete",
-    "encode_correction", "result_headers",
+    "decode_amendment", "decode_complete", "decode_correction", "decode_late_row", "encode_amendment",
+    "encode_complete", "encode_correction", "encode_late_row", "result_headers",
 ]  # fmt: skip
 
 _REASONS = {reason.value: reason for reason in Reason}
+_MERGES = {merge.value: merge for merge in Merge}
 _ATTRIBUTE_KINDS = {kind.value: kind for kind in (Kind.TIME, Kind.INT, Kind.DURATION)}
 
 
@@ -159,8 +160,11 @@ def encode_correction(correction: Correction) -> WireRecord:
         "bucket": correction.bucket,
         "deltas": [dict(delta) for delta in correction.deltas],
         "generation": correction.generation,
+        "merge": {name: merge.value for name, merge in correction.merge.items()},
         "query": correction.query,
         "tuples": correction.tuples,
+        "window_end": correction.end,
+        "window_start": correction.start,
         "windows": [correction.windows.first, correction.windows.to],
     }
     headers = result_headers(RecordKind.CORRECTION, correction.query, correction.generation, correction.bucket)
@@ -174,15 +178,75 @@ def decode_correction(headers: Headers, value: bytes) -> Correction:
         generation=fields.natural("generation"),
         bucket=fields.natural("bucket"),
         windows=_read_span(fields),
+        start=_shown(fields, "window_start"),
+        end=_shown(fields, "window_end"),
         tuples=fields.natural("tuples"),
-        deltas=tuple(_read_delta(item) for item in fields.array("deltas")),
+        merge=_read_merge(Fields(fields.take("merge"))),
+        deltas=tuple(_read_row(item) for item in fields.array("deltas")),
     )
     fields.end()
     _check_headers(headers, correction.query, correction.generation, correction.bucket)
     return correction
 
 
-def _read_delta(value: Json) -> Mapping[str, Scalar]:
+def encode_late_row(late: LateRow) -> WireRecord:
+    value: dict[str, Json] = {
+        "bucket": late.bucket,
+        "generation": late.generation,
+        "query": late.query,
+        "row": dict(late.row),
+        "source": late.source,
+        "tuples": late.tuples,
+    }
+    if late.windows is not None:
+        value["windows"] = [late.windows.first, late.windows.to]
+        value["window_start"], value["window_end"] = late.start, late.end
+    return sized(
+        WireRecord(
+            None, canonical(value), result_headers(RecordKind.LATE, late.query, late.generation, late.bucket)
+        )
+    )  # fmt: skip
+
+
+def decode_late_row(headers: Headers, value: bytes) -> LateRow:
+    fields = Fields(parse(value))
+    windowed = fields.has("windows")
+    late = LateRow(
+        query=fields.text("query"),
+        generation=fields.natural("generation"),
+        bucket=fields.natural("bucket"),
+        source=fields.text("source"),
+        windows=_read_span(fields) if windowed else None,
+        start=_shown_or_none(fields, "window_start") if windowed else None,
+        end=_shown_or_none(fields, "window_end") if windowed else None,
+        tuples=fields.natural("tuples"),
+        row=_read_row(fields.take("row")),
+    )
+    fields.end()
+    _check_headers(headers, late.query, late.generation, late.bucket)
+    return late
+
+
+def _read_merge(fields: Fields) -> Mapping[str, Merge]:
+    return {text(name, "a field's name"): fields.choice(name, _MERGES) for name in fields.names()}
+
+
+def _shown_or_none(fields: Fields, name: str) -> int | str | None:
+    """A bound of a window: landmark windows have no start."""
+    value = fields.take(name)
+    if value is None:
+        return None
+    return text(value, name) if isinstance(value, str) else integer(value, name)
+
+
+def _shown(fields: Fields, name: str) -> int | str:
+    value = _shown_or_none(fields, name)
+    if value is None:
+        raise Refused(BadReason.VALUE, f"{name} is null")
+    return value
+
+
+def _read_row(value: Json) -> Mapping[str, Scalar]:
     fields = Fields(value)
     return {text(name, "a field's name"): _scalar(fields.take(name)) for name in fields.names()}
 

@@ -8,9 +8,11 @@ from lowmark.wire.announcements import (
     decode_amendment,
     decode_complete,
     decode_correction,
+    decode_late_row,
     encode_amendment,
     encode_complete,
     encode_correction,
+    encode_late_row,
 )
 from lowmark.wire.deadletters import DeadLetter, decode_dead_letter, encode_dead_letter
 from lowmark.wire.partials import PartialBatch, SchemaOf, decode_batch, encode_batch
@@ -32,14 +34,14 @@ from lowmark.wire.resultrows import (
     encode_result_row,
     encode_result_rows,
 )
-from lowmark.wire.results import Amendment, Complete, Correction
+from lowmark.wire.results import Amendment, Complete, Correction, LateRow
 from lowmark.wire.sinktoken import Token, decode_token, encode_token
 
 __all__ = ["Record", "decode", "encode"]
 
 Record = (
     PartialBatch | Punctuation | Registration | Control
-    | ResultRow | ResultRows | Complete | Amendment | Correction
+    | ResultRow | ResultRows | Complete | Amendment | Correction | LateRow
     | DeadLetter | Token
 )  # fmt: skip
 
@@ -63,6 +65,8 @@ def encode(record: Record) -> WireRecord:
             return encode_amendment(record)
         case Correction():
             return encode_correction(record)
+        case LateRow():
+            return encode_late_row(record)
         case DeadLetter():
             return encode_dead_letter(record)
         case Token():
@@ -105,6 +109,8 @@ def _decode(kind: RecordKind, headers: Headers, value: bytes, schema_of: SchemaO
             return decode_amendment(headers, value)
         case RecordKind.CORRECTION:
             return decode_correction(headers, value)
+        case RecordKind.LATE:
+            return decode_late_row(headers, value)
         case RecordKind.DEAD_LETTER:
             return decode_dead_letter(value)
         case RecordKind.TOKEN:

@@ -39,6 +39,7 @@ class RecordKind(Enum):
     COMPLETE = "complete"
     AMENDMENT = "amendment"
     CORRECTION = "correction"
+    LATE = "late"
     DEAD_LETTER = "dead-letter"
     TOKEN = "token"
 

@@ -11,7 +11,7 @@ from enum import Enum
 
 from lowmark.wire.schema import Kind
 
-__all__ = ["Amendment", "Complete", "Correction", "Reason", "Scalar", "Verdict", "WindowSpan"]
+__all__ = ["Amendment", "Complete", "Correction", "LateRow", "Merge", "Reason", "Scalar", "Verdict", "WindowSpan"]
 
 Scalar = None | bool | int | float | str
 """A value of a flat JSON row."""
@@ -96,14 +96,44 @@ class Amendment:
     reasons: frozenset[Reason]
 
 
+class Merge(Enum):
+    """How the change to an aggregate goes together with its value."""
+
+    ADD = "add"
+    LEAST = "least"
+    GREATEST = "greatest"
+    AND = "and"
+    OR = "or"
+
+
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What late tuples change in a window that has closed: for each group they touch a row of the group's fields and
-    of each aggregate's value over the late tuples alone, before HAVING, to be merged with what the window said."""
+    """What late tuples change in windows that have closed, in each of them the same: for each group they touch a row of
+    the group's fields and of each aggregate's value over the late tuples alone. `merge` says how that goes together
+    with what the window said. Corrections of one window follow each other: all of them count."""
 
     query: str
     generation: int
     bucket: int
     windows: WindowSpan
+    start: int | str  # window_start of the first window, as rows show it
+    end: int | str  # window_end of the last one
     tuples: int  # late tuples that the deltas hold
+    merge: Mapping[str, Merge]  # by column that is an aggregate's
     deltas: tuple[Mapping[str, Scalar], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LateRow:
+    """What late tuples of one source and granule would have made, as a row of their own. Of a group: its fields and its
+    aggregates over these tuples alone, before HAVING. `windows` would have held them: None, of a query without."""
+
+    query: str
+    generation: int
+    bucket: int
+    source: str
+    windows: WindowSpan | None
+    start: int | str | None  # window_start of the first window, as rows show it
+    end: int | str | None  # window_end of the last one
+    tuples: int
+    row: Mapping[str, Scalar]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from highlevel.progress.driver import MAX_AHEAD_NS
-from highlevel.progress.outputs import LateRows, Rejection, ResultRows
+from highlevel.progress.outputs import Rejection, ResultRows
 from highlevel.progress.records import Arrival
 from highlevel.progress.roster import Roster
 from lowmark.query.windows import WindowKind
@@ -182,8 +182,6 @@ def test_what_comes_below_the_frontier_is_late_and_amends_closed_windows():
     records = [a.batch({5: 2}), a.promise(7), a.batch({5: 3, 8: 1}), a.promise(9), a.end()]
     outcome = run_live(finite(records), [SLIDING], ONE)
     assert outcome.counts.late == 3
-    (late,) = (o for o in outcome.outputs if isinstance(o, LateRows))
-    assert late.rows.tolist() == [[0, 5, 3]]
     (amendment,) = (o for o in outcome.outputs if isinstance(o, Amendment))
     assert (amendment.windows, amendment.late, amendment.reasons) == (WindowSpan(2, 2), 3, frozenset({Reason.LATE}))
     assert shown(completes([outcome])) == [

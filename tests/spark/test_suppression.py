@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from highlevel.progress.outputs import Rejection, ResultRows
 from highlevel.spark.suppression import Suppression
 from lowmark.wire.record import BadReason
-from lowmark.wire.results import Amendment, Complete, Verdict, WindowSpan
+from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Verdict, WindowSpan
+from lowmark.wire.schema import Kind
+from lowmark.wire.values import show
 from tests.spark.plans import OUTPUT, SECOND, window
 
 SLIDING = window(4, 2)
@@ -42,6 +44,23 @@ def test_completed_windows_are_left_out():
         Amendment("q", 2, 0, WindowSpan(5, 6), 1, 0, frozenset()),
     ):
         assert suppress(output) is output
+
+
+def test_what_is_late_for_completed_windows_is_left_out():
+    suppress = suppression(SLIDING.end(5))
+
+    def late(span: WindowSpan | None) -> LateRow:
+        return LateRow("q", 2, 0, "a", span, None, None, 1, {"n": 1})
+
+    def correction(first: int, to: int) -> Correction:
+        bounds = show(Kind.TIME, SLIDING.start(first)), show(Kind.TIME, SLIDING.end(to))
+        return Correction("q", 2, 0, WindowSpan(first, to), *bounds, 1, {}, ({"n": 1},))
+
+    assert suppress(late(WindowSpan(3, 5))) is None
+    assert suppress(correction(3, 5)) is None
+    assert suppress(correction(3, 9)) == correction(6, 9)
+    for output in (late(WindowSpan(5, 6)), late(None), correction(6, 6)):
+        assert suppress(output) == output
 
 
 def test_a_run_of_empty_windows_is_cut_so_that_completions_stay_contiguous():

@@ -9,7 +9,7 @@ from lowmark.wire.promises import FOREVER, Account, Bound, Ending, Ledger, Promi
 from lowmark.wire.record import BadReason
 from lowmark.wire.registration import Exclusion, Registration, Retirement, Return, RosterChange, SourceKind
 from lowmark.wire.resultrows import ResultRow, ResultRows
-from lowmark.wire.results import Amendment, Complete, Correction, Reason, Verdict, WindowSpan
+from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Merge, Reason, Verdict, WindowSpan
 from lowmark.wire.schema import Kind
 from lowmark.wire.sinktoken import Token
 from tests.wire.strategies import partial_rows
@@ -93,10 +93,17 @@ EXAMPLES: dict[str, Record] = {
         "q8_1", 2, 3, WindowSpan(29391186, 29391190), 12, 3, frozenset({Reason.LATE, Reason.DROPPED})
     ),
     "correction": Correction(
-        "q8_1", 2, 3, WindowSpan(29391186, 29391186), 5,
-        ({"srcIP": "10.0.0.1", "count": 4, "avg_len": 60.5}, {"srcIP": None, "count": 1, "avg_len": None, "ok": True}),
+        "q8_1", 2, 3, WindowSpan(29391186, 29391187), "2025-11-18T13:07:00Z", "2025-11-18T13:09:00Z", 5,
+        {"count": Merge.ADD, "max_load": Merge.GREATEST},
+        ({"srcIP": "10.0.0.1", "count": 4, "max_load": 60.5}, {"srcIP": None, "count": 1, "max_load": None}),
     ),
-    "correction-empty": Correction("q8_1", 2, 3, WindowSpan(1, 1), 0, ()),
+    "correction-empty": Correction("q8_1", 2, 3, WindowSpan(1, 1), -9, 1, 0, {}, ()),
+    "late": LateRow(
+        "q8_1", 2, 3, "host-1/eth0", WindowSpan(29391186, 29391190), "2025-11-18T13:07:00Z", "2025-11-18T13:12:00Z", 7,
+        {"srcIP": "10.0.0.1", "count": 7, "avg_len": 60.5, "ok": True},
+    ),
+    "late-landmark": LateRow("q8_1", 2, 3, "a", WindowSpan(1, 1), None, 20, 1, {}),
+    "late-no-windows": LateRow("q8_1", 2, 3, "Linköping", None, None, None, 1, {"srcIP": None}),
     "dead-letter": DeadLetter(
         BadReason.VALUE, "not JSON: …", "lowmark.v1.partials.9f3a5c", 3, 99,
         (("lm-kind", b"punctuation"), ("trace", b"\x00\xff")), b'{"last":tru', 1000,

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lowmark.app.commands.query import query_text
+from lowmark.query.late import Late
 
 __all__ = ["explain"]
 
@@ -19,6 +20,9 @@ def explain(
         Path | None, typer.Option("-f", "--file", metavar="FILE.sql", help="Read the query from a file.")
     ] = None,
     buckets: Annotated[int, typer.Option(metavar="N", min=1, help="Partitions that are wanted.")] = 8,
+    late: Annotated[
+        Late, typer.Option(help="What becomes of late tuples. What cannot be corrected is refused, with the reason.")
+    ] = Late.COUNT,
     kernel: Annotated[bool, typer.Option("--kernel", help="Also show the generated low-level kernel.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
@@ -35,7 +39,7 @@ def explain(
     from lowmark.query.compile import compile_query
     from lowmark.query.explain import describe, render
 
-    plan = compile_query(text, name=name, buckets=buckets)
+    plan = compile_query(text, name=name, buckets=buckets, late=late)
     if json_:
         typer.echo(json.dumps(describe(plan), indent=2))
     else:

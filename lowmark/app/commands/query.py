@@ -9,6 +9,7 @@ import typer
 
 from lowlevel.config import Flush
 from lowmark.app.formats import Format
+from lowmark.query.late import Late
 
 __all__ = ["query", "query_text"]
 
@@ -85,6 +86,14 @@ def query(
         ),
     ] = None,
     flush: Annotated[Flush, typer.Option(help="How ended panes leave the table. Changes no result.")] = Flush.SLOW,
+    late: Annotated[
+        Late,
+        typer.Option(
+            help="What becomes of packets that come after their granule has ended, beside their being counted: emit "
+            "tells each as a row of its own, correct what they change in windows that were answered. Both are JSON "
+            "lines on standard error."
+        ),
+    ] = Late.COUNT,
     table: Annotated[
         int,
         typer.Option(metavar="SLOTS", help="Groups that the table of each source has room for: a power of two.", min=1),
@@ -109,8 +118,8 @@ def query(
     request = Request(
         sql=text, name=name, read=tuple(read or ()), follow=follow, interfaces=tuple(interface or ()),
         fanout=fanout,
-        promiscuous=promiscuous, kernel_filter=kernel_filter, disorder=disorder, flush=flush, table_slots=table,
-        format=format_, output=output, quiet=quiet,
+        promiscuous=promiscuous, kernel_filter=kernel_filter, disorder=disorder, flush=flush, late=late,
+        table_slots=table, format=format_, output=output, quiet=quiet,
     )  # fmt: skip
     raise typer.Exit(answer(request))
 

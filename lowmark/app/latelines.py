@@ -1,0 +1,33 @@
+"""Late rows, corrections and amendments as lines for people and programs: one JSON object each, named by its kind."""
+
+from __future__ import annotations
+
+import sys
+
+from lowmark.query.late import Late
+from lowmark.wire.codec import encode
+from lowmark.wire.record import RecordKind
+from lowmark.wire.results import Amendment, Correction, LateRow
+
+__all__ = ["LateNews", "TellLate", "line_of"]
+
+LateNews = LateRow | Correction | Amendment
+
+_KINDS = {LateRow: RecordKind.LATE, Correction: RecordKind.CORRECTION, Amendment: RecordKind.AMENDMENT}
+
+
+def line_of(news: LateNews) -> str:
+    """`{"correction": …}`: the record's value as it stands on its topic, under its kind."""
+    return f'{{"{_KINDS[type(news)].value}":{encode(news).value.decode()}}}'
+
+
+class TellLate:
+    """Writes what `lowmark query --late` asked for to standard error. Where late tuples are only counted the audit
+    has all there is to say."""
+
+    def __init__(self, late: Late) -> None:
+        self._late = late
+
+    def __call__(self, news: LateNews) -> None:
+        if self._late is not Late.COUNT:
+            sys.stderr.write(line_of(news) + "\n")

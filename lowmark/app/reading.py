@@ -1,0 +1,85 @@
+"""Reading topics for a person who watches: as records come, through outages, which are told in one line."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from lowmark.wire.kafka import KafkaProblem, KafkaSettings, KafkaUnavailable, consumer, translate
+
+__all__ = ["PatientReader"]
+
+_LOOK_EVERY_S = 1.0
+"""How long a wait for records lasts before `stop` is asked, and a broker that was away is called."""
+
+_AT_ONCE = 1000
+
+
+class PatientReader:
+    """A read_committed consumer. What Kafka's client has to say of a broker that is away is not logged: `say` gets a
+    line when it has gone, and one when it answers again. Any other problem is raised."""
+
+    def __init__(self, kafka: KafkaSettings, name: str, say: Callable[[str], None]) -> None:
+        self._kafka = kafka
+        self._say = say
+        self._problems: list[KafkaProblem] = []
+        self._away = False
+        logging.getLogger("lowmark.kafka").setLevel(logging.CRITICAL)
+        self._consumer = consumer(kafka, f"lowmark-{name}-{uuid.uuid4()}", on_problem=self._problems.append)
+
+    def __enter__(self) -> PatientReader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._consumer.close()
+
+    def assign(self, parts: Sequence[TopicPartition]) -> None:
+        self._consumer.assign(list(parts))
+
+    def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+        """The first offset, and the one behind the last."""
+        try:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+        except KafkaException as error:
+            raise translate(error.args[0], self._kafka) from None
+        return low, high
+
+    def batches(self, stop: Callable[[], bool]) -> Iterator[list[Message]]:
+        """What has come, as soon as something has; nothing, about once a second, when nothing has. Until `stop`."""
+        while not stop():
+            first = self._consumer.poll(_LOOK_EVERY_S)
+            found = [] if first is None else [first, *self._consumer.consume(_AT_ONCE, timeout=0)]
+            yield [message for message in found if self._usable(message)]
+            self._hear(bool(found))
+
+    def _usable(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return True
+        if error.code() != KafkaError._PARTITION_EOF:
+            self._problems.append(translate(error, self._kafka))
+        return False
+
+    def _hear(self, answered: bool) -> None:
+        problems, self._problems[:] = list(self._problems), []
+        for problem in problems:
+            if not isinstance(problem, KafkaUnavailable) or problem.fatal:
+                raise problem
+        if self._away:
+            if answered or self._answers():
+                self._away = False
+                self._say(f"the broker at {self._kafka.bootstrap} is back")
+        elif problems and not self._answers():
+            self._away = True
+            self._say(f"the broker at {self._kafka.bootstrap} is away: waiting for it")
+
+    def _answers(self) -> bool:
+        try:
+            self._consumer.list_topics(timeout=_LOOK_EVERY_S)
+        except KafkaException:
+            return False
+        return True
