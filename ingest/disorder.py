@@ -10,6 +10,7 @@ __all__ = [
     "MOST_TUPLES",
     "Disorder",
     "DisorderError",
+    "Measured",
     "Ordered",
     "Scan",
     "WithinTime",
@@ -63,7 +64,17 @@ class Scan:
         return "scan"
 
 
-Disorder = Ordered | WithinTime | WithinTuples | Scan
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """As late as that share of the frames observed so far, which is estimated anew all the time."""
+
+    share: Fraction = Fraction(999, 1000)
+
+    def __str__(self) -> str:
+        return f"measured {float(self.share * 100):.10g}%"
+
+
+Disorder = Ordered | WithinTime | WithinTuples | Scan | Measured
 
 _UNITS_NS = {
     ("ns", "nanosecond", "nanoseconds"): 1,
@@ -75,7 +86,8 @@ _UNITS_NS = {
     ("d", "day", "days"): 86_400_000_000_000,
 }
 _SHOWN = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000, "h": 3_600_000_000_000}
-_VALID = "valid are: ordered, scan, within 2 s (ns, us, ms, s, min, h, d), within 500 tuples"
+_VALID = "valid are: ordered, scan, within 2 s (ns, us, ms, s, min, h, d), within 500 tuples, measured, measured 99.9%"
+_MEASURED = re.compile(r"measured(?:\s+([0-9]+(?:\.[0-9]+)?)\s*%)?")
 _WITHIN = re.compile(r"within\s+([0-9]+(?:\.[0-9]+)?)\s*([^\W\d_]+)")
 _MOST_NS = 2**62
 
@@ -87,6 +99,11 @@ def parse_disorder(text: str) -> Disorder:
         return Ordered()
     if plain == "scan":
         return Scan()
+    if (measured := _MEASURED.fullmatch(plain)) is not None:
+        share = Fraction(measured[1]) / 100 if measured[1] else Measured().share
+        if not Fraction(1, 2) <= share < 1:
+            raise DisorderError(f"disorder '{text}': the share is from 50% to below 100%")
+        return Measured(share)
     match = _WITHIN.fullmatch(plain)
     if match is None:
         raise DisorderError(f"disorder '{text}' is not known; {_VALID}")

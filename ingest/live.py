@@ -60,6 +60,7 @@ class LiveSource:
         self.damage: Damage | None = None  # nor is it ever damaged
         self.disorder: Disorder = config.disorder
         self.start_ns: int | None = None  # covered from; set by begin()
+        self.bound_ns: int | None = None  # of measured disorder, at present
         self._config = config
         self._fanout = fanout
         self._metrics = metrics
@@ -191,6 +192,7 @@ class LiveSource:
         if merged:
             self._note_merged(merged)
         low, low_after = lows.of(columns, self._now_ns() + FUTURE_NS)
+        self.bound_ns = lows.bound_ns
         return self._block(block.bytes_, columns, low, low_after, vlan)
 
     def _block(
@@ -217,6 +219,8 @@ class LiveSource:
         self.received += len(block)
         if self._metrics is not None:
             self._metrics.block(len(block), block.low_after)
+            if self.bound_ns is not None:
+                self._metrics.bounded(self.bound_ns)
 
 
 def _lag_ns(disorder: Disorder) -> int:

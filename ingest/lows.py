@@ -14,19 +14,27 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.columns import Columns
-from ingest.disorder import Disorder, Ordered, Scan, WithinTime, WithinTuples
+from ingest.disorder import Disorder, Measured, Ordered, Scan, WithinTime, WithinTuples
+from ingest.lateness import Lateness, lateness_of
 from lowmark.wire.frames import BAD_TIME, FOREVER
 
-__all__ = ["NEVER", "ClockedLows", "Lows", "arrival_lows", "least_after", "scanned_lows"]
+__all__ = ["FIRST_BOUND_NS", "NEVER", "ClockedLows", "Lows", "arrival_lows", "least_after", "scanned_lows"]
 
 NEVER = int(np.iinfo(np.int64).min)
 """The low-watermark of a source before anything is known: everything may still come."""
+
+FIRST_BOUND_NS = 1_000_000_000
+"""Of measured disorder, before enough has been observed."""
 
 _LAST = int(FOREVER) - 1  # the greatest low-watermark of a source that has not ended
 
 
 class Lows(Protocol):
     """One source's low-watermark. Blocks are given once each, in order."""
+
+    @property
+    def bound_ns(self) -> int | None:
+        """Of measured disorder: how far the low-watermark is behind the newest time at present."""
 
     def of(self, columns: Columns) -> tuple[npt.NDArray[np.int64], int]:
         """The low-watermark just before each frame, and the one behind the last: ns, never regressing."""
@@ -41,6 +49,8 @@ def arrival_lows(disorder: Disorder) -> Lows:
             return _Newest(bound_ns)
         case WithinTuples(count):
             return _Delayed(count)
+        case Measured(share):
+            return _Measured(float(share))
         case Scan():
             raise ValueError("scan goes by what will arrive")
 
@@ -65,6 +75,8 @@ def scanned_lows(least: npt.NDArray[np.int64]) -> Lows:
 class _Newest:
     """The newest time so far, less a bound."""
 
+    bound_ns = None
+
     def __init__(self, bound_ns: int) -> None:
         self._bound_ns = bound_ns
         self._newest = NEVER
@@ -85,6 +97,8 @@ class _Newest:
 class _Delayed:
     """The newest time among the frames that came more than `count` places ago."""
 
+    bound_ns = None
+
     def __init__(self, count: int) -> None:
         self._recent = np.full(count + 1, NEVER, np.int64)  # the newest time so far, after each of the last frames
 
@@ -95,6 +109,58 @@ class _Delayed:
         self._recent = newest[size:].copy()
         np.minimum(newest, _LAST, out=newest)
         return newest[:size], int(newest[size])
+
+
+_AGAIN = 4096  # frames after which the bound is estimated anew
+_MEMORY = 1 << 20  # frames after which earlier ones count half
+
+
+class _Measured:
+    """The newest time so far, less what this share of the frames kept to. A bound that grows holds the low-watermark
+    where it is."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._observed = Lateness()
+        self._enough = max(_AGAIN, int(4 / (1 - share)))  # frames before which an estimate would be worth nothing
+        self._bound_ns = FIRST_BOUND_NS
+        self._newest = self._low = NEVER
+        self._left = _AGAIN  # frames until the next estimate
+        self._estimates = 0
+
+    @property
+    def bound_ns(self) -> int | None:
+        return self._bound_ns
+
+    def of(self, columns: Columns) -> tuple[npt.NDArray[np.int64], int]:
+        times = _times(columns, NEVER)
+        low = np.empty(len(times) + 1, np.int64)
+        low[0] = self._low
+        done = 0
+        while done < len(times):
+            part = times[done : done + self._left]
+            known = part[part != NEVER]
+            late, newest = lateness_of(known, self._newest)
+            self._observed.add(late)
+            reached = np.maximum(np.maximum.accumulate(part), max(self._newest, NEVER + self._bound_ns))
+            low[done + 1 : done + 1 + len(part)] = reached - self._bound_ns
+            self._newest = newest
+            done += len(part)
+            self._left -= len(part)
+            if self._left == 0:
+                self._estimate()
+        np.maximum.accumulate(low, out=low)
+        np.minimum(low, _LAST, out=low)
+        self._low = int(low[-1])
+        return low[:-1], self._low
+
+    def _estimate(self) -> None:
+        self._left = _AGAIN
+        self._estimates += 1
+        if self._observed.frames >= self._enough:
+            self._bound_ns = self._observed.within_ns(self._share)
+        if self._estimates % (_MEMORY // _AGAIN) == 0:
+            self._observed.fade()
 
 
 class ClockedLows:
@@ -117,17 +183,23 @@ class ClockedLows:
         return low, self._low
 
     @property
+    def bound_ns(self) -> int | None:
+        return self._lows.bound_ns
+
+    @property
     def low_ns(self) -> int:
         """As it stands."""
         return self._low
 
     def idle(self, clock_ns: int) -> int:
         """Everything that was stamped before clock_ns, and a lag before, has been seen: the low-watermark then."""
-        self._low = max(self._low, clock_ns - self._lag_ns)
+        self._low = max(self._low, clock_ns - max(self._lag_ns, self.bound_ns or 0))
         return self._low
 
 
 class _Scanned:
+    bound_ns = None
+
     def __init__(self, least: npt.NDArray[np.int64]) -> None:
         self._promises = iter(least.tolist())
         self._low = NEVER

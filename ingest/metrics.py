@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -33,6 +34,12 @@ class IngestMetrics:
             _LABELS,
             registry=registry,
         )
+        self.bound = Gauge(
+            "lowmark_disorder_bound_seconds",
+            "Of measured disorder: how far the low-watermark is behind the newest time at present.",
+            _LABELS,
+            registry=registry,
+        )
         self.low = Gauge(
             "lowmark_source_low_watermark_seconds",
             "Low-watermark of a source that has not ended, in seconds since 1970.",
@@ -47,18 +54,28 @@ class IngestMetrics:
             self.damaged.labels(source, stream),
             self.merged.labels(source, stream),
             self.low.labels(source, stream),
+            lambda: self.bound.labels(source, stream),
         )
 
 
 class SourceMetrics:
     """One source's share of them."""
 
-    def __init__(self, received: Counter, read: Counter, damaged: Counter, merged: Counter, low: Gauge) -> None:
+    def __init__(
+        self,
+        received: Counter,
+        read: Counter,
+        damaged: Counter,
+        merged: Counter,
+        low: Gauge,
+        bound: Callable[[], Gauge],
+    ) -> None:
         self._received = received
         self._read = read
         self._damaged = damaged
         self._merged = merged
         self._low = low
+        self._bound = bound  # it is there for sources that measure
         self._read_before = 0
 
     def block(self, frames: int, low_after_ns: int | None) -> None:
@@ -78,3 +95,7 @@ class SourceMetrics:
     def merged(self, frames: int) -> None:
         """So many of the frames that were delivered are several packets each."""
         self._merged.inc(frames)
+
+    def bounded(self, bound_ns: int) -> None:
+        """Of measured disorder: the bound at present."""
+        self._bound().set(bound_ns / 1e9)

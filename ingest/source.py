@@ -37,6 +37,8 @@ class Source(Protocol):
     damage: Damage | None  # why that is not all there is
     start_ns: int | None  # covered from; None: from whatever the first frame is
 
+    bound_ns: int | None  # of measured disorder: the bound at present
+
     @property
     def disorder(self) -> Disorder | None: ...
     @property
@@ -72,6 +74,7 @@ class FileSource:
         self.ended = False  # everything was delivered: all there is, or all before the damage
         self.damage: Damage | None = None  # set before the last block is delivered
         self.start_ns: int | None = None  # a file covers what is in it
+        self.bound_ns: int | None = None
         self.disorder: Disorder | None = config.disorder  # what rules; settled by start()
         self._config = config
         self._metrics = metrics
@@ -141,6 +144,7 @@ class FileSource:
         low_after = NEVER
         for frames in capture.blocks():
             low, low_after = lows.of(frames.columns)
+            self.bound_ns = lows.bound_ns
             yield _block(frames.data, frames.columns, low, low_after)
         if self._stopping.is_set():
             return  # what the reading was cut off from is no damage
@@ -168,6 +172,8 @@ class FileSource:
         known = block.low_after not in (NEVER, FOREVER)
         self._metrics.block(len(block), block.low_after if known else None)
         self._metrics.read_to(self.read_bytes)
+        if self.bound_ns is not None:
+            self._metrics.bounded(self.bound_ns)
         if self.ended and self.damage is not None:
             self._metrics.damage()
 

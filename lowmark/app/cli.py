@@ -23,6 +23,7 @@ from lowmark.app.commands.demo import demo
 from lowmark.app.commands.explain import explain
 from lowmark.app.commands.query import query
 from lowmark.app.commands.run import run
+from lowmark.app.commands.scan import scan
 from lowmark.app.commands.sources import sources
 from lowmark.app.commands.topics import topics
 from lowmark.app.commands.watch import watch
@@ -78,7 +79,7 @@ def _until_nobody_reads(command: Callable[P, None]) -> Callable[P, None]:
 
 
 # In the order in which a newcomer meets them.
-for _command in (query, explain, demo, check, broker, topics, capture, run, watch, sources):
+for _command in (query, explain, scan, demo, check, broker, topics, capture, run, watch, sources):
     app.command()(_until_nobody_reads(_command))
 
 

@@ -133,6 +133,9 @@ class LocalRun:
         for counts in feed.nodes.counts().values():
             audit.filtered += counts.filtered
             audit.late += counts.late
+        if (bound_ns := feed.source.bound_ns) is not None:
+            name = feed.source.name
+            audit.notes.append(f"{name}: by the disorder that was measured packets wait {bound_ns / 1e6:g} ms")
         if feed.source.damage is not None:
             audit.damage.append(str(feed.source.damage))
 

@@ -1,0 +1,62 @@
+"""`lowmark scan`: how far a capture is out of order."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+__all__ = ["scan"]
+
+
+def scan(
+    captures: Annotated[
+        list[str], typer.Argument(metavar="FILE…", help="Captures, folders of them or patterns, each by itself.")
+    ],
+) -> None:
+    """Read captures and tell how far their packets are out of order: by how much time, by how many places, and which
+    `disorder` leaves none of them late. Exit code 3: a capture is damaged (what stands before it is told).
+
+    A table on a terminal, JSON lines in a pipe.
+
+    Example:
+
+    \b
+      lowmark scan monday.pcap 'rotated/*.pcap.zst'
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from lowmark.app.console import error_console
+    from lowmark.app.scanning import SHARES, scan_capture
+    from lowmark.wire import values
+
+    found = [scan_capture(path) for path in captures]
+    rows: list[dict[str, object]] = [
+        {
+            "capture": one.name,
+            "frames": one.frames,
+            "from": None if one.first_ns is None else values.time(one.first_ns),
+            "to": None if one.last_ns is None else values.time(one.last_ns),
+            "out_of_order": one.out_of_order,
+            **{f"late_{100 * share:g}%_s": ns / 1e9 for share, ns in zip(SHARES, one.within_ns, strict=True)},
+            "late_most_s": one.most_ns / 1e9,
+            "places": one.places,
+            "disorder": one.disorder,
+        }
+        for one in found
+    ]
+    if sys.stdout.isatty():
+        table = Table(*rows[0], header_style="bold")
+        for row in rows:
+            table.add_row(*("" if value is None else str(value) for value in row.values()))
+        Console().print(table)
+    else:
+        for row in rows:
+            typer.echo(json.dumps(row))
+    for one in found:
+        if one.damage is not None:
+            error_console().print(f"damaged: {one.damage}", markup=False)
+    raise typer.Exit(3 if any(one.damage is not None for one in found) else 0)

@@ -1,0 +1,61 @@
+"""What `lowmark scan` finds out of a capture: how far its packets are out of order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ingest.damage import Damage
+from ingest.disorder import Ordered, WithinTime
+from ingest.lateness import Lateness, Places, lateness_of
+from ingest.lows import NEVER
+from ingest.series import open_captures
+from lowmark.wire.frames import BAD_TIME
+
+__all__ = ["SHARES", "Scanned", "scan_capture"]
+
+SHARES = (0.5, 0.99, 0.999, 0.9999)
+"""Of the frames, for which a bound is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scanned:
+    """Frames that have a time. Bounds in ns."""
+
+    name: str
+    frames: int
+    first_ns: int | None  # the least time, since 1970; None: there is no frame
+    last_ns: int | None
+    out_of_order: int  # frames that are older than one before them
+    within_ns: tuple[int, ...]  # what each share of SHARES keeps to, rounded up
+    most_ns: int  # what all of them do
+    places: int | None  # n of the `within n tuples` that they keep to; None: more than can be declared
+    damage: Damage | None
+
+    @property
+    def disorder(self) -> str:
+        """The declaration by which no frame is late."""
+        if not self.out_of_order:
+            return str(Ordered())
+        scale = 10 ** max(0, len(str(self.most_ns)) - 2)
+        return str(WithinTime(-(-self.most_ns // scale) * scale))
+
+
+def scan_capture(path: str) -> Scanned:
+    """Reads a capture, a folder or a pattern to its end. Raises CaptureError."""
+    capture = open_captures(path)
+    lateness, places, newest = Lateness(), Places(), NEVER
+    first: int | None = None
+    for frames in capture.blocks():
+        ts = frames.columns.ts[frames.columns.link != BAD_TIME]
+        if len(ts):
+            first = int(ts.min()) if first is None else min(first, int(ts.min()))
+        late, newest = lateness_of(ts, newest)
+        lateness.add(late)
+        places.add(ts)
+    scanned = Scanned(
+        name=capture.name, frames=lateness.frames, first_ns=first, last_ns=newest if lateness.frames else None,
+        out_of_order=lateness.out_of_order, within_ns=tuple(lateness.within_ns(share) for share in SHARES),
+        most_ns=lateness.most_ns, places=places.most, damage=capture.damage,
+    )  # fmt: skip
+    capture.close()
+    return scanned

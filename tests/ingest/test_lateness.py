@@ -1,0 +1,145 @@
+"""Measured disorder: what is observed, what is estimated from it, and what is promised then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.columns import Columns
+from ingest.disorder import DisorderError, Measured, parse_disorder
+from ingest.lateness import Lateness, Places, lateness_of
+from ingest.lows import FIRST_BOUND_NS, NEVER, ClockedLows, arrival_lows
+from lowmark.app.traffic import TrafficSpec, write_capture
+from lowmark.wire.frames import BAD_TIME
+from tests.acceptance.command import lowmark
+from tests.naive.frames import Spec, frame, write_pcap
+
+MS = 1_000_000
+TIMES = st.lists(st.integers(0, 10_000), max_size=60)
+
+
+def columns(ts: list[int] | np.ndarray) -> Columns:
+    made = Columns.of_size(len(ts))
+    made.ts[:] = ts
+    made.link[:] = 1
+    return made
+
+
+def jittered(frames: int, most_ns: int, seed: int = 1, start_ns: int = 0) -> np.ndarray:
+    """Times a µs apart, each frame up to `most_ns` late."""
+    random = np.random.default_rng(seed)
+    sent = start_ns + 1000 * np.arange(frames, dtype=np.int64)
+    return sent[np.argsort(sent + random.integers(0, most_ns + 1, frames), kind="stable")]
+
+
+@given(TIMES, st.lists(st.integers(1, 20), min_size=1))
+def test_lateness_and_places_are_those_of_the_definition(times: list[int], sizes: list[int]) -> None:
+    late = [max(times[: at + 1]) - ts for at, ts in enumerate(times)]
+    places = [next(at - i for i in range(at + 1) if times[i] > ts or i == at) for at, ts in enumerate(times)]
+    observed, counted, newest, at = Lateness(), Places(), NEVER, 0
+    for size in sizes * 60:
+        part = np.array(times[at : at + size], np.int64)
+        found, newest = lateness_of(part, newest)
+        assert found.tolist() == late[at : at + size]
+        observed.add(found)
+        counted.add(part)
+        at += size
+    assert observed.frames == len(times)
+    assert observed.out_of_order == sum(ns > 0 for ns in late)
+    assert observed.most_ns == max(late, default=0)
+    assert counted.most == max(places, default=0)
+    for share in (0.5, 0.9, 0.999):
+        bound = observed.within_ns(share)
+        exact = sorted(late)[max(0, int(np.ceil(share * len(late))) - 1)] if late else 0
+        assert exact <= bound <= exact * 1.05 + 1
+
+
+@given(TIMES.map(lambda times: [1000 * ts for ts in times]), st.lists(st.integers(1, 20), min_size=1))
+def test_cuts_change_nothing_and_nothing_goes_back(times: list[int], sizes: list[int]) -> None:
+    whole, after = arrival_lows(Measured()).of(columns(times))
+    pieces, lows, at = arrival_lows(Measured()), [], 0
+    for size in sizes * 60:
+        low, last = pieces.of(columns(times[at : at + size]))
+        lows += low.tolist()
+        at += size
+    assert lows == whole.tolist()
+    assert last == after
+    assert (np.diff(whole) >= 0).all()
+
+
+def test_the_bound_follows_what_is_observed() -> None:
+    lows = arrival_lows(Measured())
+    assert lows.bound_ns == FIRST_BOUND_NS
+    low, _ = lows.of(columns(jittered(50_000, 2 * MS)))
+    assert lows.bound_ns is not None
+    assert 1.8 * MS < lows.bound_ns < 2.2 * MS
+    calm, before = lows.bound_ns, int(low[-1])
+    # It becomes worse: the low-watermark waits, and does not go back.
+    low, _ = lows.of(columns(jittered(30_000, 20 * MS, start_ns=50 * MS)))
+    assert lows.bound_ns > 8 * calm
+    assert (np.diff(low) >= 0).all()
+    assert int(low[0]) >= before
+    # And better again: what was is forgotten.
+    lows.of(columns(jittered(6 << 20, 2 * MS, start_ns=1000 * MS)))
+    assert lows.bound_ns < 3 * MS
+
+
+def test_no_more_than_the_stated_share_is_late() -> None:
+    ts = jittered(400_000, 5 * MS)
+    low, _ = arrival_lows(Measured(Measured().share)).of(columns(ts))
+    assert np.count_nonzero(ts < low) <= 0.002 * len(ts)
+
+
+def test_a_lull_waits_for_the_measured_bound() -> None:
+    lows = ClockedLows(Measured(), 50 * MS, 0)
+    assert lows.idle(5000 * MS) == 5000 * MS - FIRST_BOUND_NS
+    lows.of(columns(jittered(50_000, 2 * MS, start_ns=6000 * MS)), 2**62)
+    assert lows.idle(7000 * MS) == 6950 * MS
+
+
+def test_frames_without_a_time_are_not_measured() -> None:
+    given_ = columns([5, 0, 6])
+    given_.link[1] = BAD_TIME
+    low, after = arrival_lows(Measured()).of(given_)
+    assert after == 6 - FIRST_BOUND_NS
+    assert low[0] == NEVER
+
+
+def test_declarations() -> None:
+    assert str(parse_disorder("measured")) == "measured 99.9%"
+    assert parse_disorder("Measured 99.99 %") == parse_disorder("measured 99.99%")
+    for text in ("measured 100%", "measured 12%"):
+        with pytest.raises(DisorderError, match="from 50% to below 100%"):
+            parse_disorder(text)
+
+
+def test_scan_tells_which_disorder_would_do(tmp_path: Path) -> None:
+    path = tmp_path / "a.pcap"
+    write_capture(path, TrafficSpec(packets=20_000, duration_ns=10**9, jitter_ns=3 * MS, nanoseconds=True))
+    straight = write_pcap(tmp_path / "b.pcap", [frame(Spec(ts=second * 10**9)) for second in (1, 2)])
+    outcome = lowmark("scan", str(path), str(straight))
+    assert outcome.code == 0, outcome.error
+    first, second = (json.loads(line) for line in outcome.out.splitlines())
+    assert first["frames"] == 20_000
+    assert 0.0025 < first["late_most_s"] <= 0.003
+    assert first["late_50%_s"] < first["late_99%_s"] <= first["late_most_s"]
+    assert first["out_of_order"] > 1000
+    assert (second["disorder"], second["out_of_order"], second["places"]) == ("ordered", 0, 0)
+    query = "SELECT count(*) [RANGE 1 ms] FROM Main"
+    for enough in (first["disorder"], f"within {first['places']} tuples"):
+        assert " 0 late" in lowmark("query", "-r", str(path), "--disorder", enough, query).error
+    assert " 0 late" not in lowmark("query", "-r", str(path), "--disorder", "within 1 ms", query).error
+
+
+def test_scan_of_a_damaged_capture(tmp_path: Path) -> None:
+    path = write_pcap(tmp_path / "a.pcap", [frame(Spec(ts=second * 10**9)) for second in (1, 2)])
+    path.write_bytes(path.read_bytes()[:-2])
+    outcome = lowmark("scan", str(path))
+    assert outcome.code == 3
+    assert "the capture ends in the middle" in outcome.error
+    assert json.loads(outcome.out)["frames"] == 1
