@@ -42,21 +42,27 @@ def _window(window: Window, k: int, keys: Sequence[str], calls: Sequence[AskedCa
     start = end - (window.size or window.slide) * window.axis.unit
     own = [row for row in tuples if start <= row["ts"] < end]
     held = [row for row in tuples if row["ts"] < end] if window.kind is WindowKind.LANDMARK else own
+    head: Row = {}
+    if window.kind is not WindowKind.NONE:
+        head = {"window_start": None if window.kind is WindowKind.LANDMARK else start, "window_end": end}
+    rows, overflow = grouped(held, keys, calls, head)
+    return Expected(k, len(own), rows, overflow)
+
+
+def grouped(held: Sequence[Row], keys: Sequence[str], calls: Sequence[AskedCall], head: Row) -> tuple[list[Row], bool]:
+    """The rows of one window's tuples, each behind `head`, and whether a sum in one of them left the integers."""
     groups: dict[tuple[Value, ...], list[Row]] = {}
     for row in held:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     rows, overflow = [], False
     for key, members in groups.items():
-        shown: Row = {}
-        if window.kind is not WindowKind.NONE:
-            shown = {"window_start": None if window.kind is WindowKind.LANDMARK else start, "window_end": end}
-        shown |= dict(zip(keys, key, strict=True))
+        shown = head | dict(zip(keys, key, strict=True))
         for call in calls:
             fits = _fits(call, members)
             overflow |= not fits
             shown[call.name] = _value(call, members) if fits else None
         rows.append(shown)
-    return Expected(k, len(own), rows, overflow)
+    return rows, overflow
 
 
 def _fits(call: AskedCall, rows: list[Row]) -> bool:

@@ -108,6 +108,13 @@ OWN = {
     "HAVING count(*) > 2",
     "top": "SELECT destIP, count(*) AS n [RANGE 10 s] FROM Right GROUP BY destIP ORDER BY n DESC LIMIT 3",
     "distinct": "SELECT DISTINCT srcIP, destPort [RANGE 20 s, SLIDE 10 s] FROM Right",
+    "rows": "SELECT proto, count(*), first(len), max(destIP) AS m [RANGE 50 rows, SLIDE 20 rows, WA row_num] FROM Left "
+    "WHERE len > 60 GROUP BY proto",
+    "partitions": "SELECT srcIP, proto, count(*), last(len) [RANGE 9 rows, SLIDE 4 rows, WA row_num, PA srcIP] "
+    "FROM Left UNION Right GROUP BY proto HAVING total(count(*)) > 5",
+    "by-tuple": "SELECT destIP, max(len), count(distinct srcIP) [RANGE 5 s, RATTR ts, SLIDE 3 rows, SATTR row_num, "
+    "PA destIP] FROM Main",
+    "by-rank": "SELECT count(*), median(len) [RANGE 5 s, RATTR ts, SLIDE 7 rows, SATTR rank(ts)] FROM Right",
     "peaks": "CREATE STREAM seconds AS SELECT srcIP, count(*) AS n [RANGE 1 s] FROM Left GROUP BY srcIP; "
     "SELECT srcIP, max(n) AS peak [RANGE 20 s, WA window_end] FROM seconds GROUP BY srcIP",
 }

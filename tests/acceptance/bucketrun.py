@@ -1,0 +1,170 @@
+"""A query over packets without a kernel and without files: nodes computed from packets, records in any interleaving,
+buckets whose state may be written and read between any two records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from random import Random
+
+import numpy as np
+
+from highlevel.interface import State
+from highlevel.progress.driver import BucketDriver
+from highlevel.progress.outputs import Output, ResultRows
+from highlevel.progress.records import Arrival, Batch, Record
+from highlevel.progress.roster import Roster
+from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
+from lowlevel.node import NodeOutput, Progress
+from lowlevel.outbox import Outbox, Rows
+from lowmark.query.catalog import PACKET_FIELDS
+from lowmark.query.compile import compile_query
+from lowmark.query.evaluate import Values, all_valid, assemble, evaluate, holds
+from lowmark.query.plan import Node, QueryPlan
+from lowmark.wire.frames import FOREVER
+from lowmark.wire.partials import Origin
+from lowmark.wire.promises import Ending
+from lowmark.wire.results import Complete
+from lowmark.wire.rows import Words
+from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.text import json_writer
+from tests.naive.evaluate import ResultRow
+from tests.naive.packets import Packet
+from tests.naive.values import Mac, Time, Value
+
+FIELDS = (*(Column(field.name, field.kind) for field in PACKET_FIELDS), Column("_rank", Kind.INT),
+          Column("_position", Kind.INT))  # fmt: skip
+
+Streams = dict[str, list[list[Packet]]]
+
+
+@dataclass(frozen=True)
+class Ran:
+    rows: list[ResultRow]
+    completes: list[Complete]
+
+
+def run(text: str, streams: Streams, random: Random, buckets: int) -> Ran:
+    """All chances are taken from `random`: batches, promises, the interleaving of lanes, and where state is stored."""
+    plan = compile_query(text, streams={name: len(sources) for name, sources in streams.items()}, buckets=buckets)
+    lanes = [
+        _records(plan, node, stream, rank, packets, random)
+        for stream, sources in streams.items()
+        for rank, packets in enumerate(sources)
+        for node in plan.stage.nodes
+        if stream in node.streams
+    ]
+    roster = Roster.of({
+        stream: tuple(f"{stream}-{rank}" for rank in range(len(sources)))
+        for stream, sources in streams.items()
+        if any(stream in node.streams for node in plan.stage.nodes)
+    })  # fmt: skip
+    outputs = [
+        output
+        for bucket in range(plan.stage.buckets)
+        for output in _bucket(plan, bucket, roster, [lane[bucket] for lane in lanes], random)
+    ]
+    rows = [_shown(output) for output in outputs if isinstance(output, ResultRows)]
+    return Ran([row for part in rows for row in part], [output for output in outputs if isinstance(output, Complete)])
+
+
+def _bucket(
+    plan: QueryPlan, bucket: int, roster: Roster, lanes: list[list[Record]], random: Random
+) -> list[Output]:  # fmt: skip
+    turns = [number for number, lane in enumerate(lanes) for _ in lane]
+    if random.random() < 0.5:
+        random.shuffle(turns)  # else one lane after the other
+    queues = [iter(lane) for lane in lanes]
+    store = MemoryByteStore()
+    stored = random.random() < 0.5
+    state: State = PiecewiseState(store, plan.stage.fingerprint) if stored else MemoryState()
+    driver = BucketDriver(plan.stage, (plan,), bucket, state, roster, 1)
+    outputs: list[Output] = []
+    for position, turn in enumerate(turns):
+        driver.take(next(queues[turn]), Arrival(position))
+        if random.random() < 0.3:
+            outputs += driver.flush().outputs
+            if isinstance(state, PiecewiseState) and random.random() < 0.5:
+                state.commit()
+                state = PiecewiseState(store, plan.stage.fingerprint)
+                driver = BucketDriver(plan.stage, (plan,), bucket, state, roster, 1)
+    return [*outputs, *driver.flush().outputs]
+
+
+def _records(
+    plan: QueryPlan, node: Node, stream: str, rank: int, packets: Sequence[Packet], random: Random
+) -> list[list[Record]]:
+    """What a source sends of a node to each bucket: batches in the order of its packets, promises that hold."""
+    outbox = Outbox(node, Origin(plan.stage.fingerprint, f"{stream}-{rank}", 1, node.name), plan.stage.buckets)
+    sent: list[list[Record]] = [[] for _ in range(plan.stage.buckets)]
+    rows = _matrix(packets, rank, node.reduction.strings)
+    least = np.minimum.accumulate([packet.arrival.ts for packet in reversed(packets)])[::-1]
+    pane = node.reduction.pane
+    promised, start = None, 0
+    while start < len(packets):
+        stop = random.randint(start + 1, min(len(packets), start + 40))
+        progress = None
+        if stop < len(packets) and random.random() < 0.6:
+            bound = pane.start(pane.index(int(least[stop])))
+            if promised is None or bound > promised:
+                promised, progress = bound, Progress(bound)
+        _send(outbox, NodeOutput(node.name, _reduced(node, rows[start:stop]), progress), Ending.NONE, sent)
+        start = stop
+    nothing = np.empty((0, node.reduction.schema.words), np.uint64)
+    _send(outbox, NodeOutput(node.name, nothing, Progress(FOREVER)), Ending.END, sent)
+    return sent
+
+
+def _send(outbox: Outbox, output: NodeOutput, ending: Ending, sent: list[list[Record]]) -> None:
+    for bucket, record in outbox.take(output, ending):
+        if isinstance(record, Rows):
+            sent[bucket].append(Batch(record.origin, record.sequence, record.rows, record.tuples))
+        else:
+            sent[bucket].append(record)
+
+
+def _reduced(node: Node, packets: Words) -> Words:
+    """Rows of the node, a partial for each packet."""
+    reduction = node.reduction
+    schema = Schema(FIELDS, reduction.strings)
+    if reduction.where is not None:
+        packets = packets[holds(reduction.where, packets, schema)]
+    count = len(packets)
+    times = packets[:, 1].view(np.int64)
+    panes = np.array([reduction.pane.index(time) for time in times.tolist()], np.int64)
+    exprs = [item.expr for item in (*reduction.keys, *reduction.details)]
+    exprs += [lift for fold in reduction.folds for lift in fold.lift]
+    columns: list[Values] = [all_valid(Kind.INT, panes), all_valid(Kind.INT, np.ones(count, np.int64))]
+    return assemble(reduction.schema, [*columns, *(evaluate(expr, packets, schema) for expr in exprs)], count)
+
+
+def _matrix(packets: Sequence[Packet], rank: int, strings: tuple[str, ...]) -> Words:
+    schema = Schema(FIELDS, strings)
+    rows = np.zeros((len(packets), schema.words), np.uint64)
+    for position, (row, packet) in enumerate(zip(rows, packets, strict=True)):
+        fields = packet.fields | {"row_num": position + 1, "_rank": rank, "_position": position}
+        for column in FIELDS:
+            at = schema.offset(column.name)
+            row[at : at + column.kind.words] = _words(fields[column.name], strings)
+    return rows
+
+
+def _words(value: Value, strings: tuple[str, ...]) -> list[int]:
+    match value:
+        case Time(ns=number) | Mac(number=number):
+            return [number]
+        case IPv4Address():
+            return [0, 0xFFFF << 32 | int(value)]
+        case IPv6Address():
+            return [int(value) >> 64, int(value) & 2**64 - 1]
+        case str():
+            return [strings.index(value) if value in strings else 0]
+        case int():
+            return [value]
+    raise TypeError(f"{value!r} is no field of a packet")
+
+
+def _shown(output: ResultRows) -> list[ResultRow]:
+    return [json.loads(line) for line in json_writer(output.schema).write(output.rows)]

@@ -1,0 +1,53 @@
+"""Whole queries above the kernels: whatever the interleaving of lanes, the cuts of batches, the places of promises, the
+number of buckets, and wherever state is written and read again, the rows are those of the naive evaluator."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.acceptance import countingqueries
+from tests.acceptance.bucketrun import Streams, run
+from tests.acceptance.traffic import Traffic, traffic
+from tests.naive.compare import differences, wrong_orders
+from tests.naive.evaluate import is_ordered, rows_of
+from tests.naive.frames import frame
+from tests.naive.packets import decode_frames
+
+
+def packets_of(sent: Traffic) -> Streams:
+    return {
+        name: [decode_frames(name, rank, map(frame, specs))[0] for rank, specs in enumerate(sources)]
+        for name, sources in sent.sources.items()
+    }
+
+
+def check(text: str, sent: Traffic, seed: int, buckets: int) -> None:
+    streams = packets_of(sent)
+    ran, expected = run(text, streams, Random(seed), buckets), rows_of(text, streams)
+    wrong = differences(ran.rows, expected)
+    if not wrong and is_ordered(text) and buckets == 1:
+        wrong = wrong_orders(ran.rows, expected)
+    assert not wrong, "\n".join((text, str(sent), f"seed {seed}, {buckets} buckets", *wrong))
+    assert all(complete.verdict.exact for complete in ran.completes), text
+    assert all(complete.merged == complete.promised for complete in ran.completes if complete.windows), text
+
+
+SEEDS = st.integers(0, 2**32)
+BUCKETS = st.sampled_from((1, 1, 2, 5))
+
+
+@given(text=countingqueries.queries, sent=traffic(), seed=SEEDS, buckets=BUCKETS)
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+def test_windows_that_count(text: str, sent: Traffic, seed: int, buckets: int) -> None:
+    check(text, sent, seed, buckets)
+
+
+@pytest.mark.slow
+@given(text=countingqueries.queries, sent=traffic(), seed=SEEDS, buckets=BUCKETS)
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_more_windows_that_count(text: str, sent: Traffic, seed: int, buckets: int) -> None:
+    check(text, sent, seed, buckets)

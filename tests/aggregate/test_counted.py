@@ -1,0 +1,264 @@
+"""The operators of windows that count tuples against the definitions of Li 5.1 (`lowmark.query.windowids`), and against
+fig. 6-7: any cuts, any promises, state as bytes at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from highlevel.aggregate import NumberOperator, PartitionedRowsOperator, ReduceOperator, SlideByTupleOperator, extents
+from highlevel.interface import Words
+from lowmark.query.expressions import Named
+from lowmark.query.plan import Counted, Number, Pane, PartitionedRows, Reduce, SlideByTuple
+from lowmark.query.relations import Turn
+from lowmark.query.windowids import Tuple, Windows, extent, windows
+from lowmark.query.windows import Axis, Window, WindowKind
+from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.schema import Column, Kind, Schema
+from tests.aggregate.harness import (
+    TUPLE,
+    AskedCall,
+    Live,
+    Row,
+    Sink,
+    Stored,
+    axis,
+    field_of,
+    panes_ended,
+    plans,
+    reduced,
+    values,
+)
+from tests.aggregate.naive import grouped
+from tests.aggregate.test_aggregate import CALLS, close_to, rows_of, tuples
+from tests.wire.strategies import matrix
+
+PANE = 7
+
+small = st.integers(1, 6)
+rows_axes = st.builds(lambda unit: Axis("row_num", Kind.INT, unit, 1), st.integers(1, 3))
+over_rows = st.builds(Window, st.just(WindowKind.SLIDING), st.integers(1, 9), small, rows_axes) | st.builds(
+    Window, st.just(WindowKind.LANDMARK), st.just(0), small, rows_axes
+)
+by_tuple = st.builds(Window, st.just(WindowKind.SLIDE_BY_TUPLE), st.integers(1, 40), small, st.just(axis(1)))
+PARTITIONS = st.sampled_from(((), ("port",), ("host", "port"), ("load",)))
+
+
+@dataclass(frozen=True)
+class Planned:
+    reduce: Reduce  # what the node and `Number` make of tuples: partials of one tuple each, in front `_at`
+    counted: Counted
+
+
+def planned(
+    window: Window, partition: tuple[str, ...], calls: Sequence[AskedCall], others: tuple[str, ...] = ()
+) -> Planned:
+    keys = [*partition, *others]
+    made = plans(calls, keys, replace(window, kind=WindowKind.SLIDING, axis=replace(window.axis, attribute="ts")))
+    at = Named("_at", field_of("ts"))
+    reduction = replace(made.reduce.reduction, pane=Pane(PANE), keys=(at, *made.reduce.reduction.keys))
+    bounds = (Column("window_start", Kind.INT, True), Column("window_end", Kind.INT))
+    output = Schema((*bounds, *made.aggregate.output.columns[2:]), TUPLE.strings)
+    aggregate = made.aggregate
+    counted = Counted(
+        reduction.schema, "_at", partition, tuple(keys), aggregate.details, reduction.folds, aggregate.calls, window,
+        output,
+    )  # fmt: skip
+    return Planned(Reduce(TUPLE, reduction), counted)
+
+
+def expected(
+    window: Window, turn: Turn, counted: Counted, calls: Sequence[AskedCall], arrivals: Sequence[Row]
+) -> list[Row]:
+    found = []
+    items = [Tuple(row["ts"], tuple(_same(row[key]) for key in counted.partition)) for row in arrivals]
+    of = Windows(window, turn)
+    for item in windows(of, items):
+        held = [arrivals[i] for i in sorted(extent(of, item, items))]
+        if window.kind is WindowKind.SLIDE_BY_TUPLE:
+            head: Row = {"window_start": item.number - window.size, "window_end": item.number}
+        else:
+            head = {"window_start": window.start(item.number), "window_end": window.end(item.number)}
+        found += grouped(held, counted.keys, calls, head)[0]
+    return found
+
+
+def _same(value: object) -> object:
+    return 0.0 if value == 0 and isinstance(value, float) else value
+
+
+def assert_same(got: Sequence[Row], wanted: Sequence[Row], counted: Counted) -> None:
+    def key(row: Row) -> tuple[object, ...]:
+        head = ("window_start", "window_end", *counted.keys)
+        return tuple((row[name] is None, row[name] or 0) for name in head)
+
+    assert len(got) == len(wanted)
+    for a, b in zip(sorted(got, key=key), sorted(wanted, key=key), strict=True):
+        assert a.keys() == b.keys()
+        assert all(close_to(a[name], b[name]) for name in a), (a, b)
+
+
+def partials(plan: Planned, rows: Sequence[Row]) -> Words:
+    return reduced(ReduceOperator(plan.reduce), matrix(TUPLE, [[row[name] for name in TUPLE.names] for row in rows]))
+
+
+def shared_soon(draw: st.DrawFn, patch: pytest.MonkeyPatch) -> None:
+    """So that few bins are many."""
+    patch.setattr(extents, "_LONG", draw(st.sampled_from((2, 5, 512))))
+    patch.setattr(extents, "_AT_ONCE", draw(st.sampled_from((3, 50, 1 << 19))))
+
+
+asked = st.lists(st.sampled_from(CALLS), min_size=1, max_size=3, unique=True)
+arriving = st.lists(tuples, max_size=40).map(rows_of)
+settled = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+
+
+@given(over_rows, PARTITIONS, arriving, st.data())
+@settled
+def test_rows_of_partitions(
+    window: Window, partition: tuple[str, ...], arrivals: list[Row], data: st.DataObject
+) -> None:
+    calls = data.draw(asked)
+    plan = planned(window, partition, calls, data.draw(st.sampled_from(((), ("link",)))))
+    operator, sink = PartitionedRowsOperator(PartitionedRows(plan.counted)), Sink()
+    state = data.draw(st.sampled_from([Live, Stored]))()
+    with pytest.MonkeyPatch.context() as patch:
+        shared_soon(data.draw, patch)
+        done = 0
+        while done < len(arrivals):
+            cut = data.draw(st.integers(done + 1, len(arrivals)))
+            operator.on_batch(0, partials(plan, arrivals[done:cut]), state.state, sink)
+            done = cut
+            if data.draw(st.booleans()):
+                state.again()
+            operator.on_promise(0, Promise((Bound("_at", done + 1),)), state.state, sink)
+        operator.on_promise(0, Promise((), last=True), state.state, sink)
+    got = [row for rows in sink.matrices for row in values(plan.counted.output, rows)]
+    assert_same(got, expected(window, Turn.ROWS, plan.counted, calls, arrivals), plan.counted)
+    assert sink.promises == [Promise((), last=True)]
+
+
+@given(by_tuple, st.sampled_from((Turn.ARRIVAL, Turn.RANK)), PARTITIONS, arriving, st.data())
+@settled
+def test_slide_by_tuple(
+    window: Window, turn: Turn, partition: tuple[str, ...], arrivals: list[Row], data: st.DataObject
+) -> None:
+    calls = data.draw(asked)
+    plan = planned(window, partition, calls, data.draw(st.sampled_from(((), ("link",)))))
+    shift = data.draw(st.integers(-3, 3))
+    operator = SlideByTupleOperator(SlideByTuple(plan.counted, turn is Turn.RANK, PANE, shift))
+    sink, state = Sink(), data.draw(st.sampled_from([Live, Stored]))()
+    with pytest.MonkeyPatch.context() as patch:
+        shared_soon(data.draw, patch)
+        done = 0
+        while done < len(arrivals):
+            cut = data.draw(st.integers(done + 1, len(arrivals)))
+            operator.on_batch(0, partials(plan, arrivals[done:cut]), state.state, sink)
+            done = cut
+            if data.draw(st.booleans()):
+                state.again()
+            if data.draw(st.booleans()):
+                least = min((row["ts"] for row in arrivals[done:]), default=70)
+                ended = (least - shift) // PANE - data.draw(st.integers(0, 2))
+                operator.on_promise(0, panes_ended(ended), state.state, sink)
+        operator.on_promise(0, panes_ended(FOREVER), state.state, sink)
+    got = [row for rows in sink.matrices for row in values(plan.counted.output, rows)]
+    assert_same(got, expected(window, turn, plan.counted, calls, arrivals), plan.counted)
+    assert not sink.lates
+    ends = [bound.below for promise in sink.promises for bound in promise.bounds if bound.column == "window_end"]
+    assert ends == sorted(ends)
+
+
+def test_what_is_over_is_forgotten() -> None:
+    """Bins go when no window reaches back to them; partitions keep their counters."""
+    window = Window(WindowKind.SLIDE_BY_TUPLE, 10, 2, axis(1))
+    plan = planned(window, ("port",), [AskedCall("count")])
+    operator, sink, state = SlideByTupleOperator(SlideByTuple(plan.counted, False, PANE, 0)), Sink(), Stored()
+    arrivals = rows_of([(ts, 1, ts % 3, 0.0, 1, None, None, 0) for ts in range(200)])
+    for done in range(0, 200, 20):
+        operator.on_batch(0, partials(plan, arrivals[done : done + 20]), state.state, sink)
+        operator.on_promise(0, panes_ended((done + 20) // PANE), state.state, sink)
+        state.again()
+    assert state.kept.count("bins") <= 5
+    assert state.kept.count("ends") <= 1
+    assert state.kept.count("counters") == 3
+
+
+@given(st.lists(st.integers(0, 60), max_size=30), st.integers(1, 20), st.data())
+@settled
+def test_it_counts_as_fig_6_7_does(times: list[int], size: int, data: st.DataObject) -> None:
+    """SLIDE 1 row: a window for each value. Of its purge the last bin below the punctuation is kept, as the prose
+    says."""
+    window = Window(WindowKind.SLIDE_BY_TUPLE, size, 1, axis(1))
+    plan = planned(window, (), [AskedCall("count")])
+    operator, sink = SlideByTupleOperator(SlideByTuple(plan.counted, False, 1, 0)), Sink()
+    figure = Figure67(size)
+    state = Live()
+    arrivals = rows_of([(ts, 1, 0, 0.0, 1, None, None, 0) for ts in times])
+    for done, row in enumerate(arrivals, 1):
+        operator.on_batch(0, partials(plan, [row]), state.state, sink)
+        figure.tuple(row["ts"])
+        if data.draw(st.booleans()):
+            bound = min((later["ts"] for later in arrivals[done:]), default=70)
+            operator.on_promise(0, panes_ended(bound), state.state, sink)
+            figure.punctuation(bound)
+    operator.on_promise(0, panes_ended(FOREVER), state.state, sink)
+    figure.punctuation(FOREVER)
+    got = [(row["window_end"], row["count"]) for rows in sink.matrices for row in values(plan.counted.output, rows)]
+    assert sorted(got) == sorted(figure.output)
+
+
+class Figure67:
+    """Li's algorithm for count as printed, with the slips of its text mended."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._starts: dict[int, int] = {}
+        self._ends = {-1000: 0}
+        self.output: list[tuple[int, int]] = []
+
+    def tuple(self, ts: int) -> None:
+        for bins, bid in ((self._starts, ts), (self._ends, ts + self._size)):
+            before = [(w, pa) for each in (self._starts, self._ends) for w, pa in each.items() if w <= bid]
+            bins.setdefault(bid, max(before)[1])
+        for each in (self._starts, self._ends):
+            for w in each:
+                if ts <= w < ts + self._size:
+                    each[w] += 1
+
+    def punctuation(self, bound: int) -> None:
+        self.output += [(w, pa) for w, pa in self._starts.items() if w < bound]
+        last = max(w for each in (self._starts, self._ends) for w in each if w < bound)
+        kept = self._starts.get(last, self._ends.get(last, 0))
+        self._starts = {w: pa for w, pa in self._starts.items() if w >= bound}
+        self._ends = {w: pa for w, pa in self._ends.items() if w >= bound} | {last: kept}
+
+
+@given(st.lists(st.integers(0, 30), max_size=25), st.data())
+def test_tuples_of_one_source_are_numbered_as_they_come(times: list[int], data: st.DataObject) -> None:
+    """Each once its pane and those of all before it have ended, and no sooner."""
+    schema = Schema(tuple(Column(name, Kind.INT) for name in ("pane", "tuples", "len")))
+    output = Schema(tuple(Column(name, Kind.INT) for name in ("pane", "tuples", "n", "len")))
+    operator, sink = NumberOperator(Number(schema, (), output, "n")), Sink()
+    state = data.draw(st.sampled_from([Live, Stored]))()
+    rows = [[ts // 5, 1, index] for index, ts in enumerate(times)]
+    done = 0
+    while done < len(rows):
+        cut = data.draw(st.integers(done + 1, len(rows)))
+        operator.on_batch(0, matrix(schema, rows[done:cut]), state.state, sink)
+        done = cut
+        state.again()
+        bound = min((row[0] for row in rows[done:]), default=9) - data.draw(st.integers(0, 1))
+        operator.on_promise(0, panes_ended(bound), state.state, sink)
+        ready = next((index for index, row in enumerate(rows[:done]) if row[0] >= bound), done)
+        assert sum(map(len, sink.matrices)) == ready
+    operator.on_promise(0, panes_ended(FOREVER), state.state, sink)
+    got = [row for part in sink.matrices for row in values(output, part)]
+    assert [(row["n"], row["len"]) for row in got] == [(index + 1, index) for index in range(len(rows))]
+    assert np.all(np.diff([p.bounds[0].below for p in sink.promises if p.bounds]) >= 0)
+    assert sink.promises[-1:] == [Promise((), last=True)]
