@@ -23,8 +23,9 @@ from lowmark.query.evaluate import Ints
 from lowmark.query.plan import Aggregate, Counted
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.schema import Schema
+from lowmark.wire.values import INT64_MIN
 
-__all__ = ["Extents", "Spans"]
+__all__ = ["Extents", "Spans", "before"]
 
 _LONG = 512
 """Bins of a window from which on windows share what they have in common."""
@@ -36,12 +37,12 @@ _AT_ONCE = 1 << 19
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
     """Windows, those of a partition together and in ascending order. Window i is called `ids[i]`; it holds the tuples
-    of `partitions[i]` with values from `starts[i]` up to `stops[i]`."""
+    of `partitions[i]` with values from `starts[i]` up to `lasts[i]`, included."""
 
     ids: Ints
     partitions: Ints
     starts: Ints
-    stops: Ints
+    lasts: Ints
 
 
 class Extents:
@@ -67,7 +68,7 @@ class Extents:
         keys = (partitions * (len(known) + 1) + ranks)[order]
         base = spans.partitions * (len(known) + 1)
         first = np.searchsorted(keys, base + np.searchsorted(known, spans.starts))
-        stop = np.searchsorted(keys, base + np.searchsorted(known, spans.stops))
+        stop = np.searchsorted(keys, base + np.searchsorted(known, spans.lasts, "right"))
         for table in self._tables(_Sorted(bins, order), spans, first, stop):
             rows, lossy = self._result.of(table, 0)
             out.rows(0, self._shown(rows))
@@ -125,10 +126,15 @@ class Extents:
     def _bounds(self, ids: Ints) -> tuple[Ints, Ints]:
         window = self._plan.window
         if window.kind is WindowKind.SLIDE_BY_TUPLE:
-            return ids - window.size, ids
+            return before(ids, window.size), ids
         ends = (ids + 1) * window.slide
         axis = window.axis
         return (ends - window.size) * axis.unit + axis.origin, ends * axis.unit + axis.origin
+
+
+def before(values: Ints, distance: int) -> Ints:
+    """The values less a distance: time begins at the least of int64."""
+    return np.where(values < INT64_MIN + distance, INT64_MIN, values - distance)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

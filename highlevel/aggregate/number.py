@@ -26,6 +26,9 @@ from lowmark.wire.values import INT64_MIN
 __all__ = ["NumberOperator"]
 
 _ONLY = 0
+_TOGETHER = 1 << 16
+"""Tuples, and those of a pane more, that are given out at a time."""
+
 _COUNTER = struct.Struct(">qqq")
 
 
@@ -81,12 +84,16 @@ class NumberOperator:
         counter = state.get(self._counter, _ONLY) or _Counter()
         if frontier is None or frontier <= counter.frontier:
             return
+        ready: list[Words] = []
         for pane in state.keys(self._waiting, None if frontier == FOREVER else frontier):
             waiting = state.get(self._waiting, pane) or []
-            rows = np.concatenate(waiting)
-            out.rows(0, self._numbered(rows, counter.given + 1))
-            counter.given += len(rows)
+            ready += waiting
             state.drop(self._waiting, pane)
+            if sum(map(len, ready)) >= _TOGETHER:
+                self._give(ready, counter, out)
+                ready = []
+        if ready:
+            self._give(ready, counter, out)
         counter.frontier = frontier
         state.put(self._counter, _ONLY, counter)
         if promise.last:
@@ -99,6 +106,11 @@ class NumberOperator:
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
+
+    def _give(self, ready: list[Words], counter: _Counter, out: Out) -> None:
+        rows = np.concatenate(ready)
+        out.rows(0, self._numbered(rows, counter.given + 1))
+        counter.given += len(rows)
 
     def _numbered(self, rows: Words, first: int) -> Words:
         rows = rows[sorted_rows([sort_keys(self._column(rows, name)) for name in self._plan.order], len(rows))]

@@ -7,6 +7,8 @@ A partition keeps its number for ever: state grows with every new one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from highlevel.aggregate.extents import Extents, Spans
@@ -24,6 +26,17 @@ __all__ = ["PartitionedRowsOperator"]
 
 _AT = 3  # the word of row numbers in a tuple
 _PAST = -1  # the bin of all that a landmark window has behind it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Closing:
+    """Of a sub-bucket, by the place of each partition in its counters: the windows from `first` up to `end`."""
+
+    sub: int
+    counters: GroupTable
+    bins: GroupTable
+    first: Ints
+    end: Ints
 
 
 class PartitionedRowsOperator:
@@ -47,60 +60,81 @@ class PartitionedRowsOperator:
         return (Port(self._counted.output, (), self._counted.partition),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
+        closings = []
         for sub, places in self._partitions.spread(rows):
-            self._take(sub, rows[places], state, out)
+            closing = self._take(sub, rows[places], state)
+            if (closing.first < closing.end).any():
+                closings.append(closing)
+        if closings:
+            for sub, bins in self._close(closings, out):
+                state.put(self._bins, sub, bins)
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         """Of partitions that go on nothing can be promised."""
         if not promise.last:
             return
-        for sub in state.keys(self._partitions.space):
-            counters = state.get(self._partitions.space, sub)
-            bins = state.get(self._bins, sub)
+        closings = []
+        for sub in state.keys(self._bins):
+            counters, bins = state.get(self._partitions.space, sub), state.get(self._bins, sub)
             if counters is not None and bins is not None:
                 counts = counters.groups[:, 1].view(np.int64)
                 last = (counts - 1) // self._window.axis.unit
                 span = self._window.size or self._window.slide
-                self._close(counters, bins, counts // self._rows, (last + span) // self._window.slide, out)
+                end = (last + span) // self._window.slide
+                closings.append(_Closing(sub, counters, bins, counts // self._rows, end))
             state.drop(self._bins, sub)
+        if closings:
+            self._close(closings, out)
         out.promise(0, Promise((), last=True))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
 
-    def _take(self, sub: int, rows: Words, state: State, out: Out) -> None:
+    def _take(self, sub: int, rows: Words, state: State) -> _Closing:
         counters, places, numbers = self._partitions.count(sub, rows, state)
         panes = (numbers - 1) // self._window.axis.unit
-        rows = rows.copy()
         rows[:, _AT] = panes.view(np.uint64)
         if self._window.kind is WindowKind.SLIDING and self._window.size < self._window.slide:
             rows = rows[panes % self._window.slide >= self._window.slide - self._window.size]
         bins = state.get(self._bins, sub) or GroupTable(self._extents.layout)
         bins.merge(rows)
+        state.put(self._bins, sub, bins)
         after = counters.groups[:, 1].view(np.int64)
         before = after - np.bincount(places, minlength=len(counters))
-        first, end = before // self._rows, after // self._rows
-        if (first < end).any():
-            bins = self._close(counters, bins, first, end, out)
-        state.put(self._bins, sub, bins)
+        return _Closing(sub, counters, bins, before // self._rows, after // self._rows)
 
-    def _close(self, counters: GroupTable, bins: GroupTable, first: Ints, end: Ints, out: Out) -> GroupTable:
-        """Of each partition the windows from `first` up to `end`; the bins that are still needed."""
+    def _close(self, closings: list[_Closing], out: Out) -> list[tuple[int, GroupTable]]:
+        """Close windows of several sub-buckets together; their bins without what is not needed any more."""
+        first = np.concatenate([closing.first for closing in closings])
+        end = np.concatenate([closing.end for closing in closings])
+        known = self._partitions.table()
+        for closing in closings:
+            known.merge_table(closing.counters)  # no partition is in two sub-buckets: they stand one behind the other
+        bins = GroupRows.of([closing.bins for closing in closings])
+        places = known.place(self._partitions.heads(as_tuples(bins.rows)))
+        self._emit(bins, places, first, end, out)
+        needed = (end + 1) * self._window.slide - (self._window.size or self._window.slide)
+        past = bins.rows[:, 2].view(np.int64) < needed[places]
+        left, done = [], 0
+        for closing in closings:
+            mine = past[done : done + len(closing.bins)]
+            done += len(closing.bins)
+            left.append((closing.sub, self._left(closing.bins, mine)))
+        return left
+
+    def _emit(self, bins: GroupRows, places: Ints, first: Ints, end: Ints, out: Out) -> None:
+        """Of each partition the windows from `first` up to `end`."""
         counts = np.maximum(end - first, 0)
-        partitions = np.repeat(np.arange(len(counters)), counts)
+        partitions = np.repeat(np.arange(len(counts)), counts)
         begun = np.repeat(np.cumsum(counts) - counts, counts)
         ids = np.repeat(first, counts) + np.arange(len(partitions)) - begun
         stops = (ids + 1) * self._window.slide
         landmark = self._window.kind is WindowKind.LANDMARK
         starts = np.full_like(stops, INT64_MIN) if landmark else stops - self._window.size
-        source = GroupRows.of((bins,))
-        places = self._places(counters, bins)
         if len(ids):
-            self._extents.emit(source, places, Spans(ids, partitions, starts, stops), out)
-        needed = (end + 1) * self._window.slide - (self._window.size or self._window.slide)
-        return self._left(bins, source, bins.groups[:, 2].view(np.int64) < needed[places])
+            self._extents.emit(bins, places, Spans(ids, partitions, starts, stops - 1), out)
 
-    def _left(self, bins: GroupTable, source: GroupRows, past: Bools) -> GroupTable:
+    def _left(self, bins: GroupTable, past: Bools) -> GroupTable:
         """Without what no later window needs, once that is the greater part; a landmark window needs it as one bin."""
         values = bins.groups[:, 2].view(np.int64)
         landmark = self._window.kind is WindowKind.LANDMARK
@@ -109,11 +143,5 @@ class PartitionedRowsOperator:
             return bins
         left = GroupTable(self._extents.layout)
         places = np.arange(len(values)) if landmark else np.flatnonzero(~past)
-        left.merge_copies(source, places, np.where(past, _PAST, values)[places])
+        left.merge_copies(GroupRows.of((bins,)), places, np.where(past, _PAST, values)[places])
         return left
-
-    def _places(self, counters: GroupTable, bins: GroupTable) -> Ints:
-        """The place in the counters of each group's partition."""
-        known = self._partitions.table()
-        known.merge_table(counters)
-        return known.place(self._partitions.heads(as_tuples(bins.groups)))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from highlevel.aggregate.extents import Extents, Spans
+from highlevel.aggregate.extents import Extents, Spans, before
 from highlevel.aggregate.groups import GroupRows, GroupTable
 from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.partitions import Partitions, as_tuples
@@ -69,15 +69,15 @@ class SlideByTupleOperator:
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         pane = promise.below(PANE)
-        before = (state.get(self._closing, ONLY) or Closing(INT64_MIN, None)).frontier
+        reached = (state.get(self._closing, ONLY) or Closing(INT64_MIN, None)).frontier
         if pane is None:
             return
         bound = FOREVER
         if pane != FOREVER:
             bound = min(max(pane * self._plan.pane_ns + self._plan.shift_ns, INT64_MIN), INT64_MAX - 1)
-        if bound <= before:
+        if bound <= reached:
             return
-        ends = self._ranked(before, bound, state) if self._plan.ranked else self._arrived(before, bound, state)
+        ends = self._ranked(reached, bound, state) if self._plan.ranked else self._arrived(reached, bound, state)
         if len(ends):
             self._close(ends, state, out)
         state.put(self._closing, ONLY, Closing(bound, None))
@@ -98,13 +98,13 @@ class SlideByTupleOperator:
             table.merge(part)
             state.put(space, piece, table)
 
-    def _arrived(self, before: int, bound: int, state: State) -> Words:
-        """Tuples, as groups, that windows from `before` up to `bound` end at."""
-        return self._between(self._ends, before, bound, state)
+    def _arrived(self, start: int, bound: int, state: State) -> Words:
+        """Tuples, as groups, that windows from `start` up to `bound` end at."""
+        return self._between(self._ends, start, bound, state)
 
-    def _ranked(self, before: int, bound: int, state: State) -> Words:
+    def _ranked(self, start: int, bound: int, state: State) -> Words:
         """The same by rank: bins in ascending order, each of which counts its tuples on."""
-        groups = self._between(self._bins, before, bound, state)
+        groups = self._between(self._bins, start, bound, state)
         if not len(groups):
             return groups
         values = GroupTable(self._ends_layout)
@@ -116,14 +116,14 @@ class SlideByTupleOperator:
         ends: Words = ordered[passed]
         return ends
 
-    def _between(self, space: Space[GroupTable], before: int, bound: int, state: State) -> Words:
-        """The groups of a space with values from `before` up to `bound`."""
-        pieces = self._pieces(space, before, bound, state)
+    def _between(self, space: Space[GroupTable], start: int, bound: int, state: State) -> Words:
+        """The groups of a space with values from `start` up to `bound`."""
+        pieces = self._pieces(space, start, bound, state)
         if not pieces:
             return np.empty((0, self._ends_layout.schema.words), np.uint64)
         groups = np.concatenate([table.groups for table in pieces])
         values = _values(groups)
-        found: Words = groups[(before <= values) & (values < bound)]
+        found: Words = groups[(start <= values) & (values < bound)]
         return found
 
     def _pieces(self, space: Space[GroupTable], start: int, stop: int, state: State) -> list[GroupTable]:
@@ -141,7 +141,7 @@ class SlideByTupleOperator:
         least = max(int(values.min()) - self._range, INT64_MIN)
         bins = GroupRows.of(self._pieces(self._bins, least, int(values.max()) + 1, state))
         of_bins: Ints = known.place(self._partitions.heads(as_tuples(bins.rows)))
-        self._extents.emit(bins, of_bins, Spans(values, of_ends, values - self._range + 1, values + 1), out)
+        self._extents.emit(bins, of_bins, Spans(values, of_ends, before(values, self._range - 1), values), out)
 
     def _forget(self, bound: int, state: State) -> None:
         """No later window ends below the bound."""

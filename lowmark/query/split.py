@@ -181,7 +181,7 @@ class _Split:
             columns=columns,
             output=schema_of(columns, self._strings),
             within=base.within,
-            window=base.window if _in_sequence(base) else None,
+            window=None if base.window.kind is WindowKind.NONE else base.window,
         )
         return self._step(finish, [source]), finish.output
 

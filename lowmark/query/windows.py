@@ -36,9 +36,11 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Window:
+    """Of slide-by-tuple windows the data decide where they are: for those see `windowids`, not the methods here."""
+
     kind: WindowKind
-    size: int  # RANGE in panes; of a landmark window 0
-    slide: int  # SLIDE in panes
+    size: int  # RANGE in panes; of a landmark window 0; slide-by-tuple: in units of the axis
+    slide: int  # SLIDE in panes; slide-by-tuple: in tuples
     axis: Axis
 
     def extent(self, window: int) -> range:
@@ -68,4 +70,6 @@ class Window:
 
     def ending_at(self, end: int) -> int:
         """The window of which `end` is the `window_end`."""
+        if self.kind is WindowKind.SLIDE_BY_TUPLE:
+            return end
         return (end - self.axis.origin) // (self.slide * self.axis.unit) - 1
