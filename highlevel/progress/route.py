@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lowmark.query.expressions import Field
-from lowmark.query.plan import Aggregate, Finish, NodeInput, Number, Pane, QueryPlan, Reduce
+from lowmark.query.plan import Aggregate, Finish, NodeInput, Number, Pane, QueryPlan, Reduce, SlideByTuple
 from lowmark.query.windows import Window, WindowKind
 
 __all__ = ["Route", "Upstream", "answer_step", "routes"]
@@ -30,7 +30,7 @@ class Route:
     nodes: tuple[str, ...]  # it reads their panes
     upstream: tuple[Upstream, ...]  # aggregates, through steps that keep or reduce their rows
     selections: tuple[str, ...]  # nodes, through such steps
-    numbered: bool  # rows are numbered on the way: a loss shifts all later numbers
+    numbered: bool  # rows are counted on the way: a loss shifts all later numbers
     finishes: tuple[int, ...]  # steps that pass the rows of its windows on
 
 
@@ -69,7 +69,7 @@ def _route(plan: QueryPlan, step: int, aggregate: Aggregate) -> Route:
         if isinstance(between, Aggregate):
             upstream.append(_upstream(plan, step, at))
             continue
-        numbered |= isinstance(between, Number)
+        numbered |= isinstance(between, Number | SlideByTuple)
         for source in plan.steps[at].inputs:
             if isinstance(source, NodeInput):
                 selections.append(source.node)

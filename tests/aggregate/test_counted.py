@@ -247,13 +247,13 @@ def test_tuples_of_one_source_are_numbered_as_they_come(times: list[int], data: 
     operator, sink = NumberOperator(Number(schema, (), output, "n")), Sink()
     state = data.draw(st.sampled_from([Live, Stored]))()
     rows = [[ts // 5, 1, index] for index, ts in enumerate(times)]
-    done = 0
+    done = bound = 0
     while done < len(rows):
         cut = data.draw(st.integers(done + 1, len(rows)))
         operator.on_batch(0, matrix(schema, rows[done:cut]), state.state, sink)
         done = cut
         state.again()
-        bound = min((row[0] for row in rows[done:]), default=9) - data.draw(st.integers(0, 1))
+        bound = max(bound, min((row[0] for row in rows[done:]), default=9) - data.draw(st.integers(0, 1)))
         operator.on_promise(0, panes_ended(bound), state.state, sink)
         ready = next((index for index, row in enumerate(rows[:done]) if row[0] >= bound), done)
         assert sum(map(len, sink.matrices)) == ready
