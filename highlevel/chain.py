@@ -24,7 +24,7 @@ from highlevel.aggregate import (
     SlideByTupleOperator,
 )
 from highlevel.interface import Operator, State, Words
-from highlevel.join import JoinOperator
+from highlevel.join import JoinOperator, OuterJoinOperator
 from highlevel.state import ScopedState
 from lowmark.query.plan import (
     Aggregate,
@@ -38,6 +38,7 @@ from lowmark.query.plan import (
     SlideByTuple,
     StepPlan,
 )
+from lowmark.query.syntax import JoinKind
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
 
@@ -83,8 +84,10 @@ def build(plan: StepPlan) -> Operator:
             return AggregateOperator(plan)
         case Finish():
             return FinishOperator(plan)
-        case Join():
+        case Join(kind=JoinKind.INNER):
             return JoinOperator(plan)
+        case Join():
+            return OuterJoinOperator(plan)
         case Number():
             return NumberOperator(plan)
         case PartitionedRows():

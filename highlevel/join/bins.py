@@ -77,15 +77,15 @@ class Bin:
         self._rows[self._used : end] = rows
         self._used = end
 
-    def keep_from(self, time: int) -> bool:
-        """Let go of the rows before this time; whether there were any."""
-        kept = self.times >= time
-        if kept.all():
-            return False
-        self._rows = self.rows[kept]
-        self._used = len(self._rows)
-        self._indexes.clear()
-        return True
+    def take_before(self, time: int) -> Words:
+        """Let go of the rows before this time, and give them out."""
+        old = self.times < time
+        gone = self.rows[old]
+        if len(gone):
+            self._rows = self.rows[~old]
+            self._used = len(self._rows)
+            self._indexes.clear()
+        return gone
 
     def probe(self, way: int, keys_of: KeysOf, keys: Words, low: Ints, high: Ints) -> Iterator[tuple[Ints, Ints]]:
         """Pairs of a probing row and a row of this bin, in runs: those with equal keys and a time from the probing

@@ -27,7 +27,8 @@ class _Copy:
 
 
 class Combine:
-    """Rows of a join's output from rows of its inputs, one of each for a combination."""
+    """Rows of a join's output from rows of its inputs, one of each for a combination. What an input shows of which
+    there is no row is null."""
 
     def __init__(self, plan: Join) -> None:
         self._words = plan.output.words
@@ -44,7 +45,10 @@ class Combine:
         count = len(next(iter(parts.values())))
         rows = np.zeros((count, self._words), np.uint64)
         for copy in self._copies:
-            part = parts[copy.port]
+            part = parts.get(copy.port)
+            if part is None:
+                rows[:, 0] |= np.uint64(1 << copy.target_bit)
+                continue
             rows[:, copy.target : copy.target + copy.words] = part[:, copy.source : copy.source + copy.words]
             if copy.nullable:
                 null = part[:, 0] >> np.uint64(copy.source_bit) & np.uint64(1)

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from lowmark.query import syntax as s
 from lowmark.query.errors import QueryError, unknown_word
+from lowmark.query.existing import existence
 from lowmark.query.expressions import Expr
-from lowmark.query.joining import conditions_of, inputs_of, join, label_of
+from lowmark.query.joining import conditions_of, inputs_of, join, kind_of, label_of, unlabelled
 from lowmark.query.relations import Arm, Relation, packets
 from lowmark.query.scope import Scope
 from lowmark.query.selection import Selected, bind_select
@@ -65,17 +66,22 @@ class _Analysis:
         self._created[folded] = self.select(statement.select).relation
 
     def select(self, select: s.Select) -> Selected:
-        return bind_select(select, self._scope(select), self._strings)
-
-    def _scope(self, select: s.Select) -> Scope:
-        items = [(item, self._relation(item.relation)) for item in inputs_of(select.sources)]
-        if len(items) > 1:
-            return join(items, conditions_of(select.sources, self._text), self._text, self._strings)
-        ((item, relation),) = items
+        inputs = inputs_of(select.sources)
+        if len(inputs) == 1 and (found := existence(select, self._text)) is not None:
+            scope = self._join([*inputs, found.input], found.conditions, found.kind)
+            return bind_select(found.select, unlabelled(scope), self._strings)
+        if len(inputs) > 1:
+            scope = self._join(inputs, conditions_of(select.sources), kind_of(select.sources, self._text))
+            return bind_select(select, scope, self._strings)
+        (item,) = inputs
         if item.window is not None:
             hint = "put the window into the SELECT list, behind the aggregates"
             raise self._error("a window behind the only input joins it with nothing", item.window.span, hint)
-        return Scope(self._text, label_of(item), relation)
+        return bind_select(select, Scope(self._text, label_of(item), self._relation(item.relation)), self._strings)
+
+    def _join(self, inputs: Sequence[s.Input], on: Sequence[s.Expression], kind: s.JoinKind) -> Scope:
+        items = [(item, self._relation(item.relation)) for item in inputs]
+        return join(items, on, kind, self._text, self._strings)
 
     def _relation(self, node: s.Relation) -> Relation:
         match node:

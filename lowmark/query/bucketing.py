@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lowmark.query.expressions import Expr, Field, fields
+from lowmark.query.plan import has_every_row
 from lowmark.query.relations import Arm, Grouped, Joined, Packets, Relation, Turn, substitute
 from lowmark.query.windows import WindowKind
 
@@ -113,11 +114,13 @@ def _note(leaf: Grouped | Joined, keys: Sequence[Key], leaves: dict[int, tuple[K
 
 
 def _joint_key(joined: Joined, column: Expr | None) -> int | None:
-    """The equality in which an expression over the join's columns takes part."""
+    """The equality in which an expression over the join's columns takes part, and never is null for want of a match."""
     if column is None:
         return None
     read = set(fields(column))
     for number, side in enumerate(joined.sides):
+        if not has_every_row(joined.kind, number):
+            continue
         own = {side.named(c.name): Field(c.name, c.kind, c.nullable) for c in side.relation.known}
         if read and read <= own.keys():
             sought = substitute(column, own)

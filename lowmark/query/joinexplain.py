@@ -15,9 +15,10 @@ def describe_join(plan: Join) -> dict[str, Json]:
     """Times are those of the attributes that the inputs' windows go over."""
     return {
         "joins": [port.label for port in plan.inputs],
+        "kind": plan.kind.value.lower(),
         "window": list(_windows(plan)),
         "equal": [" = ".join(_members(plan, columns)) for columns in plan.equal],
-        "keeps": None if plan.where is None else text_of(plan.where, plan.output.strings),
+        "matches": None if plan.where is None else text_of(plan.where, plan.output.strings),
         "state": list(_state(plan)),
     }
 

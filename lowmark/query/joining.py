@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import gcd
 
@@ -13,7 +13,7 @@ from lowmark.query.expressions import Expr, Field, Literal, Named, Op
 from lowmark.query.folding import conjoin, words
 from lowmark.query.lowering import Lowering
 from lowmark.query.names import InputNames
-from lowmark.query.plan import AT
+from lowmark.query.plan import AT, has_every_row
 from lowmark.query.progressing import Progress
 from lowmark.query.relations import ROW_NUM, WINDOW_END, WINDOW_START, Arm, Grouped, Joined, Packets, Relation, Side
 from lowmark.query.scope import Scope
@@ -21,7 +21,7 @@ from lowmark.query.windowing import GRANULE, progresses, progressing_columns, pr
 from lowmark.query.windows import WindowKind
 from lowmark.wire.schema import Column, Kind
 
-__all__ = ["Item", "conditions_of", "inputs_of", "join", "label_of"]
+__all__ = ["Item", "conditions_of", "inputs_of", "join", "kind_of", "label_of", "unlabelled"]
 
 Item = tuple[s.Input, Relation]
 """An input of FROM, and what it stands for."""
@@ -34,9 +34,21 @@ def inputs_of(sources: Iterable[s.Source]) -> list[s.Input]:
     return [item for source in sources for item in _flat(source)]
 
 
-def conditions_of(sources: Iterable[s.Source], text: str) -> list[s.Expression]:
+def conditions_of(sources: Iterable[s.Source]) -> list[s.Expression]:
     """The conditions that stand in FROM, behind ON."""
-    return [part for source in sources for part in _conditions(source, text)]
+    return [part for source in sources for part in _conditions(source)]
+
+
+def kind_of(sources: Sequence[s.Source], text: str) -> s.JoinKind:
+    """What kind of join FROM is of."""
+    for source in sources:
+        for part in _joins(source):
+            if part.kind is not s.JoinKind.INNER:
+                if len(inputs_of(sources)) > 2:
+                    hint = "join two of them in a CREATE STREAM"
+                    raise QueryError(f"{part.kind} of more than two inputs cannot run yet", text, part.span, hint=hint)
+                return part.kind
+    return s.JoinKind.INNER
 
 
 def label_of(item: s.Input) -> str | None:
@@ -46,7 +58,9 @@ def label_of(item: s.Input) -> str | None:
     return item.relation.name.text if isinstance(item.relation, s.StreamRef) else None
 
 
-def join(items: Sequence[Item], on: Sequence[s.Expression], text: str, strings: tuple[str, ...]) -> Scope:
+def join(
+    items: Sequence[Item], on: Sequence[s.Expression], kind: s.JoinKind, text: str, strings: tuple[str, ...]
+) -> Scope:  # fmt: skip
     """The scope of a SELECT over a join; `on` are the conditions of its FROM."""
     tumbling, specs = _specs([item for item, _ in items], text)
     sides = tuple(
@@ -54,36 +68,57 @@ def join(items: Sequence[Item], on: Sequence[s.Expression], text: str, strings: 
         for label, (_, relation), spec in zip(_labels(items, text), items, specs, strict=True)
     )
     _check_sizes(tumbling, sides, specs, text)
-    base = Joined(sides, tumbling, None, tuple(_column(side, own) for side in sides for own in side.relation.known))
-    scope = Scope(text, None, _relation(base), tuple(side.label for side in sides))
-    if not on:
-        return scope
-    lowering = Lowering(text, strings, InputNames(scope, "ON", "conditions on aggregates go to HAVING"))
-    where = conjoin([lowering.condition(part) for part in on])
-    return replace(scope, relation=_relation(replace(base, where=where)))
+    matched = tuple(_column(side, own) for side in sides for own in side.relation.known)
+    labels = tuple(side.label for side in sides)
+    where = None
+    if on:
+        scope = Scope(text, None, Relation(matched, ()), labels)
+        lowering = Lowering(text, strings, InputNames(scope, "ON", "conditions on aggregates go to HAVING"))
+        where = conjoin([lowering.condition(part) for part in on])
+    alone = kind in (s.JoinKind.SEMI, s.JoinKind.ANTI)
+    sides = tuple(side if has_every_row(kind, n) else replace(side, progress=()) for n, side in enumerate(sides))
+    columns = tuple(_column(side, own, kind, n) for n, side in enumerate(sides) for own in side.relation.known)
+    base = Joined(sides, tumbling, where, columns, kind=kind)
+    values: dict[str, Expr] = {column.name: Field(column.name, column.kind, column.nullable) for column in columns}
+    seen = sides[:1] if alone else sides
+    shown = tuple(_column(side, own, kind, n) for n, side in enumerate(seen) for own in side.relation.columns)
+    hidden = tuple(_column(side, own, kind, n) for n, side in enumerate(seen) for own in side.relation.hidden)
+    relation = Relation(shown, (Arm(base, None, values),), hidden=hidden)
+    return Scope(text, None, relation, tuple(side.label for side in seen))
 
 
-def _relation(base: Joined) -> Relation:
-    values: dict[str, Expr] = {column.name: Field(column.name, column.kind, column.nullable) for column in base.columns}
-    shown = tuple(_column(side, own) for side in base.sides for own in side.relation.columns)
-    hidden = tuple(_column(side, own) for side in base.sides for own in side.relation.hidden)
-    return Relation(shown, (Arm(base, None, values),), hidden=hidden)
+def unlabelled(scope: Scope) -> Scope:
+    """A join of which only the first input is seen, as if FROM had that input alone: columns have their own names."""
+    (label,), relation = scope.inputs, scope.relation
+    start = len(label) + 1
+    (arm,) = relation.arms
+    values = {column.name[start:]: arm.values[column.name] for column in relation.known}
+
+    def own(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+        return tuple(replace(column, name=column.name[start:]) for column in columns)
+
+    shown = Relation(own(relation.columns), (replace(arm, values=values),), hidden=own(relation.hidden))
+    return Scope(scope.text, label, shown)
 
 
-def _column(side: Side, own: Column) -> Column:
-    return Column(side.named(own.name), own.kind, own.nullable)
+def _column(side: Side, own: Column, kind: s.JoinKind = s.JoinKind.INNER, number: int = 0) -> Column:
+    """As the join calls it; null where its input has no row."""
+    return Column(side.named(own.name), own.kind, own.nullable or not has_every_row(kind, number))
 
 
 def _flat(source: s.Source) -> list[s.Input]:
     return [source] if isinstance(source, s.Input) else [*_flat(source.left), source.right]
 
 
-def _conditions(source: s.Source, text: str) -> list[s.Expression]:
-    if isinstance(source, s.Input):
-        return []
-    if source.kind is not s.JoinKind.INNER:
-        raise QueryError(f"{source.kind} cannot run yet", text, source.span, hint="an inner JOIN can")
-    return [*_conditions(source.left, text), source.condition]
+def _conditions(source: s.Source) -> list[s.Expression]:
+    return [part.condition for part in reversed(list(_joins(source)))]
+
+
+def _joins(source: s.Source) -> Iterator[s.Join]:
+    """From the last one to the first."""
+    while isinstance(source, s.Join):
+        yield source
+        source = source.left
 
 
 def _labels(items: Sequence[Item], text: str) -> list[str]:

@@ -80,7 +80,7 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...]) -> 
         for item in sent
     )
     equal = tuple(zip(*(item.keys for item in sent), strict=True)) if base.equal else ()
-    return JoinPlan(Join(inputs, base.tumbling, equal, base.where, Schema(output, strings)), sent)
+    return JoinPlan(Join(inputs, base.tumbling, equal, base.where, Schema(output, strings), base.kind), sent)
 
 
 def _sent(base: Joined, number: int, read: set[str], strings: tuple[str, ...]) -> Sent:

@@ -88,7 +88,7 @@ class Lowering:
                 null = is_null(self.lower(operand))
                 return negate(null) if negated else null
             case s.Exists():
-                raise self._error("EXISTS cannot run yet", node.span, "join the two streams, or count the matches")
+                raise self._error("EXISTS stands alone in WHERE, or beside AND", node.span, "join the two streams")
             case _:
                 return self._literal(node)
 

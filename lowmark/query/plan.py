@@ -12,6 +12,7 @@ from enum import Enum, auto
 from lowmark.query.bands import Bands
 from lowmark.query.expressions import Expr, Named
 from lowmark.query.late import Late
+from lowmark.query.syntax import JoinKind
 from lowmark.query.windows import Window
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
@@ -19,7 +20,7 @@ from lowmark.wire.schema import Column, Kind, Schema
 __all__ = [
     "AT", "Aggregate", "AggregateCall", "Counted", "Finish", "Fold", "FoldOp", "Join", "JoinInput", "Node", "NodeInput",
     "Number", "Order", "Pane", "PartitionedRows", "QueryPlan", "Reduce", "Reduction", "SlideByTuple", "Stage", "Step",
-    "StepInput", "StepPlan", "Total",
+    "StepInput", "StepPlan", "Total", "has_every_row", "keeping",
 ]  # fmt: skip
 
 AT = "at"
@@ -258,6 +259,24 @@ class SlideByTuple:
         return self.counted.output
 
 
+def keeping(kind: JoinKind) -> frozenset[int]:
+    """The inputs of a join of two whose rows come out when they match none."""
+    return _KEEPING.get(kind, frozenset())
+
+
+def has_every_row(kind: JoinKind, number: int) -> bool:
+    """Whether every row of a join has one of this input."""
+    return number == 0 if kind is JoinKind.SEMI else keeping(kind) <= {number}
+
+
+_KEEPING = {
+    JoinKind.LEFT: frozenset({0}),
+    JoinKind.RIGHT: frozenset({1}),
+    JoinKind.FULL: frozenset({0, 1}),
+    JoinKind.ANTI: frozenset({0}),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class JoinInput:
     """One port of a join. Its rows are of pane k where the attribute lies from k·unit up to (k + 1)·unit, in ns."""
@@ -274,13 +293,23 @@ class JoinInput:
 @dataclass(frozen=True, slots=True)
 class Join:
     """Rows of several inputs to those combinations that lie in each other's windows, agree in the columns that must be
-    equal, and pass `where`."""
+    equal, and pass `where`. Or, of two inputs, to what the kind makes of them; columns that a row has no value of are
+    null, and of a semi or anti join the second input's always are."""
 
     inputs: tuple[JoinInput, ...]
     tumbling: bool
     equal: tuple[tuple[str | None, ...], ...]  # of each input its column in an equality; None: it takes no part
-    where: Expr | None  # over the output
+    where: Expr | None  # over the output: what decides whether rows match
     output: Schema
+    kind: JoinKind = JoinKind.INNER  # any other is of two inputs
+
+    def keys(self, port: int) -> tuple[str, ...]:
+        """The columns of an input that must equal others."""
+        return tuple(name for columns in self.equal if (name := columns[port]) is not None)
+
+    def keeps(self, port: int) -> bool:
+        """Whether rows of an input that match none come out."""
+        return port in keeping(self.kind)
 
     @property
     def bands(self) -> Bands:

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from lowmark.query.expressions import Call, Expr, Field, Op, fields
 from lowmark.query.folding import compare, conjoin
+from lowmark.query.plan import has_every_row, keeping
 from lowmark.query.relations import Arm, Grouped, Joined, Packets, Relation, substitute
+from lowmark.query.syntax import JoinKind
 from lowmark.wire.schema import Kind
 
 __all__ = ["pushed"]
@@ -41,16 +43,24 @@ class _Pushing:
                     self._done[id(grouped)] = self._grouped(grouped)
                 return replace(arm, base=self._done[id(grouped)])
             case Joined() as joined:
-                return replace(arm, base=self._joined(joined, arm.where), where=None)
+                parts = [] if arm.where is None else list(_conjuncts(arm.where))
+                below = [part for part in parts if _goes_below(joined, part)]
+                above = [part for part in parts if part not in below]
+                return replace(arm, base=self._joined(joined, below), where=conjoin(above) if above else None)
 
     def _grouped(self, base: Grouped) -> Grouped:
         if not any(isinstance(arm.base, Joined) for arm in base.input.arms):
             return replace(base, input=self.relation(base.input))
         return replace(base, input=self.relation(base.input.filtered(base.where)), where=None)
 
-    def _joined(self, base: Joined, where: Expr | None) -> Joined:
+    def _joined(self, base: Joined, below: Sequence[Expr]) -> Joined:
         parts = _Parts(base)
-        parts.take(part for condition in (base.where, where) if condition is not None for part in _conjuncts(condition))
+        if base.where is not None:
+            parts.take(_conjuncts(base.where))
+        if base.kind is JoinKind.INNER:
+            parts.take(below)
+        else:
+            parts.take_local(below)
         equal = parts.equalities()
         sides = []
         for side, local in zip(base.sides, parts.local, strict=True):
@@ -58,6 +68,18 @@ class _Pushing:
             sides.append(replace(side, relation=self.relation(filtered)))
         rest = conjoin(parts.rest) if parts.rest else None
         return replace(base, sides=tuple(sides), where=rest, equal=equal)
+
+
+def _goes_below(joined: Joined, conjunct: Expr) -> bool:
+    """Whether a condition on a join's rows may be decided in the join, or in one of its inputs: of joins that make rows
+    of what does not match, where it concerns an input that every row has a row of."""
+    if joined.kind is JoinKind.INNER:
+        return True
+    names = set(fields(conjunct))
+    for number, side in enumerate(joined.sides):
+        if names and has_every_row(joined.kind, number) and names <= {side.named(c.name) for c in side.relation.known}:
+            return True
+    return False
 
 
 @dataclass
@@ -77,11 +99,17 @@ class _Parts:
             for column in side.relation.known
         }
 
+    def take_local(self, conjuncts: Iterable[Expr]) -> None:
+        """Conditions that concern one input, and may leave its rows out of the join altogether."""
+        for conjunct in conjuncts:
+            self.local[min(self._inputs(conjunct))].append(self._over_own(conjunct))
+
     def take(self, conjuncts: Iterable[Expr]) -> None:
+        """Conditions that decide whether rows match."""
         for conjunct in conjuncts:
             touched = self._inputs(conjunct)
-            if len(touched) <= 1:
-                self.local[min(touched, default=0)].append(self._over_own(conjunct))
+            if len(touched) <= 1 and self._may_drop(number := min(touched, default=0)):
+                self.local[number].append(self._over_own(conjunct))
             elif (pair := self._equality(conjunct)) is not None:
                 self._join(*pair)
             else:
@@ -97,10 +125,15 @@ class _Parts:
                 known = keys[number]
                 if known is None:
                     keys[number] = known = expr
-                if known is not expr or expr.nullable or expr.kind is Kind.FLOAT:
+                known_apart = known is not expr or expr.nullable or expr.kind is Kind.FLOAT
+                if known_apart and self._may_drop(number):
                     self.local[number].append(compare(Op.EQ, known, expr))
             found.append(tuple(keys))
         return tuple(found)
+
+    def _may_drop(self, number: int) -> bool:
+        """Whether rows of an input that match nothing are not wanted."""
+        return number not in keeping(self.base.kind)
 
     def _inputs(self, expr: Expr) -> set[int]:
         return {self._own[name][0] for name in fields(expr)}
@@ -113,8 +146,13 @@ class _Parts:
             case Call(op=Op.EQ, args=(left, right)):
                 sides = self._inputs(left), self._inputs(right)
                 if len(sides[0]) == len(sides[1]) == 1 and sides[0] != sides[1] and left.kind is right.kind:
-                    return (sides[0].pop(), self._over_own(left)), (sides[1].pop(), self._over_own(right))
+                    pair = (sides[0].pop(), self._over_own(left)), (sides[1].pop(), self._over_own(right))
+                    return None if self._known(pair) and self.base.kind is not JoinKind.INNER else pair
         return None
+
+    def _known(self, pair: tuple[Member, Member]) -> bool:
+        """Whether an input has something to equal already: it cannot be compared in itself where its rows must stay."""
+        return any(member in members for members in self._equal for member in pair)
 
     def _join(self, left: Member, right: Member) -> None:
         touching = [members for members in self._equal if left in members or right in members]

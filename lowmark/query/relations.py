@@ -14,6 +14,7 @@ from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.expressions import Call, Expr, Field, Named
 from lowmark.query.folding import conjoin
 from lowmark.query.plan import AggregateCall, Fold, Order, Pane, Total
+from lowmark.query.syntax import JoinKind
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.schema import Column, Kind
 
@@ -142,15 +143,17 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The combinations of rows of several inputs that lie in each other's windows and pass a condition."""
+    """The combinations of rows of several inputs that lie in each other's windows and pass a condition; or of two
+    inputs what another kind of join makes of them."""
 
     sides: tuple[Side, ...]
     tumbling: bool  # otherwise each pair of inputs has a band
-    where: Expr | None  # over `columns`
+    where: Expr | None  # over `columns`, of which none is null for want of a match: what decides whether rows match
     columns: tuple[Column, ...]  # Label.column of every side, in order, also of those that `*` does not show
     equal: tuple[tuple[Expr | None, ...], ...] = ()
     """Equalities that `where` no longer has: of each side, over its own columns, what must be equal; None: not that
     side. Found when predicates are pushed down."""
+    kind: JoinKind = JoinKind.INNER
 
     @property
     def progress(self) -> tuple[str, ...]:

@@ -121,7 +121,7 @@ class _Split:
         inputs: list[Input] = []
         for arm in self._relation.arms:
             if arm in above:
-                source, schema = self._rows(arm, _values(arm, columns))
+                source, schema = self._rows(arm, (*_values(arm, columns), *(() if arm.where is None else (arm.where,))))
                 named = typed(tuple(Named(column.name, arm.values[column.name]) for column in columns), columns)
                 inputs.append(self._project([source], schema, arm.where, named))
             else:

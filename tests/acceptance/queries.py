@@ -245,6 +245,37 @@ def joins(draw: st.DrawFn, of: tuple[int, ...] = (2, 2, 2, 3)) -> str:
     return draw(st.sampled_from(_JOIN_HEADS)).format(source)
 
 
+@st.composite
+def outer_joins(draw: st.DrawFn) -> str:
+    """Joins in which a row counts that meets nobody."""
+    kind = draw(st.sampled_from(("LEFT", "RIGHT OUTER", "FULL", "SEMI", "ANTI", "EXISTS", "NOT EXISTS")))
+    left, right = draw(_join_inputs), draw(_join_inputs)
+    windows = [f"[RANGE {draw(st.integers(1, 15))} s, WA ts]" for _ in range(2)]
+    if draw(st.integers(0, 2)) == 0:
+        windows = ["", f"[RANGE TUMBLING {draw(st.integers(1, 15))} s]"]
+    keys = draw(st.lists(st.sampled_from(JOIN_KEYS), max_size=2, unique=True))
+    conditions = [f"{_of('x', a)} = {_of('y', b)}" for a, b in keys]
+    conditions += draw(st.lists(st.sampled_from(("x.len > 60", "y.proto <> 17", "x.len <= y.len")), max_size=2))
+    on = " AND ".join(conditions or ["x.proto <> y.proto"])
+    over = draw(st.sampled_from(("", " WHERE {}len > 50", " WHERE {}proto <> 6 AND {}ts % 3 < 2")))
+    if "EXISTS" in kind:
+        where = f"{kind} (SELECT y.ts FROM {right} AS y {windows[1]} WHERE {on})"
+        where += over.replace(" WHERE ", " AND ").format("", "") if over else ""
+        head = draw(st.sampled_from(("ts, srcIP, len", "*", "proto, count(*) [RANGE 9 s, WA ts]")))
+        return f"SELECT {head} FROM {left} AS x {windows[0]} WHERE {where}" + (
+            " GROUP BY proto" if "count" in head else ""
+        )
+    source = f"{left} AS x {windows[0]} {kind} JOIN {right} AS y {windows[1]} ON {on}"
+    seen = {"RIGHT OUTER": "y", "FULL": draw(st.sampled_from("xy"))}.get(kind, "x")
+    shown = (
+        f"{seen}.ts, {seen}.srcIP" if kind in ("SEMI", "ANTI") else "x.ts, y.ts, x.len - y.len AS less, x.srcIP, y.link"
+    )
+    grouped = f"{seen}.proto, count(*), max({seen}.len) AS m [RANGE 9 s, SLIDE 3 s, WA {seen}.ts]"
+    if kind != "FULL" and draw(st.integers(0, 2)) == 0:
+        return f"SELECT {grouped} FROM {source}{over.format(seen + '.', seen + '.')} GROUP BY {seen}.proto"
+    return f"SELECT {shown} FROM {source}{over.format(seen + '.', seen + '.')}"
+
+
 _JOIN_HEADS = (
     "SELECT x.ts, y.ts, x.srcIP, y.len + x.len AS total FROM {}",
     "SELECT x.proto, y.destIP, x.len - y.len AS less FROM {}",

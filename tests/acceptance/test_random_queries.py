@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.acceptance import countingqueries
 from tests.acceptance.command import query
-from tests.acceptance.queries import joins, queries
+from tests.acceptance.queries import joins, outer_joins, queries
 from tests.acceptance.traffic import Traffic, cut, traffic
 from tests.naive.compare import differences, wrong_orders
 from tests.naive.evaluate import answer, is_ordered
@@ -46,10 +46,10 @@ QUERIES = {
     "joined": "SELECT proto, count(*), sum(b) AS b [RANGE 15 s, SLIDE 5 s, WA t] FROM (SELECT x.ts AS t, y.proto AS "
     "proto, z.len AS b FROM A AS x, B AS y, A UNION B AS z [RANGE TUMBLING 12 s] WHERE x.srcIP = y.srcIP AND "
     "y.destIP = z.destIP) AS p WHERE b > 50 GROUP BY proto",
-    "windowed": "CREATE STREAM a AS SELECT srcIP, count(*) AS n, max(len) AS m [RANGE 10 s, SLIDE 5 s] FROM A "
-    "GROUP BY srcIP; CREATE STREAM b AS SELECT destIP, count(*) AS n [RANGE 5 s] FROM B GROUP BY destIP; "
-    "SELECT a.srcIP, a.window_start, b.window_end, a.n, b.n, m FROM a [RANGE 10 s, WA window_end], b [RANGE 1 s, "
-    "WA window_end] WHERE a.srcIP = b.destIP",
+    "windowed": "CREATE STREAM p AS SELECT srcIP, count(*) AS n, max(len) AS m [RANGE 10 s, SLIDE 5 s] FROM A "
+    "GROUP BY srcIP; CREATE STREAM q AS SELECT destIP, count(*) AS n [RANGE 5 s] FROM B GROUP BY destIP; "
+    "SELECT p.srcIP, p.window_start, q.window_end, p.n, q.n, m FROM p [RANGE 10 s, WA window_end], q [RANGE 1 s, "
+    "WA window_end] WHERE p.srcIP = q.destIP",
 }
 
 
@@ -100,8 +100,8 @@ def test_random_queries(text: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@given(text=joins(), data=st.data())
-@settings(bounded, max_examples=12)
+@given(text=st.one_of(joins(), outer_joins()), data=st.data())
+@settings(bounded, max_examples=8)
 def test_random_joins(text: str, data: st.DataObject) -> None:
     sent = data.draw(traffic())
     check(text, sent, data.draw(options(sent)))

@@ -74,7 +74,10 @@ def test_the_guide_has_queries() -> None:
 @pytest.mark.parametrize(
     ("said", "sql"),
     [
-        ("outer, semi and anti joins", "SELECT A.ts FROM A [RANGE 1 s] LEFT JOIN B [RANGE 1 s] ON A.len = B.len"),
+        (
+            "other than inner joins of more than two inputs",
+            "SELECT A.ts FROM A LEFT JOIN B ON A.len = B.len JOIN C [RANGE TUMBLING 1 s] ON B.len = C.len",
+        ),
         ("ORDER BY over a whole stream", "SELECT ts, srcIP FROM Main ORDER BY ts"),
     ],
 )

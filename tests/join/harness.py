@@ -11,9 +11,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from highlevel.interface import State, Words
-from highlevel.join import JoinOperator
+from highlevel.join import JoinOperator, OuterJoinOperator
 from lowmark.query.expressions import Call, Field, Named, Op
-from lowmark.query.plan import AT, Join, JoinInput
+from lowmark.query.plan import AT, Join, JoinInput, has_every_row
+from lowmark.query.syntax import JoinKind
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.promises import FOREVER, Bound, Promise
 from lowmark.wire.rows import column_of
@@ -22,6 +23,10 @@ from tests.aggregate.harness import Sink
 
 UNIT = 4
 """Times of a pane."""
+
+AnyJoin = JoinOperator | OuterJoinOperator
+
+OUTER = (JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL, JoinKind.SEMI, JoinKind.ANTI)
 
 NAN = float("nan")
 INPUT = Schema(
@@ -62,25 +67,30 @@ class Scene:
         return [row for event in self.events if event.port == port for row in event.tuples]
 
 
-def plan_of(sizes: Sequence[int], tumbling: bool, equal: Sequence[tuple[str | None, ...]], residual: bool) -> Join:
+def plan_of(
+    sizes: Sequence[int], tumbling: bool, equal: Sequence[tuple[str | None, ...]], residual: bool,
+    kind: JoinKind = JoinKind.INNER,
+) -> Join:  # fmt: skip
     inputs = tuple(
         JoinInput(
             f"i{n}", INPUT, "t", UNIT, size, tuple((name, f"i{n}.{name}") for name in ("t", "id", "a")),
-            (Named(f"i{n}.t", Field(AT, Kind.TIME)),),
+            (Named(f"i{n}.t", Field(AT, Kind.TIME)),) if has_every_row(kind, n) else (),
         )
         for n, size in enumerate(sizes)
     )  # fmt: skip
+    columns = ((n, column) for n in range(len(sizes)) for column in INPUT.columns[2:5])
     output = Schema(
-        tuple(Column(f"i{n}.{c.name}", c.kind, c.nullable) for n in range(len(sizes)) for c in INPUT.columns[2:5])
+        tuple(Column(f"i{n}.{c.name}", c.kind, c.nullable or not has_every_row(kind, n)) for n, c in columns)
     )
     ids = [Field(f"i{n}.id", Kind.INT) for n in (0, len(sizes) - 1)]
     where = Call(Op.NE, (ids[0], ids[1]), Kind.BOOL, False) if residual else None
-    return Join(inputs, tumbling, tuple(equal), where, output)
+    return Join(inputs, tumbling, tuple(equal), where, output, kind)
 
 
 @st.composite
-def scenes(draw: st.DrawFn, most: int = 3) -> Scene:
-    count = draw(st.sampled_from((2, 2, *range(2, most + 1))))
+def scenes(draw: st.DrawFn, kinds_of_join: tuple[JoinKind, ...] = (JoinKind.INNER,)) -> Scene:
+    kind_of_join = draw(st.sampled_from(kinds_of_join))
+    count = draw(st.sampled_from((2, 2, 3))) if kind_of_join is JoinKind.INNER else 2
     tumbling = draw(st.booleans())
     size = st.integers(1, 30)
     sizes = (draw(size),) * count if tumbling else tuple(draw(size) for _ in range(count))
@@ -91,7 +101,7 @@ def scenes(draw: st.DrawFn, most: int = 3) -> Scene:
         columns = tuple(kind if draw(column) is not None else None for _ in range(count))
         if sum(name is not None for name in columns) > 1:
             equal.append(columns)
-    plan = plan_of(sizes, tumbling, equal, draw(st.booleans()))
+    plan = plan_of(sizes, tumbling, equal, draw(st.booleans()), kind_of_join)
     events = draw(_events(count))
     return Scene(plan, events, tuple(draw(st.booleans()) for _ in events))
 
@@ -120,6 +130,10 @@ def _events(draw: st.DrawFn, count: int) -> tuple[Event, ...]:
     return tuple(events)
 
 
+def operator_of(plan: Join) -> AnyJoin:
+    return JoinOperator(plan) if plan.kind is JoinKind.INNER else OuterJoinOperator(plan)
+
+
 def words(rows: Sequence[Tuple]) -> Words:
     matrix = np.zeros((len(rows), INPUT.words), np.uint64)
     for line, row in zip(matrix, rows, strict=True):
@@ -131,7 +145,7 @@ def words(rows: Sequence[Tuple]) -> Words:
     return matrix
 
 
-def send(operator: JoinOperator, event: Event, state: State, sink: Sink) -> None:
+def send(operator: AnyJoin, event: Event, state: State, sink: Sink) -> None:
     if event.tuples:
         operator.on_batch(event.port, words(event.tuples), state, sink)
     else:
@@ -154,28 +168,52 @@ def agree(plan: Join, rows: Sequence[Tuple]) -> bool:
     return plan.where is None or rows[0].number != rows[-1].number
 
 
-def nested_loops(scene: Scene) -> Counter[tuple[int, ...]]:
-    """The numbers of the tuples of each combination."""
-    found: Counter[tuple[int, ...]] = Counter()
+def nested_loops(scene: Scene) -> Counter[tuple[int | None, ...]]:
+    """The numbers of the tuples of each row, None where an input has none."""
+    pairs = _pairs(scene)
+    lefts, rights = ({pair[n] for pair in pairs} for n in (0, -1))
+    alone = [(row.number, None) for row in scene.tuples(0) if row.number not in lefts]
+    match scene.plan.kind:
+        case JoinKind.INNER:
+            return pairs
+        case JoinKind.SEMI:
+            return Counter((number, None) for number in lefts)
+        case JoinKind.ANTI:
+            return Counter(alone)
+    found = pairs + Counter(alone if scene.plan.kind is not JoinKind.RIGHT else [])
+    if scene.plan.kind is not JoinKind.LEFT:
+        found += Counter((None, row.number) for row in scene.tuples(1) if row.number not in rights)
+    return found
+
+
+def _pairs(scene: Scene) -> Counter[tuple[int | None, ...]]:
+    found: Counter[tuple[int | None, ...]] = Counter()
     for rows in product(*(scene.tuples(port) for port in range(len(scene.plan.inputs)))):
         if in_windows(scene.plan, [row.t for row in rows]) and agree(scene.plan, rows):
             found[tuple(row.number for row in rows)] += 1
     return found
 
 
-def numbers(plan: Join, matrices: Sequence[Words]) -> Iterator[tuple[int, ...]]:
+def numbers(plan: Join, matrices: Sequence[Words]) -> Iterator[tuple[int | None, ...]]:
+    return _values(plan, matrices, "id")
+
+
+def times(plan: Join, matrices: Sequence[Words]) -> Iterator[tuple[int | None, ...]]:
+    return _values(plan, matrices, "t")
+
+
+def _values(plan: Join, matrices: Sequence[Words], name: str) -> Iterator[tuple[int | None, ...]]:
     for matrix in matrices:
-        columns = [column_of(plan.output, matrix, f"i{n}.id")[0].tolist() for n in range(len(plan.inputs))]
+        columns = []
+        for n in range(len(plan.inputs)):
+            data, valid = column_of(plan.output, matrix, f"i{n}.{name}")
+            columns.append(
+                [value if there else None for value, there in zip(data.tolist(), valid.tolist(), strict=True)]
+            )
         yield from zip(*columns, strict=True)
 
 
-def times(plan: Join, matrices: Sequence[Words]) -> Iterator[tuple[int, ...]]:
-    for matrix in matrices:
-        columns = [column_of(plan.output, matrix, f"i{n}.t")[0].tolist() for n in range(len(plan.inputs))]
-        yield from zip(*columns, strict=True)
-
-
-def kept(operator: JoinOperator, state: State, port: int) -> list[int]:
+def kept(operator: AnyJoin, state: State, port: int) -> list[int]:
     """Times of the rows that the operator keeps of a port."""
     space = operator.rows_of(port)
     pieces = (state.get(space, key) for key in state.keys(space))

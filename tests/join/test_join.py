@@ -7,10 +7,11 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 
-from highlevel.join import JoinOperator
+from lowmark.query.syntax import JoinKind
 from lowmark.wire.promises import FOREVER, Promise
 from tests.aggregate.harness import Live, Sink, Stored
 from tests.join.harness import (
+    OUTER,
     Event,
     Scene,
     Tuple,
@@ -18,6 +19,7 @@ from tests.join.harness import (
     kept,
     nested_loops,
     numbers,
+    operator_of,
     plan_of,
     scenes,
     send,
@@ -27,12 +29,12 @@ from tests.join.harness import (
 
 def run(scene: Scene, kind: type[Live] | type[Stored]) -> Sink:
     stored, sink = kind(), Sink()
-    operator = JoinOperator(scene.plan)
+    operator = operator_of(scene.plan)
     for event, saved in zip(scene.events, scene.saved, strict=True):
         send(operator, event, stored.state, sink)
         if saved:
             stored.again()
-            operator = JoinOperator(scene.plan)
+            operator = operator_of(scene.plan)
     return sink
 
 
@@ -43,8 +45,15 @@ def test_rows_are_those_of_nested_loops(scene: Scene) -> None:
     assert found == nested_loops(scene)
 
 
-@given(scenes())
-@settings(max_examples=60)
+@given(scenes(OUTER))
+@settings(max_examples=200)
+def test_rows_of_other_kinds_of_joins(scene: Scene) -> None:
+    found = Counter(numbers(scene.plan, run(scene, Stored).matrices))
+    assert found == nested_loops(scene)
+
+
+@given(scenes((JoinKind.INNER, *OUTER)))
+@settings(max_examples=100)
 def test_state_through_bytes_changes_nothing(scene: Scene) -> None:
     live, stored = run(scene, Live), run(scene, Stored)
     assert list(numbers(scene.plan, live.matrices)) == list(numbers(scene.plan, stored.matrices))
@@ -56,7 +65,7 @@ def test_state_through_bytes_changes_nothing(scene: Scene) -> None:
 def test_what_is_kept_is_what_can_still_meet_a_row_to_come(scene: Scene) -> None:
     """Of the times of others that no promise excludes, one at least lies in the window of each kept row; no row that
     is not kept has one."""
-    stored, operator, plan = Live(), JoinOperator(scene.plan), scene.plan
+    stored, operator, plan = Live(), operator_of(scene.plan), scene.plan
     bounds = [-(10**6)] * len(plan.inputs)
     arrived: list[list[int]] = [[] for _ in plan.inputs]
     for event in scene.events:
@@ -88,10 +97,10 @@ def can_meet(scene: Scene, port: int, t: int, bounds: list[int]) -> bool:
     return False
 
 
-@given(scenes())
-@settings(max_examples=150)
+@given(scenes((JoinKind.INNER, *OUTER)))
+@settings(max_examples=200)
 def test_no_row_comes_after_a_promise_that_excludes_it(scene: Scene) -> None:
-    stored, sink, operator = Live(), Sink(), JoinOperator(scene.plan)
+    stored, sink, operator = Live(), Sink(), operator_of(scene.plan)
     names = [f"i{n}.t" for n in range(len(scene.plan.inputs))]
     told = 0
     for event in scene.events:
@@ -101,15 +110,19 @@ def test_no_row_comes_after_a_promise_that_excludes_it(scene: Scene) -> None:
             at = dict(zip(names, row, strict=True))
             for promise in made:
                 assert not promise.last
-                assert not all(at[bound.column] < bound.below for bound in promise.bounds if bound.below is not None)
+                assert not all(_is_below(at[bound.column], bound.below) for bound in promise.bounds)
         told = len(sink.matrices)
     assert sink.promises[-1].last
+
+
+def _is_below(value: int | None, bound: int | None) -> bool:
+    return value is not None and bound is not None and value < bound
 
 
 def test_bounds_of_a_band() -> None:
     """l.a − y ≤ r.a < l.a + x: on l.a min(b_l, b_r − x), less what half-openness gives; on r.a min(b_r, b_l − y)."""
     plan = plan_of((8, 12), False, (), False)
-    stored, sink, operator = Live(), Sink(), JoinOperator(plan)
+    stored, sink, operator = Live(), Sink(), operator_of(plan)
     send(operator, Event(0, ended=100), stored.state, sink)
     assert sink.promises == []
     send(operator, Event(1, ended=101), stored.state, sink)
@@ -122,7 +135,7 @@ def test_bounds_of_a_band() -> None:
 def test_a_hot_key_comes_out_in_runs() -> None:
     plan = plan_of((30, 30), False, [("a", "a")], False)
     rows = [Tuple(n % 20, n, 1, 0.0, 1) for n in range(400)]
-    stored, sink, operator = Live(), Sink(), JoinOperator(plan)
+    stored, sink, operator = Live(), Sink(), operator_of(plan)
     send(operator, Event(0, tuple(rows)), stored.state, sink)
     send(operator, Event(1, tuple(rows)), stored.state, sink)
     assert max(map(len, sink.matrices)) <= 1 << 15
@@ -132,7 +145,7 @@ def test_a_hot_key_comes_out_in_runs() -> None:
 @pytest.mark.parametrize("kind", [Live, Stored])
 def test_a_tuple_far_away_costs_a_piece(kind: type[Live] | type[Stored]) -> None:
     plan = plan_of((5, 5), False, [("a", "a")], False)
-    stored, sink, operator = kind(), Sink(), JoinOperator(plan)
+    stored, sink, operator = kind(), Sink(), operator_of(plan)
     ends = (-(2**63), 2**63 - 8)
     for port in (0, 1):
         send(operator, Event(port, tuple(Tuple(t, n, 1, 0.0, 1) for n, t in enumerate(ends))), stored.state, sink)
@@ -142,7 +155,7 @@ def test_a_tuple_far_away_costs_a_piece(kind: type[Live] | type[Stored]) -> None
 
 def test_late_rows_meet_nobody() -> None:
     plan = plan_of((5, 5), False, [("a", "a")], False)
-    stored, sink, operator = Live(), Sink(), JoinOperator(plan)
+    stored, sink, operator = Live(), Sink(), operator_of(plan)
     send(operator, Event(1, (Tuple(0, 0, 1, 0.0, 1),)), stored.state, sink)
     send(operator, Event(0, ended=1), stored.state, sink)
     send(operator, Event(0, (Tuple(3, 0, 1, 0.0, 1), Tuple(4, 1, 1, 0.0, 1))), stored.state, sink)

@@ -35,13 +35,14 @@ class Scope:
     """Rows are dicts with the keys that `key` gives: the column's name, in a join `Input.column`."""
 
     inputs: tuple[ScopeInput, ...]
+    joined: bool = False  # with others that are not seen: keys are those of a join
 
     @property
     def keys(self) -> tuple[str, ...]:
         return tuple(self._key(i, column) for i in self.inputs for column in i.columns)
 
     def _key(self, item: ScopeInput, column: str) -> str:
-        return column if len(self.inputs) == 1 else f"{item.name}.{column}"
+        return column if len(self.inputs) == 1 and not self.joined else f"{item.name}.{column}"
 
     def keys_of(self, name: str | None) -> tuple[str, ...]:
         """The keys of `*` or `name.*`."""

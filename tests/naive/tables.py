@@ -87,8 +87,11 @@ def union(tables: Sequence[Table]) -> Table:
 
 def sources_of(select: s.Select, streams: Streams, run: Select) -> Joined:
     """FROM and WHERE."""
+    if len(select.sources) == 1 and (tests := _existence(select)):
+        return _existing(select, tests, streams, run)
+    kind = next((k for source in select.sources if (k := _kind(source)) is not s.JoinKind.INNER), s.JoinKind.INNER)
     inputs, conditions = _inputs(select.sources)
-    if select.where is not None:
+    if select.where is not None and kind is s.JoinKind.INNER:
         conditions.append(select.where)
     tables = [relation(item.relation, streams, run) for item in inputs]
     names = [_name(item) for item in inputs]
@@ -103,11 +106,81 @@ def sources_of(select: s.Select, streams: Streams, run: Select) -> Joined:
         arrivals = table.arrivals and [a for a, yes in zip(table.arrivals, passed, strict=True) if yes]
         rows = [row for row, yes in zip(table.rows, passed, strict=True) if yes]
         return Joined(scope, rows, table.progressing, arrivals, table.sources is not None)
-    rows = _join(inputs, tables, scope, conditions)
-    progressing = frozenset(
-        f"{name}.{column}" for name, table in zip(names, tables, strict=True) for column in table.progressing
-    )
+    found = _join(inputs, tables, scope, conditions)
+    whole = range(len(inputs))
+    rows = [row for _, row in found]
+    if kind is not s.JoinKind.INNER:
+        if len(inputs) > 2:
+            raise Unsupported("an outer join of more than two inputs")
+        rows = _unmatched_too(kind, found, tables, scope)
+        whole = _WHOLE[kind]
+        if kind in (s.JoinKind.SEMI, s.JoinKind.ANTI):
+            scope = Scope(scope.inputs[:1], joined=True)
+        if select.where is not None:
+            rows = [row for row in rows if _passes(scope, select.where, row)]
+    progressing = frozenset(f"{names[i]}.{column}" for i in whole for column in tables[i].progressing)
     return Joined(scope, rows, progressing, None, False)
+
+
+_WHOLE = {
+    s.JoinKind.LEFT: (0,), s.JoinKind.RIGHT: (1,), s.JoinKind.FULL: (), s.JoinKind.SEMI: (0,), s.JoinKind.ANTI: (0,),
+}  # fmt: skip
+"""The inputs that every row has a row of."""
+
+
+def _unmatched_too(kind: s.JoinKind, found: list[Combination], tables: list[Table], scope: Scope) -> list[Row]:
+    """What a kind of join makes of the pairs that match."""
+    alone = [
+        [_prefixed(scope, i, row) for n, row in enumerate(table.rows) if n not in {chosen[i] for chosen, _ in found}]
+        for i, table in enumerate(tables)
+    ]
+    if kind is s.JoinKind.ANTI:
+        return alone[0]
+    if kind is s.JoinKind.SEMI:
+        return [_prefixed(scope, 0, tables[0].rows[n]) for n in sorted({chosen[0] for chosen, _ in found})]
+    rows = [row for _, row in found]
+    for i in (0, 1):
+        if kind is s.JoinKind.FULL or _WHOLE[kind] == (i,):
+            none = dict.fromkeys(f"{scope.inputs[1 - i].name}.{column}" for column in tables[1 - i].columns)
+            rows += [row | none for row in alone[i]]
+    return rows
+
+
+def _prefixed(scope: Scope, i: int, row: Row) -> Row:
+    return {f"{scope.inputs[i].name}.{name}": value for name, value in row.items()}
+
+
+def _existence(select: s.Select) -> list[s.Expression]:
+    if select.where is None:
+        return []
+    return [part for part in _conjuncts(select.where) if isinstance(_without_not(part), s.Exists)]
+
+
+def _without_not(part: s.Expression) -> s.Expression:
+    return part.operand if isinstance(part, s.Not) else part
+
+
+def _existing(select: s.Select, tests: list[s.Expression], streams: Streams, run: Select) -> Joined:
+    """EXISTS and NOT EXISTS over the rows of one input."""
+    (outer,) = select.sources
+    table = relation(outer.relation, streams, run)
+    rows = table.rows
+    for test in tests:
+        exists = _without_not(test)
+        (inner,) = exists.select.sources
+        tables = [Table(table.columns, rows), relation(inner.relation, streams, run)]
+        names = (ScopeInput(_name(outer), table.columns), ScopeInput(_name(inner), tables[1].columns))
+        conditions = [] if exists.select.where is None else [exists.select.where]
+        met = {chosen[0] for chosen, _ in _join([outer, inner], tables, Scope(names), conditions)}
+        rows = [row for n, row in enumerate(rows) if (n in met) is (test is exists)]
+    scope = Scope((ScopeInput(_name(outer), table.columns),))
+    others = [part for part in _conjuncts(select.where) if part not in tests]
+    rows = [row for row in rows if all(_passes(scope, part, row) for part in others)]
+    return Joined(scope, rows, table.progressing, None, False)
+
+
+def _kind(source: s.Source) -> s.JoinKind:
+    return s.JoinKind.INNER if isinstance(source, s.Input) else source.kind
 
 
 def _passes(scope: Scope, condition: s.Expression, row: Row) -> bool:
@@ -121,8 +194,6 @@ def _inputs(sources: tuple[s.Source, ...]) -> tuple[list[s.Input], list[s.Expres
         if isinstance(source, s.Input):
             inputs.append(source)
             continue
-        if source.kind is not s.JoinKind.INNER:
-            raise Unsupported(source.kind.value)
         left, more = _inputs((source.left,))
         inputs += [*left, source.right]
         conditions += [*more, source.condition]
@@ -146,7 +217,13 @@ class _Band:
     at: list[int]
 
 
-def _join(inputs: list[s.Input], tables: list[Table], scope: Scope, conditions: list[s.Expression]) -> list[Row]:
+Combination = tuple[tuple[int, ...], Row]
+"""The number of each input's row, and the row that they make."""
+
+
+def _join(
+    inputs: list[s.Input], tables: list[Table], scope: Scope, conditions: list[s.Expression]
+) -> list[Combination]:  # fmt: skip
     """Every combination of rows that the windows and the conditions let pass, input by input."""
     last = inputs[-1].window
     tumbling = last is not None and last.tumbling
@@ -167,7 +244,7 @@ def _join(inputs: list[s.Input], tables: list[Table], scope: Scope, conditions: 
                 if all(evaluate(part, combined) is True for part in due):
                     grown.append(((*chosen, b), combined))
         found = grown
-    return [row for _, row in found]
+    return found
 
 
 def _band(window: s.Window | None, table: Table) -> _Band:

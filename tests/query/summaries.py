@@ -18,6 +18,7 @@ from lowmark.query.plan import (
     Step,
 )
 from lowmark.query.printing import text_of
+from lowmark.query.syntax import JoinKind
 
 
 def summary(plan: QueryPlan) -> list[str]:
@@ -74,7 +75,8 @@ def _plan(step: Step) -> str:
             equal = "".join(f" on {' = '.join(map(str, columns))}" for columns in plan.equal)
             where = "" if plan.where is None else f" where {text_of(plan.where, plan.output.strings)}"
             progress = "".join(f" {item.name}>={text_of(item.expr)}" for port in plan.inputs for item in port.progress)
-            return f"join {kind} ({ports}) ports {step.ports}{equal}{where}{progress}"
+            kind = f"{plan.kind.value} {kind}" if plan.kind is not JoinKind.INNER else f"join {kind}"
+            return f"{kind} ({ports}) ports {step.ports}{equal}{where}{progress}"
         case Number(order=order, number=number):
             called = "" if number in (None, "row_num") else f" as {number}"
             by = f"by {', '.join(order)}" if order else "as they come"

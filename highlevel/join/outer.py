@@ -1,0 +1,130 @@
+"""Joins of two inputs in which a row counts that meets nobody: outer, semi and anti joins.
+
+Rows are kept as in any join; those of an input whose unmatched rows matter carry a last word more: whether they have
+met a row. A row that has not leaves when the other input's promise proves that it never will: so the bounds of the
+rows that come out are those of an inner join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from highlevel.interface import Out, Port, Space, State, Words
+from highlevel.join.bins import Bin
+from highlevel.join.kept import Kept
+from highlevel.join.lookups import Key, keys_of, lookups, matchable
+from highlevel.join.output import Combine
+from highlevel.join.promising import Promising
+from lowmark.query.evaluate import holds
+from lowmark.query.plan import Join
+from lowmark.query.syntax import JoinKind
+from lowmark.wire.partials import PANE
+from lowmark.wire.promises import Promise
+
+__all__ = ["OuterJoinOperator"]
+
+Ints = npt.NDArray[np.int64]
+
+_MET = -1
+"""The last word of a row: 1 when it has met another."""
+
+
+class OuterJoinOperator:
+    """Rows of two inputs in; out come pairs and unmatched rows (outer joins), or rows of the first input with a match
+    (semi) or without one (anti). Columns of an input that a row has none of are null."""
+
+    def __init__(self, plan: Join) -> None:
+        self._plan = plan
+        self._schemas = [port.schema for port in plan.inputs]
+        self._lookups = [found for (found,) in lookups(plan)]
+        self._kept = Kept(plan)
+        self._combine = Combine(plan)
+        self._promising = Promising(plan)
+        self._pairs = plan.kind not in (JoinKind.SEMI, JoinKind.ANTI)
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        return tuple(Port(port.schema, (PANE,)) for port in self._plan.inputs)
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        return (Port(self._plan.output, self._promising.columns),)
+
+    def rows_of(self, port: int) -> Space[Bin]:
+        """The rows that are kept of a port, for audits."""
+        return self._kept.bins(port)
+
+    def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
+        bounds = self._kept.bounds(state)
+        rows = self._kept.timely(port, rows, bounds, out)
+        if not len(rows):
+            return
+        rows = np.concatenate((rows, np.zeros((len(rows), 1), np.uint64)), axis=1)
+        able = matchable(self._schemas[port], rows, self._plan.keys(port))
+        meeting = rows[able]
+        if len(meeting):
+            self._meet(port, meeting, state, out)
+            rows[able, _MET] = meeting[:, _MET]
+        waiting = able & self._kept.waits(port, rows, bounds)
+        self._leave(port, rows[~waiting], out)
+        if not self._pairs and port == 0:
+            waiting &= rows[:, _MET] == 0
+        self._kept.keep(port, rows[waiting], state)
+
+    def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
+        before = self._kept.bounds(state)
+        bounds = self._kept.advance(port, promise, state)
+        if bounds is None:
+            return
+        for gone in self._kept.take_out(1 - port, bounds, state):
+            self._leave(1 - port, gone, out)
+        for made in self._promising.promises(before, bounds):
+            out.promise(0, made)
+
+    def work(self, state: State, out: Out, budget: int) -> int:
+        return 0
+
+    def _leave(self, port: int, rows: Words, out: Out) -> None:
+        """No row still to come meets these."""
+        if self._plan.keeps(port):
+            self._tell(port, rows[rows[:, _MET] == 0], out)
+
+    def _tell(self, port: int, rows: Words, out: Out) -> None:
+        """Rows of one input by themselves."""
+        if len(rows):
+            out.rows(0, self._combine.rows({port: rows}))
+
+    def _meet(self, port: int, rows: Words, state: State, out: Out) -> None:
+        """Find the pairs of these rows and those that are kept, and note in both that they have met."""
+        other = 1 - port
+        for key, piece, probing, stored in self._found(port, rows, state):
+            pairs = self._combine.rows({port: rows[probing], other: piece.rows[stored]})
+            if self._plan.where is not None:
+                passing = holds(self._plan.where, pairs, self._plan.output)
+                pairs, probing, stored = pairs[passing], probing[passing], stored[passing]
+            if not len(pairs):
+                continue
+            if self._pairs:
+                out.rows(0, pairs)
+            elif self._plan.kind is JoinKind.SEMI:
+                first, which = (rows, probing) if port == 0 else (piece.rows, stored)
+                which = np.unique(which)
+                self._tell(0, first[which[first[which, _MET] == 0]], out)
+            rows[probing, _MET] = 1
+            piece.rows[stored, _MET] = 1
+            state.put(self._kept.bins(other), key, piece)
+
+    def _found(self, port: int, rows: Words, state: State) -> Iterator[tuple[int, Bin, Ints, Ints]]:
+        lookup = self._lookups[port]
+        low, high = self._kept.window({port: rows}, lookup.port)
+        keys = keys_of(self._schemas, {port: rows}, lookup.equals)
+        own = tuple(Key(lookup.port, column) for column in lookup.columns)
+        for key, piece in self._kept.reached(lookup.port, low, high, state):
+            found = piece.probe(
+                lookup.way, lambda rows: keys_of(self._schemas, {lookup.port: rows}, own), keys, low, high
+            )
+            for probing, stored in found:
+                yield key, piece, probing, stored
