@@ -14,7 +14,14 @@ __all__ = ["watch"]
 
 
 def watch(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="Name of the query in the configuration.")],
+    query: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[QUERY]",
+            help="Name of the query in the configuration. With --progress it may be left out: all of them.",
+            show_default=False,
+        ),
+    ] = None,
     config: ConfigOption = CONFIG,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Begin with the oldest results that Kafka still has.")
@@ -31,8 +38,16 @@ def watch(
             show_default=False,
         ),
     ] = None,
+    progress: Annotated[
+        bool,
+        typer.Option(
+            "--progress", help="Instead of results: how far each query is, and what its next window waits for."
+        ),
+    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="With --progress: tell how things stand, and end.")] = False,
 ) -> None:
-    """Follow a query's result topic: final rows, and for each window whether it is complete and exact.
+    """Follow a query's result topic: final rows, and for each window whether it is complete and exact. With --progress:
+    why a window does not close.
 
     Reads committed records only. End it with Ctrl-C.
 
@@ -41,10 +56,21 @@ def watch(
     \b
       lowmark watch talkers
       lowmark watch talkers --from-beginning --json | jq .srcIP
+      lowmark watch --progress
     """
+    if query is None and not progress:
+        raise typer.BadParameter("name a query, or ask for the --progress of all of them")
+    if once and not progress:
+        raise typer.BadParameter("--once goes with --progress")
     from lowmark.app.config import load_config
     from lowmark.app.watch import watch as run
 
     settings = load_config(Path(config))
     as_json = not sys.stdout.isatty() if json_ is None else json_
+    if progress:
+        from lowmark.app.watchprogress import watch_progress
+
+        watch_progress(settings, None if query is None else [query], once=once, as_json=as_json)
+        return
+    assert query is not None
     run(settings.kafka, settings.prefix, query, beginning=from_beginning, windows=windows, as_json=as_json)

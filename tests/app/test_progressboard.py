@@ -1,0 +1,125 @@
+"""What a window waits for, from the records of topics alone."""
+
+from __future__ import annotations
+
+from lowmark.app.progressboard import ProgressBoard, QueryProgress
+from lowmark.query.compile import compile_query
+from lowmark.wire.partials import Origin
+from lowmark.wire.promises import Bound, Ending, Ledger, Promise, Punctuation
+from lowmark.wire.results import Complete, Reason, Verdict, WindowSpan
+
+SECOND = 10**9
+PLAN = compile_query(
+    "SELECT srcIP, count(*) [RANGE 20 s, SLIDE 10 s] FROM Main GROUP BY srcIP", name="q", streams={"Main": 2}, buckets=2
+)
+NODE = PLAN.stage.nodes[0].name
+
+
+def board() -> ProgressBoard:
+    return ProgressBoard([PLAN], {"Main": ("a", "b")})
+
+
+def promise(source: str, second: int | None, epoch: int = 5, ending: Ending = Ending.NONE) -> Punctuation:
+    made = Promise((), True) if second is None else Promise((Bound("ts", second * SECOND),))
+    return Punctuation(Origin(PLAN.stage.fingerprint, source, epoch, NODE), 0, made, Ledger(), ending)
+
+
+def complete(bucket: int, wid: int, rows: int = 1, generation: int = 1, verdict: Verdict | None = None) -> Complete:
+    assert PLAN.window is not None
+    return Complete(
+        "q", generation, bucket, 2, WindowSpan(wid, wid), PLAN.window.start(wid), PLAN.window.end(wid), "ts", rows,
+        3, 3, 0, 1, None, (), verdict or Verdict(),
+    )  # fmt: skip
+
+
+def only(of: ProgressBoard) -> QueryProgress:
+    (found,) = of.progress()
+    return found
+
+
+def waits(of: ProgressBoard) -> list[tuple[str, str]]:
+    return [(item.who, item.why) for item in only(of).waiting]
+
+
+def test_a_source_that_was_never_seen_and_one_that_has_promised_nothing() -> None:
+    of = board()
+    of.registered("b", 5)
+    assert waits(of) == [("a", "it has never been seen"), ("b", "it has promised nothing yet")]
+    assert only(of).next_window is None
+
+
+def test_the_source_that_is_behind_and_how_far() -> None:
+    of = board()
+    of.promised(promise("a", 47))
+    of.promised(promise("b", 22))
+    for bucket in range(2):
+        of.complete(complete(bucket, 1))
+    found = only(of)
+    assert found.next_window == ("1970-01-01T00:00:10Z", "1970-01-01T00:00:30Z")
+    assert (found.complete_to, found.frontier) == ("1970-01-01T00:00:20Z", "1970-01-01T00:00:22Z")
+    assert [(item.who, item.behind_ns) for item in found.waiting] == [("b", 8 * SECOND)]
+    assert found.waiting[0].text == "b: it has not promised to be past it, 8 s behind"
+    assert found.open_windows == 4  # that end at 30, 40, 50 and 60 s
+    of.promised(promise("b", 22, ending=Ending.STOP))
+    assert waits(of) == [("b", "it has stopped")]
+
+
+def test_the_job_is_behind_when_no_source_is() -> None:
+    of = board()
+    of.promised(promise("a", 47))
+    of.promised(promise("b", 22))
+    of.promised(promise("b", 47))
+    assert waits(of) == [("the job", "all sources are past it, buckets 0, 1 are not")]
+    of.complete(complete(0, 2))
+    of.complete(complete(1, 1))
+    assert waits(of) == [("the job", "all sources are past it, buckets 1 are not")]
+    of.complete(complete(1, 2))
+    of.complete(complete(0, 3))
+    of.complete(complete(1, 3))
+    assert waits(of) == [("a", "it has not promised to be past it"), ("b", "it has not promised to be past it")]
+
+
+def test_a_new_life_of_a_source_has_promised_nothing() -> None:
+    of = board()
+    of.promised(promise("a", 57))
+    of.promised(promise("b", 47))
+    of.registered("b", 9)
+    assert waits(of) == [("b", "it has promised nothing yet")]
+    of.promised(promise("b", 99, epoch=5))  # of its former life
+    assert waits(of) == [("b", "it has promised nothing yet")]
+    of.promised(promise("b", None, epoch=9))
+    assert ("b", "it has promised nothing yet") not in waits(of)
+
+
+def test_nothing_waits_when_all_have_ended() -> None:
+    of = board()
+    of.promised(promise("a", None))
+    of.promised(promise("b", None))
+    found = only(of)
+    assert (found.ended, found.waiting, found.next_window, found.open_windows) == (True, (), None, 0)
+
+
+def test_counts_are_of_the_present_generation() -> None:
+    of = board()
+    of.complete(complete(0, 1, rows=9))
+    of.complete(complete(0, 1, rows=2, generation=2, verdict=Verdict(frozenset({Reason.LATE}))))
+    of.complete(complete(1, 1, rows=3, generation=2))
+    of.complete(complete(1, 2, rows=7, generation=1))
+    found = only(of)
+    assert (found.rows, found.tuples, found.late, found.lossy_windows) == (5, 6, 2, 1)
+
+
+def test_a_query_without_windows_waits_for_the_least_promise() -> None:
+    plan = compile_query("SELECT ts, srcIP FROM Main", name="q", streams={"Main": 2}, buckets=2)
+    of = ProgressBoard([plan], {"Main": ("a", "b")})
+    for source, second in (("a", 47), ("b", 22)):
+        of.promised(
+            Punctuation(
+                Origin(plan.stage.fingerprint, source, 5, plan.stage.nodes[0].name), 0,
+                Promise((Bound("ts", second * SECOND),)), Ledger(),
+            )
+        )  # fmt: skip
+    found = only(of)
+    assert [item.who for item in found.waiting] == ["b"]
+    assert found.next_window is None
+    assert found.frontier == "1970-01-01T00:00:22Z"

@@ -1,0 +1,70 @@
+"""`lowmark watch --progress` over a broker: what stands in the topics says what a window waits for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.acceptance.command import Row, lowmark
+from tests.acceptance.test_golden import at
+from tests.integration.jobprocess import await_true
+from tests.integration.processes import Command
+from tests.naive.frames import frame, write_pcap
+
+pytestmark = pytest.mark.slow
+
+CONFIG = """
+[kafka]
+bootstrap = "{broker}"
+[topics]
+prefix = "{prefix}-"
+[capture]
+metrics = "127.0.0.1:0"
+[streams.Main]
+[sources.pipe]
+stream = "Main"
+file = "-"
+[sources.other]
+stream = "Main"
+file = "other.pcap"
+[queries.count]
+sql = "SELECT count(*) [RANGE 10 s] FROM Main"
+"""
+
+
+def waiting(config: Path) -> dict[str, Row]:
+    outcome = lowmark("watch", "--progress", "--once", "--json", "-c", str(config))
+    assert outcome.code == 0, outcome.error
+    (row,) = (json.loads(line) for line in outcome.out.splitlines())
+    assert row["query"] == "count"
+    return {item["who"]: item for item in row["waiting"]}
+
+
+def test_a_window_waits_first_for_a_source_then_for_another_then_for_the_job(broker: str, tmp_path: Path) -> None:
+    config = tmp_path / "lowmark.toml"
+    config.write_text(CONFIG.format(broker=broker, prefix=uuid4().hex[:8]))
+    assert {name: item["why"] for name, item in waiting(config).items()} == {
+        "pipe": "it has never been seen", "other": "it has never been seen",
+    }  # fmt: skip
+    write_pcap(tmp_path / "other.pcap", map(frame, [at(1), at(60)]))
+    with Command("capture", "-c", str(config), "--source", "other") as other:
+        assert other.wait() == 0, other.error
+    assert {name: item["why"] for name, item in waiting(config).items()} == {"pipe": "it has never been seen"}
+    data = write_pcap(tmp_path / "a.pcap", map(frame, [at(1), at(15), at(27)])).read_bytes()
+    with Command("capture", "-c", str(config), "--source", "pipe", stdin=subprocess.PIPE) as capture:
+        assert capture.process.stdin is not None
+        capture.process.stdin.write(data)
+        capture.process.stdin.flush()
+        # Both are past the first window, which nobody closes: there is no job.
+        await_true(lambda: list(waiting(config)) == ["the job"], 60)
+        capture.process.stdin.close()
+        assert capture.wait() == 0, capture.error
+
+
+def test_a_query_has_to_be_named_unless_progress_is_asked_for() -> None:
+    for arguments in (["watch"], ["watch", "q", "--once"]):
+        assert lowmark(*arguments).code == 2
