@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
-__all__ = ["Flush", "LowLevelConfig", "LowLevelConfigError", "QueueConfig"]
+__all__ = ["Flush", "LowLevelConfig", "LowLevelConfigError", "QueueConfig", "SpillCodec"]
 
 _SECOND_NS = 1_000_000_000
 
@@ -57,6 +58,14 @@ class LowLevelConfig:
                 return 0
 
 
+class SpillCodec(Enum):
+    """How records on disk are compressed."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
     """Of the queue between the nodes and Kafka."""
@@ -64,9 +73,14 @@ class QueueConfig:
     max_bytes: int = 256 << 20  # of records that are not acknowledged, all partitions together
     linger_ms: int = 5
     retry_s: float = 1.0  # before a client that failed is replaced
+    spill: Path | None = None  # folder for what has no room in memory; None: it is given up
+    spill_bytes: int = 4 << 30  # of records, before they are compressed
+    spill_codec: SpillCodec = SpillCodec.NONE
 
     def __post_init__(self) -> None:
         if self.max_bytes < 1 << 20:
             raise LowLevelConfigError(f"max_bytes is {self.max_bytes}: it is 1 MiB (1048576) or more")
+        if self.spill_bytes < 1 << 20:
+            raise LowLevelConfigError(f"spill_bytes is {self.spill_bytes}: it is 1 MiB (1048576) or more")
         if self.linger_ms < 0 or self.retry_s <= 0:
             raise LowLevelConfigError("linger_ms is 0 or more, retry_s above 0")

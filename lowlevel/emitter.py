@@ -1,4 +1,5 @@
 """The ordered way of records to Kafka: a queue per partition, from which a record leaves only when it is acknowledged.
+What has no room in memory waits on disk, if there is a folder for it.
 
 The producer is idempotent and its messages never expire, so a queue drains in its order through outages of any length.
 A message that it cannot deliver is fatal to it, so that nothing behind the message arrives without it. A new producer
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from lowlevel.config import QueueConfig
+from lowlevel.spill import Backlog, SpillError, SpillFolder
 from lowmark.wire.kafka import KafkaProblem, KafkaSettings, gapless_producer, translate
 from lowmark.wire.record import WireRecord
 
@@ -29,6 +31,9 @@ _POLL_S = 0.1
 _AHEAD_BYTES = 1 << 20
 """Of a partition, what the producer is handed beyond what it has delivered: it copies records that the queue keeps."""
 
+_REFILL_BYTES = 256 << 10
+"""Of a partition, what comes back from disk at a time."""
+
 _ENTRY_BYTES = 512
 """What a waiting record takes beside its value and headers, about."""
 
@@ -36,11 +41,13 @@ _ENTRY_BYTES = 512
 @dataclass(slots=True, eq=False)
 class _Queue:
     """Of one partition: the records that are not acknowledged, oldest first. The first `sent` of them, `ahead` bytes,
-    were handed to the present producer."""
+    were handed to the present producer. Those of the backlog come behind the others."""
 
     topic: str
     partition: int
     records: deque[WireRecord] = field(default_factory=deque)
+    backlog: Backlog | None = None
+    spilled: int = 0  # bytes of the backlog's records
     sent: int = 0
     ahead: int = 0
 
@@ -54,10 +61,12 @@ class EmitterStats:
     queued_records: int
     queued_bytes: int
     restarts: int  # of the producer, after fatal errors
+    spilled_bytes: int = 0  # of those that are queued, what waits on disk
 
 
 class Emitter:
-    """Inert until `start`. `put` may be called from any thread; a thread of the emitter's own hears the broker."""
+    """Inert until `start`. `put` may be called from any thread; a thread of the emitter's own hears the broker.
+    LowLevelConfigError where the folder for what has no room in memory cannot be used."""
 
     def __init__(self, kafka: KafkaSettings, config: QueueConfig) -> None:
         self._kafka = kafka
@@ -67,7 +76,9 @@ class Emitter:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="emitter", daemon=True)
         self._queues: dict[tuple[str, int], _Queue] = {}
-        self._queued_records = self._queued_bytes = 0
+        self._queued_records = self._queued_bytes = self._spilled_bytes = 0
+        self._folder = None if config.spill is None else SpillFolder(config.spill, config.spill_codec)
+        self._disk_full = False
         self._held = False  # the producer had no room for a queue
         self._records = self._size = self._restarts = 0
         self._producer: Producer | None = None
@@ -83,7 +94,11 @@ class Emitter:
 
     def room(self, size: int) -> bool:
         """Whether so many bytes of data still fit: when not, they are to be given up before they get a number."""
-        return self._queued_bytes + size <= self._config.max_bytes
+        if not self._spilled_bytes and self._queued_bytes + size <= self._config.max_bytes:
+            return True
+        if self._folder is None or self._disk_full:
+            return False
+        return self._spilled_bytes + size <= self._config.spill_bytes
 
     def put(self, topic: str, partition: int, record: WireRecord) -> None:
         """Takes a numbered record, whether there is room or not: it will arrive behind all that were put before it."""
@@ -91,9 +106,18 @@ class Emitter:
             queue = self._queues.get((topic, partition))
             if queue is None:
                 queue = self._queues[topic, partition] = _Queue(topic, partition)
-            queue.records.append(record)
+            size = _size(record)
             self._queued_records += 1
-            self._queued_bytes += _size(record)
+            self._queued_bytes += size
+            in_memory = self._queued_bytes - self._spilled_bytes
+            if self._folder is not None and (queue.backlog or in_memory > self._config.max_bytes):
+                if queue.backlog is None:
+                    queue.backlog = Backlog(self._folder)
+                self._disk_full = not queue.backlog.put(record)
+                queue.spilled += size
+                self._spilled_bytes += size
+            else:
+                queue.records.append(record)
             self._feed(queue)
 
     def drained(self, timeout_s: float) -> bool:
@@ -107,11 +131,14 @@ class Emitter:
         self._thread.join()
         with self._lock:
             self._disconnect()
+            for queue in self._queues.values():
+                if queue.backlog is not None:
+                    queue.backlog.close()
 
     def stats(self) -> EmitterStats:
         with self._lock:
             return EmitterStats(
-                self._records, self._size, self._queued_records, self._queued_bytes, self._restarts
+                self._records, self._size, self._queued_records, self._queued_bytes, self._restarts, self._spilled_bytes
             )  # fmt: skip
 
     def _run(self) -> None:
@@ -166,10 +193,15 @@ class Emitter:
     def _feed(self, queue: _Queue) -> None:
         """Hands the producer what it has room for."""
         producer = self._producer
-        if producer is None or self._failure is not None or queue.sent == len(queue.records):
+        if producer is None or self._failure is not None:
             return
         delivered = self._reporter(queue)
-        while queue.sent < len(queue.records) and queue.ahead < _AHEAD_BYTES:
+        while queue.ahead < _AHEAD_BYTES:
+            if queue.sent == len(queue.records):
+                if not queue.backlog:
+                    return
+                self._refill(queue, queue.backlog)
+                continue
             record = queue.records[queue.sent]
             try:
                 producer.produce(
@@ -183,6 +215,33 @@ class Emitter:
                 return
             queue.sent += 1
             queue.ahead += _size(record)
+
+    def _refill(self, queue: _Queue, backlog: Backlog) -> None:
+        """The oldest records come back from disk, however full the memory is: a few, since they are sent at once."""
+        before = queue.spilled
+        try:
+            for record in backlog.drain():
+                size = _size(record)
+                queue.records.append(record)
+                queue.spilled -= size
+                self._spilled_bytes -= size
+                if before - queue.spilled >= _REFILL_BYTES:
+                    break
+        except SpillError as error:
+            # Their numbers will be missing where they should arrive, and the windows say so.
+            _LOG.error(
+                "%d records of %s/%d on disk cannot be read, and are lost: %s",
+                backlog.records, queue.topic, queue.partition, error,
+            )  # fmt: skip
+            self._queued_records -= backlog.records
+            self._queued_bytes -= queue.spilled
+            self._spilled_bytes -= queue.spilled
+            queue.spilled = 0
+            backlog.close()
+            if self._queued_records == 0:
+                self._empty.notify_all()
+        if not self._spilled_bytes:
+            self._disk_full = False
 
     def _reporter(self, queue: _Queue) -> Callable[[KafkaError | None, Message], None]:
         generation = self._generation

@@ -121,3 +121,4 @@ class LowLevelMetrics(Collector):
             yield CounterMetricFamily(f"lowmark_{name}", text, value)
         yield GaugeMetricFamily("lowmark_queue_records", "Records that wait for Kafka.", stats.queued_records)
         yield GaugeMetricFamily("lowmark_queue_bytes", "Bytes of their values.", stats.queued_bytes)
+        yield GaugeMetricFamily("lowmark_queue_disk_bytes", "Bytes of those of them on disk.", stats.spilled_bytes)

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
@@ -42,7 +43,10 @@ def run_capture(config: Config, options: CaptureOptions, progress: Callable[[str
     registry = CollectorRegistry()
     stop = threading.Event()
     with ExitStack() as stack:
-        emitter = Emitter(config.kafka, config.capture.queue)
+        queue = config.capture.queue
+        if queue.spill is not None:
+            queue = replace(queue, spill=config.path.parent / queue.spill)
+        emitter = Emitter(config.kafka, queue)
         threads = threads_of(config, options, plans, emitter, IngestMetrics(registry))
         progress("opening captures and loading kernels")
         for thread in threads:
@@ -120,8 +124,13 @@ def _run(threads: Sequence[SourceThread], emitter: Emitter, stop: threading.Even
         thread.source.stop()
     for thread in threads:
         thread.join()
-    if not emitter.drained(_DRAIN_S):
-        left = emitter.stats().queued_records
+    sent = -1
+    while not emitter.drained(_DRAIN_S):
+        stats = emitter.stats()
+        if stats.records > sent:  # what waits on disk may take longer, as long as something arrives
+            sent = stats.records
+            continue
+        left = stats.queued_records
         raise EnvironmentNotReady(
             f"Kafka did not take the last {left} records within {_DRAIN_S:.0f} s",
             "they are lost: the windows they belong to will say so. See to the broker before the next start",

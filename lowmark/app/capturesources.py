@@ -60,7 +60,10 @@ def threads_of(
             continue
         keep = _kept(name, work) if config.sources[name].kernel_filter else None
         sources = _sources(config, name, replay, keep, metrics)
-        threads += [SourceThread(source, work, config, emitter) for source in sources]
+        threads += [
+            SourceThread(source, work, config, emitter, config.sources[name].scheduling(member))
+            for member, source in enumerate(sources)
+        ]
     if not threads:
         raise ConfigError(
             f"{config.path}: nothing to capture on host {os.uname().nodename}: name sources with --source, or give "

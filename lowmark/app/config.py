@@ -13,6 +13,7 @@ from ingest.config import LIVE_DISORDER, RingConfig
 from ingest.disorder import Disorder, DisorderError, Scan, parse_disorder
 from lowlevel.config import LowLevelConfig, QueueConfig
 from lowmark.app.health import parse_listen
+from lowmark.app.scheduling import Scheduling
 from lowmark.app.tables import ConfigError, Toml, expand, read_table
 from lowmark.query.late import Late
 from lowmark.wire.kafkasettings import KafkaSettings, Secret
@@ -36,6 +37,12 @@ class CaptureSource:
     fanout: int = 1  # threads among which an interface's packets are divided, each a source of its own
     promiscuous: bool = False  # of an interface: packets for other hosts too
     kernel_filter: bool = False  # of an interface: the kernel leaves out what no query would keep
+    cpus: tuple[int, ...] = ()  # that its threads run on, the first on the first and so on; empty: on any
+    priority: int = 0  # of SCHED_FIFO, of its threads; 0: none
+
+    def scheduling(self, member: int) -> Scheduling:
+        """Of the source's thread of this number."""
+        return Scheduling(self.cpus[member % len(self.cpus)] if self.cpus else None, self.priority)
 
     def __post_init__(self) -> None:
         if (self.file is None) == (self.interface is None):
@@ -44,6 +51,8 @@ class CaptureSource:
             raise ValueError(f"fanout is {self.fanout}; it is 1 to 64")
         if self.interface is None and (self.fanout > 1 or self.promiscuous or self.kernel_filter):
             raise ValueError("`fanout`, `promiscuous` and `kernel_filter` are of interfaces; this source reads a file")
+        if not 0 <= self.priority <= 99:
+            raise ValueError(f"priority is {self.priority}; it is 1 to 99, or 0 for none")
         if self.follow and self.file is None:
             raise ValueError("`follow` is of files, and an interface has no end in any case")
 

@@ -12,6 +12,7 @@ from lowlevel.node import NodeOutput, SourceNodes
 from lowlevel.outbox import Outbox, Rows
 from lowmark.app.beating import Beating
 from lowmark.app.config import Config
+from lowmark.app.scheduling import Scheduling
 from lowmark.query.plan import Node, Stage
 from lowmark.wire.codec import encode
 from lowmark.wire.frames import FOREVER
@@ -39,7 +40,9 @@ class Work:
 class SourceThread(threading.Thread):
     """Reads one source to its end, or until it is stopped; what went wrong is kept for the main thread."""
 
-    def __init__(self, source: Source, work: Sequence[Work], config: Config, emitter: Emitter) -> None:
+    def __init__(
+        self, source: Source, work: Sequence[Work], config: Config, emitter: Emitter, scheduling: Scheduling
+    ) -> None:
         super().__init__(name=f"source {source.name}", daemon=True)
         self.source = source
         self.work = {item.alias: item for item in work}
@@ -51,6 +54,7 @@ class SourceThread(threading.Thread):
         self.error: Exception | None = None
         self.superseded = False
         self._emitter = emitter
+        self._scheduling = scheduling
         self._beating = Beating(self.nodes)
         self.outboxes: dict[str, Outbox] = {}
 
@@ -74,6 +78,7 @@ class SourceThread(threading.Thread):
 
     def run(self) -> None:
         try:
+            self._scheduling.apply(self.source.name)
             for block in self.source.blocks():
                 self._send(self._beating.take(block), Ending.END if block.low_after == FOREVER else Ending.NONE)
             if not self.source.ended and not self.superseded:

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from lowlevel.config import QueueConfig
+from lowlevel.config import QueueConfig, SpillCodec
 from lowlevel.emitter import Emitter
 from lowlevel.register import EpochWatch, register
 from lowmark.wire.kafka import KafkaSettings, KafkaUnavailable
@@ -89,6 +89,27 @@ def test_records_of_several_threads_arrive_in_order(broker: str, emitter: Emitte
     assert received(broker, name, 3000) == [list(range(3000))] * PARTITIONS
     stats = emitter.stats()
     assert (stats.queued_records, stats.queued_bytes, stats.records) == (0, 0, 9000)
+
+
+@pytest.mark.slow
+def test_what_waited_on_disk_arrives_in_order(broker: str, tmp_path: Path) -> None:
+    """More than memory has room for, before there is a connection and while it drains."""
+    name = topic(broker, "emitter-spill")
+    config = QueueConfig(max_bytes=1 << 20, spill=tmp_path, spill_codec=SpillCodec.LZ4)
+    sender = Emitter(KafkaSettings(broker), config)
+    for number in range(2000):
+        for partition in range(PARTITIONS):
+            sender.put(name, partition, record(number, 1000))
+    assert sender.stats().spilled_bytes > 6 << 20
+    sender.start()
+    for number in range(2000, 4000):
+        for partition in range(PARTITIONS):
+            sender.put(name, partition, record(number, 1000))
+    assert sender.drained(60)
+    assert received(broker, name, 4000) == [list(range(4000))] * PARTITIONS
+    stats = sender.stats()
+    assert (stats.queued_records, stats.queued_bytes, stats.spilled_bytes) == (0, 0, 0)
+    sender.stop()
 
 
 @pytest.mark.slow

@@ -1,0 +1,142 @@
+"""Records that wait on disk, in their order, because the queue to Kafka has no more room in memory.
+
+The files have no names: they vanish with the process, whose records nobody could send any more. What the disk does not
+take stays in memory, behind what it took."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import struct
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from lowlevel.config import LowLevelConfigError, SpillCodec
+from lowmark.wire.record import WireRecord
+
+__all__ = ["Backlog", "SpillError", "SpillFolder"]
+
+_LOG = logging.getLogger("lowmark.spill")
+
+_SEGMENT = 64 << 20  # bytes after which another file is begun: a file's room is free again when all of it was read
+_HEAD = struct.Struct("<II")  # bytes of a record as it lies there, and before it was compressed
+
+
+class SpillError(Exception):
+    """What lies on disk cannot be read."""
+
+
+class SpillFolder:
+    """Where files are made, and how records lie in them."""
+
+    def __init__(self, path: Path, codec: SpillCodec) -> None:
+        """LowLevelConfigError where nothing can be written."""
+        self._path = path
+        self._codec = None if codec is SpillCodec.NONE else pa.Codec(codec.value)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self.file().close()
+        except OSError as error:
+            raise LowLevelConfigError(f"spill is {path}: nothing can be written there: {error.strerror}") from None
+
+    def file(self) -> BinaryIO:
+        made: BinaryIO = tempfile.TemporaryFile(dir=self._path, buffering=0)  # noqa: SIM115  # its segment closes it
+        return made
+
+    def pack(self, record: WireRecord) -> bytes:
+        plain = pickle.dumps((record.key, record.value, record.headers), pickle.HIGHEST_PROTOCOL)
+        packed = plain if self._codec is None else self._codec.compress(plain, asbytes=True)
+        return _HEAD.pack(len(packed), len(plain)) + packed
+
+    def unpack(self, packed: bytes, size: int) -> WireRecord:
+        plain = packed if self._codec is None else self._codec.decompress(packed, size, asbytes=True)
+        return WireRecord(*pickle.loads(plain))
+
+
+class _Segment:
+    """One file: written at its end, read from its beginning. `kept` holds what came when the disk took no more."""
+
+    def __init__(self, folder: SpillFolder) -> None:
+        self._folder = folder
+        self._file = folder.file()
+        self._read = self.written = 0
+        self.kept: deque[WireRecord] = deque()
+
+    def put(self, record: WireRecord) -> bool:
+        """Whether the disk took it."""
+        packed = self._folder.pack(record)
+        try:
+            if self.kept or os.pwrite(self._file.fileno(), packed, self.written) < len(packed):
+                raise OSError("there is no more room")
+        except OSError as error:
+            if not self.kept:
+                _LOG.error("the disk behind the queue takes no more: %s", error.strerror or error)
+            self.kept.append(record)
+            return False
+        self.written += len(packed)
+        return True
+
+    def take(self) -> WireRecord | None:
+        """The next record; None: there is none left. Raises SpillError."""
+        if self._read == self.written:
+            return self.kept.popleft() if self.kept else None
+        packed, size = _HEAD.unpack(self._bytes(_HEAD.size))
+        return self._folder.unpack(self._bytes(packed), size)
+
+    def _bytes(self, size: int) -> bytes:
+        try:
+            taken = os.pread(self._file.fileno(), size, self._read)
+        except OSError as error:
+            raise SpillError(error.strerror) from None
+        if len(taken) < size:
+            raise SpillError("the file has been cut")
+        self._read += size
+        return taken
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Backlog:
+    """Of one partition: first in, first out. False where it is empty."""
+
+    def __init__(self, folder: SpillFolder) -> None:
+        self._folder = folder
+        self._segments: deque[_Segment] = deque()
+        self.records = 0
+
+    def __bool__(self) -> bool:
+        return self.records > 0
+
+    def put(self, record: WireRecord) -> bool:
+        """Takes it in any case; whether it lies on disk."""
+        last = self._segments[-1] if self._segments else None
+        if last is None or (last.written >= _SEGMENT and not last.kept):
+            last = _Segment(self._folder)
+            self._segments.append(last)
+        self.records += 1
+        return last.put(record)
+
+    def drain(self) -> Iterator[WireRecord]:
+        """The records, as far as the caller goes; what it was given is gone from here. Raises SpillError."""
+        while self.records:
+            record = self._segments[0].take()
+            if record is None:
+                self._segments.popleft().close()
+                continue
+            self.records -= 1
+            if not self.records:
+                self.close()
+            yield record
+
+    def close(self) -> None:
+        """Forgets what it holds."""
+        self.records = 0
+        while self._segments:
+            self._segments.popleft().close()

@@ -1,0 +1,39 @@
+"""Where and how urgently the thread of a source runs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from lowmark.app.errors import EnvironmentNotReady
+
+__all__ = ["Scheduling"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """`cpu` None: wherever the system likes. `priority`: of SCHED_FIFO, 1 to 99; 0: none of the real-time ones."""
+
+    cpu: int | None = None
+    priority: int = 0
+
+    def apply(self, source: str) -> None:
+        """To the calling thread. EnvironmentNotReady where it cannot be."""
+        if self.cpu is not None:
+            try:
+                os.sched_setaffinity(0, {self.cpu})
+            except OSError:
+                usable = ", ".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0)))
+                raise EnvironmentNotReady(
+                    f"source {source} is to run on CPU {self.cpu}, which this process may not use",
+                    f"give `cpus` of these: {usable}",
+                ) from None
+        if self.priority:
+            try:
+                os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(self.priority))
+            except PermissionError:
+                raise EnvironmentNotReady(
+                    f"source {source} is to run with real-time priority {self.priority}, and this process may not",
+                    "it takes CAP_SYS_NICE: AmbientCapabilities=CAP_NET_RAW CAP_SYS_NICE in a systemd unit, or leave "
+                    "`priority` out",
+                ) from None

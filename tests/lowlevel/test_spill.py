@@ -1,0 +1,105 @@
+"""What waits on disk comes back as it was and in its order, whatever the disk does."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lowlevel.config import LowLevelConfigError, QueueConfig, SpillCodec
+from lowlevel.emitter import Emitter
+from lowlevel.spill import Backlog, SpillError, SpillFolder
+from lowmark.wire.kafka import KafkaSettings
+from lowmark.wire.record import WireRecord, header
+
+RECORDS = st.builds(
+    WireRecord,
+    st.none() | st.binary(max_size=9),
+    st.binary(max_size=200),
+    st.lists(st.builds(header, st.sampled_from(["a", "b"]), st.integers()), max_size=3).map(tuple),
+)
+in_tmp = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def numbered(number: int, size: int = 1000) -> WireRecord:
+    return WireRecord(None, number.to_bytes(8, "big") + bytes(size), (header("sequence", number),))
+
+
+@pytest.mark.parametrize("codec", SpillCodec)
+@given(st.lists(st.lists(RECORDS) | st.integers(0, 5)))
+@in_tmp
+def test_first_in_first_out(tmp_path: Path, codec: SpillCodec, steps: list[list[WireRecord] | int]) -> None:
+    """A number: so many are taken."""
+    backlog = Backlog(SpillFolder(tmp_path, codec))
+    expected: deque[WireRecord] = deque()
+    for step in steps:
+        if isinstance(step, int):
+            for record in islice(backlog.drain(), step):
+                assert record == expected.popleft()
+        else:
+            assert [backlog.put(record) for record in step] == [True] * len(step)
+            expected += step
+        assert backlog.records == len(expected)
+    assert list(backlog.drain()) == list(expected)
+    assert not backlog
+
+
+def test_a_disk_that_is_full_keeps_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it does not take stays in memory, behind what it took. When all has left, the disk is tried anew."""
+    backlog = Backlog(SpillFolder(tmp_path, SpillCodec.NONE))
+    assert backlog.put(numbered(0))
+    write = os.pwrite
+
+    def full(file: int, data: bytes, at: int) -> int:
+        if at + len(data) > 3000:
+            write(file, data[:100], at)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data, at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    assert [backlog.put(numbered(number)) for number in range(1, 5)] == [True, False, False, False]
+    assert list(backlog.drain()) == [numbered(number) for number in range(5)]
+    assert backlog.put(numbered(5))
+
+
+def test_a_file_that_was_cut_is_an_error(tmp_path: Path) -> None:
+    folder = SpillFolder(tmp_path, SpillCodec.NONE)
+    files = []
+    make = folder.file
+    folder.file = lambda: files.append(make()) or files[-1]  # type: ignore[method-assign,func-returns-value]
+    backlog = Backlog(folder)
+    backlog.put(numbered(0))
+    os.ftruncate(files[0].fileno(), 20)
+    with pytest.raises(SpillError, match="has been cut"):
+        next(backlog.drain())
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    backlog = Backlog(SpillFolder(tmp_path, SpillCodec.LZ4))
+    backlog.put(numbered(0))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LowLevelConfigError, match="nothing can be written there"):
+        Emitter(KafkaSettings("127.0.0.1:1"), QueueConfig(spill=tmp_path / "file"))
+
+
+def test_room_is_that_of_memory_and_disk(tmp_path: Path) -> None:
+    emitter = Emitter(KafkaSettings("127.0.0.1:1"), QueueConfig(max_bytes=1 << 20, spill=tmp_path, spill_bytes=2 << 20))
+    number = 0
+    while emitter.room(10_000):
+        emitter.put("t", number % 3, numbered(number, 10_000))
+        number += 1
+    stats = emitter.stats()
+    assert 2.8 * (1 << 20) < stats.queued_bytes < 3.2 * (1 << 20)
+    assert 1.9 * (1 << 20) < stats.spilled_bytes <= 2.1 * (1 << 20)
+    emitter.put("t", 0, numbered(number))  # a punctuation is taken in any case
+    assert emitter.stats().queued_records == number + 1
