@@ -76,8 +76,8 @@ class _Speed:
 
 def measure_job(results: Path, *, groups: Sequence[int], windows: int, rows: int, having: int) -> None:
     """`rows` partial rows in each window, half of each source; result rows are those of more than `having` packets."""
-    if windows < 3:
-        raise ValueError("a third of the windows is for warming up: measure at least 3")
+    if windows < 2:
+        raise ValueError("half of the windows are for warming up: measure at least 2")
     speeds: list[_Speed] = []
     with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as name, Broker(Path(name) / "broker") as broker:
         for count in groups:
@@ -198,7 +198,7 @@ def _batches(log: Path) -> int:
 def _speed(contender: str, groups: int, log: Path, batches: Sequence[int], sampler: Sampler) -> _Speed:
     """From Spark's log: a batch has ended when its entry was written."""
     ends = [(log / "commits" / str(number)).stat().st_mtime for number in range(len(batches))]
-    warm = len(batches) // 3
+    warm = len(batches) // 2
     first, last = ends[warm - 1], ends[-1]
     return _Speed(
         contender,

@@ -38,7 +38,7 @@ def packets(
 @app.command()
 def job(
     groups: Annotated[list[int] | None, typer.Option(help="Numbers of groups (repeatable).")] = None,
-    windows: Annotated[int, typer.Option(help="One-minute windows; a third of them is for warming up.")] = 15,
+    windows: Annotated[int, typer.Option(help="One-minute windows; half of them are for warming up.")] = 24,
     rows: Annotated[int, typer.Option(help="Partial rows in each window, which is a micro-batch.")] = 800_000,
     having: Annotated[int, typer.Option(help="Result rows are those of more packets than this.")] = 0,
     results: Results = RESULTS,

@@ -195,6 +195,7 @@ def _options(settings: SparkSettings, log_settings: Path) -> dict[str, str]:
     }
     if settings.master.startswith("local"):
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        options |= {"spark.shuffle.compress": "false"}  # what is shuffled stays on this machine
         # The checkpoint is on a drive of this machine, where a rename is atomic: the checksummed, slower manager is
         # for object stores.
         options |= {
