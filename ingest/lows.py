@@ -56,14 +56,19 @@ def arrival_lows(disorder: Disorder) -> Lows:
 
 
 def least_after(blocks: Iterable[Columns]) -> npt.NDArray[np.int64]:
-    """For each block the least time in all blocks behind it: what may be promised at its end. Takes one number a
-    block; both passes must cut the same blocks."""
-    least = np.array([int(_times(block, FOREVER).min(initial=FOREVER)) for block in blocks], np.int64)
-    if not len(least):
-        return least
+    """For each block the least time in all blocks behind it: what may be promised at its end. Where no time follows it
+    is the greatest of all: that nothing follows is for the source's end to say. Takes two numbers a block; both passes
+    must cut the same blocks."""
+    extremes = [
+        (int(_times(block, FOREVER).min(initial=FOREVER)), int(_times(block, NEVER).max(initial=NEVER)))
+        for block in blocks
+    ]
+    if not extremes:
+        return np.empty(0, np.int64)
+    least, greatest = np.array(extremes, np.int64).T
     following = np.append(least[1:], FOREVER)
     suffix: npt.NDArray[np.int64] = np.minimum.accumulate(following[::-1])[::-1]
-    return np.minimum(suffix, _LAST)
+    return np.minimum(suffix, min(int(greatest.max()), _LAST))
 
 
 def scanned_lows(least: npt.NDArray[np.int64]) -> Lows:

@@ -288,9 +288,16 @@ class Completions:
         )  # fmt: skip
 
     def _bound(self) -> int | None:
-        """The bound to announce: when all has ended, the end of the last granule with a tuple or a loss."""
+        """The bound to announce: when all has ended, the end of the last granule with a tuple or a loss. The end itself
+        gives rows where windows wait for tuples, also when that bound was announced before: then it is a granule more.
+        """
         bound = self.complete_to()
         if bound != FOREVER:
             return bound
         reached = [(ledger.node.reduction.pane, ledger.reach()) for ledger in self._ledgers.values()]
-        return max((pane.start(high + 1) for pane, high in reached if high is not None), default=None)
+        last = max(((pane.start(high + 1), pane.width) for pane, high in reached if high is not None), default=None)
+        if last is None:
+            return None
+        bound, width = last
+        announced = self._saved.announced
+        return announced + width if self._saved.rows and announced is not None and announced >= bound else bound

@@ -212,5 +212,6 @@ def _results(pipeline: Pipeline) -> dict[str, Results]:
             completions[name][message.partition()].append((record, since[place]))
             since[place] = 0
     reader.close()
-    assert not any(since.values()), "rows without a completion behind them"
+    bare = {topics[topic]: count for (topic, _), count in since.items() if count}
+    assert not bare, f"rows without a completion behind them: {bare}"
     return {name: Results(rows[name], completions[name]) for name in rows}
