@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from lowmark.query.bucketing import bucket_keys, reasons_for_one
-from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.columns import CannotRunYet, itself, itself_of, schema_of, typed
 from lowmark.query.expressions import Call, Expr, Field, Named, fields
 from lowmark.query.folding import conjoin
@@ -18,31 +17,22 @@ from lowmark.query.plan import (
     Fold,
     Node,
     NodeInput,
-    Number,
     Pane,
     Reduce,
     Reduction,
     Step,
     StepInput,
-    StepPlan,
 )  # fmt: skip
 from lowmark.query.pushing import pushed
-from lowmark.query.relations import ARRIVAL, ROW_NUM, WINDOW_END, Arm, Grouped, Joined, Packets, Relation
+from lowmark.query.relations import ROW_NUM, WINDOW_END, Arm, Grouped, Joined, Packets, Relation
 from lowmark.query.rowsteps import Builder, counted
+from lowmark.query.stepping import Input, Steps, shared
 from lowmark.query.windowing import GRANULE
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = ["CannotRunYet", "Halves", "split"]
-
-Input = NodeInput | StepInput
-
-_FIELDS = {item.name: Field(item.name, item.kind, item.nullable) for item in (*PACKET_FIELDS, *DERIVED_FIELDS)} | {
-    name: Field(name, Kind.INT) for name in ("_rank", "_position")
-}
-_ORDER = tuple(Named(f"_by{item.name.replace('.', '_')}", item.expr) for item in ARRIVAL)
-"""What a node sends along where its tuples are put into the order of arrival above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +74,9 @@ class _Split:
     def __init__(self, relation: Relation, strings: tuple[str, ...]) -> None:
         self._relation = relation
         self._strings = strings
-        self._nodes: list[Node] = []
-        self._steps: list[Step] = []
+        self._made = Steps(strings)
         self._finished: dict[int, tuple[StepInput, Schema]] = {}  # by identity of the grouping
         self._bucket_keys = bucket_keys(relation)
-        self._counts_rows = False
 
     def halves(self) -> Halves:
         arms = self._relation.arms
@@ -100,14 +88,13 @@ class _Split:
         else:
             self._selection()
         reasons = list(reasons_for_one(self._relation))
-        if self._counts_rows:
+        if self._made.counts_rows:
             reasons.append("row_num is counted in one place")
-        if not reasons and not any(node.bucket_by for node in self._nodes):
+        if not reasons and not any(node.bucket_by for node in self._made.nodes):
             reasons.append("the stages have no key in common")
-        if reasons:
-            self._nodes = [replace(node, bucket_by=()) for node in self._nodes]
+        nodes = [replace(node, bucket_by=()) if reasons else node for node in self._made.nodes]
         output = Schema(self._relation.columns, self._strings)
-        return Halves(tuple(self._nodes), tuple(self._steps), output, window, tuple(dict.fromkeys(reasons)))
+        return Halves(*shared(nodes, self._made.steps), output, window, tuple(dict.fromkeys(reasons)))
 
     # Answers
 
@@ -123,11 +110,11 @@ class _Split:
             if arm in above:
                 source, schema = self._rows(arm, (*_values(arm, columns), *(() if arm.where is None else (arm.where,))))
                 named = typed(tuple(Named(column.name, arm.values[column.name]) for column in columns), columns)
-                inputs.append(self._project([source], schema, arm.where, named))
+                inputs.append(self._made.project([source], schema, arm.where, named))
             else:
                 inputs.append(self._unnumbered((arm,), columns))
         if len(inputs) > 1:
-            self._project(inputs, Schema(columns, self._strings), None, tuple(map(itself_of, columns)))
+            self._made.project(inputs, Schema(columns, self._strings), None, tuple(map(itself_of, columns)))
 
     def _unnumbered(self, arms: tuple[Arm, ...], columns: tuple[Column, ...]) -> StepInput:
         names: list[str] = []
@@ -138,11 +125,11 @@ class _Split:
         for arm in arms:
             named = tuple(Named(name, value) for name, value in zip(names, _values(arm, columns), strict=True))
             reduction = Reduction(arm.where, GRANULE, typed(named, columns), (), (), False, self._strings)
-            self._node(arm, reduction, tuple(names), inputs)
+            self._made.node(arm, reduction, tuple(names), inputs)
             schema = reduction.schema
         shown = (Field(name, column.kind, column.nullable) for name, column in zip(names, columns, strict=True))
         selected = tuple(Named(column.name, field) for column, field in zip(columns, shown, strict=True))
-        return self._project(inputs, schema, None, selected)
+        return self._made.project(inputs, schema, None, selected)
 
     def _answer_of_groups(self, arm: Arm, base: Grouped) -> Window | None:
         columns = tuple(Named(column.name, arm.values[column.name]) for column in self._relation.columns)
@@ -152,7 +139,7 @@ class _Split:
             self._finish(base, columns, arm.where)
         else:
             source, schema = self._staged(base)
-            self._project([source], schema, arm.where, columns)
+            self._made.project([source], schema, arm.where, columns)
         if not _in_sequence(base):
             return base.window if base.window.kind is WindowKind.NONE else None
         end = arm.values.get(WINDOW_END)
@@ -183,12 +170,12 @@ class _Split:
             within=base.within,
             window=None if base.window.kind is WindowKind.NONE else base.window,
         )
-        return self._step(finish, [source]), finish.output
+        return self._made.step(finish, [source]), finish.output
 
     def _aggregate(self, base: Grouped) -> tuple[StepInput, Schema]:
         output = Schema(base.columns[: len(base.columns) - len(base.totals)], self._strings)
         if base.counting is not None:
-            build = Builder(self._node, self._step, self._reduction, self._numbered, _is_above)
+            build = Builder(self._made.node, self._made.step, self._reduction, self._made.numbered, _is_above)
             return counted(base, base.counting, output, self._names(base), build), output
         inputs: list[Input] = []
         fed: list[NodeInput] = []
@@ -198,7 +185,7 @@ class _Split:
             if pane.attribute == ROW_NUM or _is_above(arm, _expressions(reduction)):
                 inputs.append(self._reduced(arm, reduction))
             else:
-                self._node(arm, reduction, self._names(base), fed)
+                self._made.node(arm, reduction, self._names(base), fed)
         assert reduction is not None
         aggregate = Aggregate(
             input=reduction.schema,
@@ -210,7 +197,7 @@ class _Split:
             output=output,
             progress=base.makers,
         )
-        return self._step(aggregate, [*fed, *inputs]), output
+        return self._made.step(aggregate, [*fed, *inputs]), output
 
     def _reduction(self, base: Grouped, arm: Arm, pane: Pane) -> Reduction:
         def lowered(named: Iterable[Named]) -> tuple[Named, ...]:
@@ -237,7 +224,7 @@ class _Split:
             feeding = self._sending(sent, tuple(sent.joint[key] for key in keys))
             inputs += feeding
             ports += [port] * len(feeding)
-        return self._step(planned.join, inputs, tuple(ports)), planned.join.output
+        return self._made.step(planned.join, inputs, tuple(ports)), planned.join.output
 
     def _sending(self, sent: Sent, bucket_by: tuple[str, ...]) -> list[Input]:
         fed: list[NodeInput] = []
@@ -247,7 +234,7 @@ class _Split:
             if _is_above(arm, _expressions(reduction)):
                 inputs.append(self._reduced(arm, reduction))
             else:
-                self._node(arm, reduction, bucket_by, fed)
+                self._made.node(arm, reduction, bucket_by, fed)
         return [*fed, *inputs]
 
     # Nodes and steps
@@ -255,7 +242,7 @@ class _Split:
     def _reduced(self, arm: Arm, reduction: Reduction) -> StepInput:
         """A reduction above the low level."""
         source, schema = self._rows(arm, (*_expressions(reduction), _attribute(reduction.pane)))
-        return self._step(Reduce(schema, reduction), [source])
+        return self._made.step(Reduce(schema, reduction), [source])
 
     def _rows(self, arm: Arm, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
         """The rows of an arm's base above the low level, with what these expressions read."""
@@ -264,52 +251,7 @@ class _Split:
                 return self._staged(grouped)
             case Joined() as joined:
                 return self._joined(joined, exprs)
-        return self._numbered(arm, exprs)
-
-    def _numbered(self, arm: Arm, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
-        """The packets in their order of arrival, numbered: all of them, for `row_num` comes before WHERE."""
-        self._counts_rows = True
-        used = {"ts", *(name for expr in exprs for name in fields(expr))} - {ROW_NUM}
-        if arm.where is not None:
-            used |= {*fields(arm.where)} - {ROW_NUM}
-        sent = tuple(Named(name, field) for name, field in _FIELDS.items() if name in used)
-        order = _ORDER if isinstance(arm.base, Packets) and arm.base.sources > 1 else ()
-        reduction = Reduction(None, GRANULE, (*sent, *order), (), (), False, self._strings)
-        nodes: list[NodeInput] = []
-        self._node(arm, reduction, (), nodes)
-        kept = reduction.schema.columns[: len(reduction.schema.columns) - len(order)]
-        output = Schema((*kept, Column(ROW_NUM, Kind.INT)), self._strings)
-        number = Number(reduction.schema, tuple(item.name for item in order), output)
-        return self._step(number, nodes), output
-
-    def _node(self, arm: Arm, reduction: Reduction, bucket_by: tuple[str, ...], feeding: list[NodeInput]) -> None:
-        """Add a node to those that feed one port. Streams that are reduced alike share one, unless one comes twice."""
-        assert isinstance(arm.base, Packets)
-        streams = list(arm.base.streams)
-        for index, node in enumerate(self._nodes):
-            if NodeInput(node.name) in feeding and (node.reduction, node.bucket_by) == (reduction, bucket_by):
-                new = [stream for stream in dict.fromkeys(streams) if stream not in node.streams]
-                self._nodes[index] = replace(node, streams=(*node.streams, *new))
-                for stream in new:
-                    streams.remove(stream)
-        while streams:
-            once = tuple(dict.fromkeys(streams))
-            node = Node(f"n{len(self._nodes)}", once, reduction, bucket_by)
-            self._nodes.append(node)
-            feeding.append(NodeInput(node.name))
-            for stream in once:
-                streams.remove(stream)
-
-    def _project(
-        self, inputs: Iterable[Input], schema: Schema, where: Expr | None, columns: tuple[Named, ...]
-    ) -> StepInput:
-        """Rows one by one: what passes a condition, with its columns computed."""
-        output = schema_of(columns, self._strings)
-        return self._step(Finish(schema, (), where, (), None, False, columns, output), inputs)
-
-    def _step(self, plan: StepPlan, inputs: Iterable[Input], ports: tuple[int, ...] = ()) -> StepInput:
-        self._steps.append(Step(plan, tuple(inputs), ports))
-        return StepInput(len(self._steps) - 1)
+        return self._made.numbered(arm, exprs)
 
 
 def _is_above(arm: Arm, exprs: Iterable[Expr]) -> bool:

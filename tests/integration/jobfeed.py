@@ -39,6 +39,11 @@ FIRST_PANE = 350_000_000  # in 2025
 SLIDING = "SELECT srcIP, count(*), sum(len) [RANGE 10 seconds, SLIDE 5 seconds, WA ts] FROM Main GROUP BY srcIP"
 BUSY = "SELECT destPort, count(*) [RANGE TUMBLING 5 seconds, WA ts] FROM Main GROUP BY destPort HAVING count(*) > 3"
 
+PAIRS = (
+    "SELECT a.ts, b.ts, a.srcIP FROM Main AS a [RANGE 4 seconds], Main AS b [RANGE 2 seconds] WHERE a.srcIP = b.srcIP"
+)
+"""Both inputs are one node's rows."""
+
 Sent = tuple[Stage, int, Outgoing]
 
 
@@ -101,7 +106,11 @@ class Feed:
         for row in rows:
             tuples = self._random.randrange(1, 4)
             row[schema.offset("pane")], row[schema.offset("tuples")] = pane, tuples
-            if "srcIP" in schema.names:
+            if "ts" in schema.names:
+                row[schema.offset("tuples")] = 1
+                row[schema.offset("ts")] = stage.nodes[0].reduction.pane.start(pane) + self._random.randrange(10**9)
+                row[schema.offset("srcIP") + 1] = 0xFFFF_0A00_0000 + self._random.randrange(60)
+            elif "srcIP" in schema.names:
                 row[schema.offset("srcIP") + 1] = 0xFFFF_0A00_0000 + self._random.randrange(60)
                 row[schema.offset("_add0")] = tuples * self._random.randrange(64, 1500)
             else:

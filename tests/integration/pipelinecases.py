@@ -117,6 +117,17 @@ OWN = {
     "by-rank": "SELECT count(*), median(len) [RANGE 5 s, RATTR ts, SLIDE 7 rows, SATTR rank(ts)] FROM Right",
     "peaks": "CREATE STREAM seconds AS SELECT srcIP, count(*) AS n [RANGE 1 s] FROM Left GROUP BY srcIP; "
     "SELECT srcIP, max(n) AS peak [RANGE 20 s, WA window_end] FROM seconds GROUP BY srcIP",
+    "pairs": "SELECT l.ts, r.ts, l.srcIP, l.len + r.len AS bytes FROM Left AS l [RANGE 3 s], Right AS r [RANGE 2 s] "
+    "WHERE l.srcIP = r.destIP AND l.destIP = r.srcIP AND l.proto = r.proto",
+    "answered": "SELECT syn.srcIP, count(*), max(ack.ts) AS latest [RANGE 10 s, SLIDE 5 s, WA syn.ts] FROM Left AS syn "
+    "[RANGE 5 s], Right AS ack [RANGE 1 s] WHERE syn.srcIP = ack.destIP AND syn.destIP = ack.srcIP AND "
+    "syn.tcp_flags & 18 = 2 AND ack.tcp_flags & 18 = 18 GROUP BY syn.srcIP",
+    "unanswered": "SELECT ts, srcIP, destPort FROM Left AS syn [RANGE 5 s] WHERE tcp_flags & 18 = 2 AND NOT EXISTS "
+    "(SELECT ts FROM Right AS ack [RANGE 1 s] WHERE syn.srcIP = ack.destIP AND syn.srcPort = ack.destPort)",
+    "levels": "CREATE STREAM there AS SELECT destIP, count(*) AS n [RANGE 5 s] FROM Left GROUP BY destIP; "
+    "CREATE STREAM back AS SELECT srcIP, count(*) AS n [RANGE 5 s] FROM Right GROUP BY srcIP; "
+    "SELECT there.window_start, destIP, srcIP, there.n, back.n FROM there FULL JOIN back "
+    "[RANGE TUMBLING 5 s, WA window_start] ON there.destIP = back.srcIP",
 }
 """Over captures that are generated: `Main` of one source, `Left` and `Right` of two."""
 

@@ -1,0 +1,110 @@
+"""The nodes and steps of a plan as they are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
+from lowmark.query.columns import schema_of
+from lowmark.query.expressions import Expr, Field, Named, fields
+from lowmark.query.plan import Finish, Node, NodeInput, Number, Reduction, Step, StepInput, StepPlan
+from lowmark.query.relations import ARRIVAL, ROW_NUM, Arm, Packets
+from lowmark.query.windowing import GRANULE
+from lowmark.wire.schema import Column, Kind, Schema
+
+__all__ = ["Input", "Steps", "shared"]
+
+Input = NodeInput | StepInput
+
+_FIELDS = {item.name: Field(item.name, item.kind, item.nullable) for item in (*PACKET_FIELDS, *DERIVED_FIELDS)} | {
+    name: Field(name, Kind.INT) for name in ("_rank", "_position")
+}
+_ORDER = tuple(Named(f"_by{item.name.replace('.', '_')}", item.expr) for item in ARRIVAL)
+"""What a node sends along where its tuples are put into the order of arrival above it."""
+
+
+class Steps:
+    """`counts_rows`: a step numbers the rows of a stream."""
+
+    def __init__(self, strings: tuple[str, ...]) -> None:
+        self.nodes: list[Node] = []
+        self.steps: list[Step] = []
+        self.counts_rows = False
+        self._strings = strings
+
+    def numbered(self, arm: Arm, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
+        """The packets in their order of arrival, numbered: all of them, for `row_num` comes before WHERE."""
+        self.counts_rows = True
+        used = {"ts", *(name for expr in exprs for name in fields(expr))} - {ROW_NUM}
+        if arm.where is not None:
+            used |= {*fields(arm.where)} - {ROW_NUM}
+        sent = tuple(Named(name, field) for name, field in _FIELDS.items() if name in used)
+        order = _ORDER if isinstance(arm.base, Packets) and arm.base.sources > 1 else ()
+        reduction = Reduction(None, GRANULE, (*sent, *order), (), (), False, self._strings)
+        nodes: list[NodeInput] = []
+        self.node(arm, reduction, (), nodes)
+        kept = reduction.schema.columns[: len(reduction.schema.columns) - len(order)]
+        output = Schema((*kept, Column(ROW_NUM, Kind.INT)), self._strings)
+        number = Number(reduction.schema, tuple(item.name for item in order), output)
+        return self.step(number, nodes), output
+
+    def node(self, arm: Arm, reduction: Reduction, bucket_by: tuple[str, ...], feeding: list[NodeInput]) -> None:
+        """Add a node to those that feed one port. Streams that are reduced alike share one, unless one comes twice."""
+        assert isinstance(arm.base, Packets)
+        streams = list(arm.base.streams)
+        for index, node in enumerate(self.nodes):
+            if NodeInput(node.name) in feeding and (node.reduction, node.bucket_by) == (reduction, bucket_by):
+                new = [stream for stream in dict.fromkeys(streams) if stream not in node.streams]
+                self.nodes[index] = replace(node, streams=(*node.streams, *new))
+                for stream in new:
+                    streams.remove(stream)
+        while streams:
+            once = tuple(dict.fromkeys(streams))
+            node = Node(f"n{len(self.nodes)}", once, reduction, bucket_by)
+            self.nodes.append(node)
+            feeding.append(NodeInput(node.name))
+            for stream in once:
+                streams.remove(stream)
+
+    def project(
+        self, inputs: Iterable[Input], schema: Schema, where: Expr | None, columns: tuple[Named, ...]
+    ) -> StepInput:
+        """Rows one by one: what passes a condition, with its columns computed."""
+        output = schema_of(columns, self._strings)
+        return self.step(Finish(schema, (), where, (), None, False, columns, output), inputs)
+
+    def step(self, plan: StepPlan, inputs: Iterable[Input], ports: tuple[int, ...] = ()) -> StepInput:
+        self.steps.append(Step(plan, tuple(inputs), ports))
+        return StepInput(len(self.steps) - 1)
+
+
+def shared(nodes: Sequence[Node], steps: Sequence[Step]) -> tuple[tuple[Node, ...], tuple[Step, ...]]:
+    """Nodes that send the same become one, but for those that feed one port: a union of a stream with itself has its
+    rows twice."""
+    kept: list[Node] = []
+    names: dict[str, str] = {}
+    for node in nodes:
+        twin = next((one for one in kept if _alike(one, node) and not _beside(one.name, node.name, steps, names)), None)
+        if twin is None:
+            kept.append(node)
+        names[node.name] = node.name if twin is None else twin.name
+    renamed = (
+        replace(step, inputs=tuple(NodeInput(names[i.node]) if isinstance(i, NodeInput) else i for i in step.inputs))
+        for step in steps
+    )
+    return tuple(kept), tuple(renamed)
+
+
+def _alike(one: Node, other: Node) -> bool:
+    return (one.streams, one.reduction, one.bucket_by) == (other.streams, other.reduction, other.bucket_by)
+
+
+def _beside(one: str, other: str, steps: Sequence[Step], names: dict[str, str]) -> bool:
+    """Whether a node, with those that have become one with it, and another one feed one port."""
+    for step in steps:
+        ports = [(source.node, step.port(n)) for n, source in enumerate(step.inputs) if isinstance(source, NodeInput)]
+        mine = {port for name, port in ports if names.get(name) == one}
+        if any(name == other and port in mine for name, port in ports):
+            return True
+    return False
