@@ -20,6 +20,7 @@ from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.resultrows import ResultRows
 from highlevel.aggregate.spaces import ONLY, Closing, closing_space, tables_space
 from highlevel.aggregate.splitting import split
+from highlevel.aggregate.together import complete, within_reach
 from highlevel.interface import Out, Port, State, Words
 from lowmark.query.expressions import Named
 from lowmark.query.plan import Aggregate
@@ -76,6 +77,9 @@ class AggregateOperator:
             state.put(self._panes, pane, table)
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
+        if len(promise.bounds) > 1:
+            self._close_groups(promise, state, out)
+            return
         frontier = promise.below(PANE)
         closing = state.get(self._closing, ONLY) or Closing(INT64_MIN, None)
         if frontier is None or frontier <= closing.frontier:
@@ -94,6 +98,23 @@ class AggregateOperator:
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
+
+    def _close_groups(self, promise: Promise, state: State, out: Out) -> None:
+        """Without windows: groups whose keys lie below all bounds leave before their pane has ended."""
+        if self._window.kind is not WindowKind.NONE or not {b.column for b in promise.bounds} <= {*self._plan.keys}:
+            return
+        for pane in state.keys(self._panes):
+            table = state.get(self._panes, pane) if within_reach(promise, pane, self._keys_progress) else None
+            if table is None:
+                continue
+            gone = table.take(complete(promise, table.groups, self._layout.schema))
+            if not len(gone):
+                continue
+            rows, lossy = self._result.of(gone, pane)
+            out.rows(0, rows)
+            if lossy:
+                out.overflow(0, pane)
+            state.put(self._panes, pane, table)
 
     def _held(self, panes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Where there are gaps between windows: which panes lie in a window."""

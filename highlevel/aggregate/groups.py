@@ -134,6 +134,14 @@ class GroupTable:
             self._carry(int(positions[group]), fold, -lacks)
         self._compact()
 
+    def take(self, chosen: npt.NDArray[np.bool_]) -> GroupTable:
+        """Let go of some groups, and give them out."""
+        taken = GroupTable(self._layout)
+        taken._adopt(self)
+        taken._retain(chosen)
+        self._retain(~chosen)
+        return taken
+
     def encode(self) -> bytes:
         carries = [(group, fold, lacks) for (group, fold), lacks in self._carries.items()]
         head = _HEADER.pack(self._used, self._layout.schema.words, len(carries))
@@ -197,15 +205,16 @@ class GroupTable:
     def _compact(self) -> None:
         """Let go of the groups of no tuples once they are the greater part."""
         live = self.groups[:, 1] != 0
-        kept = int(np.count_nonzero(live))
-        if 2 * kept >= self._used:
-            return
-        places = np.cumsum(live) - 1
+        if 2 * int(np.count_nonzero(live)) < self._used:
+            self._retain(live)
+
+    def _retain(self, chosen: npt.NDArray[np.bool_]) -> None:
+        places = np.cumsum(chosen) - 1
         self._carries = {
-            (int(places[group]), fold): lacks for (group, fold), lacks in self._carries.items() if live[group]
+            (int(places[group]), fold): lacks for (group, fold), lacks in self._carries.items() if chosen[group]
         }
-        self._table = self.groups[live]
-        self._used = kept
+        self._table = self.groups[chosen]
+        self._used = len(self._table)
         self._index = None
 
 

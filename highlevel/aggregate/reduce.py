@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from highlevel.aggregate.together import carried
 from highlevel.interface import Out, Port, State, Words
 from lowmark.query.evaluate import Values, all_valid, assemble, evaluate, holds
 from lowmark.query.plan import Reduce
+from lowmark.query.progressing import Progress, progress
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
 from lowmark.wire.rows import column_of
@@ -17,7 +19,7 @@ __all__ = ["ReduceOperator"]
 
 class ReduceOperator:
     """Rows of `plan.input` in, rows of `plan.reduction.schema` out. It merges nothing: what reads it does. Promises on
-    the attribute of the panes go on, as promises on panes; no others."""
+    the attribute of the panes go on, as promises on panes; those of several bounds as promises on keys."""
 
     def __init__(self, plan: Reduce) -> None:
         self._plan = plan
@@ -25,6 +27,10 @@ class ReduceOperator:
         named = (*self._reduction.keys, *self._reduction.details)
         lifts = (lift for fold in self._reduction.folds for lift in fold.lift)
         self._exprs = (*(item.expr for item in named), *lifts)
+        self._keys: dict[str, list[tuple[str, Progress]]] = {}
+        for key in self._reduction.keys:
+            if (found := progress(key.expr, plan.input.names)) is not None:
+                self._keys.setdefault(found.attribute, []).append((key.name, found))
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -52,6 +58,8 @@ class ReduceOperator:
         if below is not None:
             last = below == FOREVER
             out.promise(0, Promise((Bound(PANE, FOREVER if last else self._reduction.pane.index(below)),), last))
+        elif len(promise.bounds) > 1 and (joint := carried(promise, self._keys)) is not None:
+            out.promise(0, joint)
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

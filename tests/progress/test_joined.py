@@ -122,6 +122,31 @@ def test_a_loss_reaches_the_windows_over_the_other_input(source: str, first: int
     assert (min(lossy), max(lossy)) == (first, last) if source == "b" else (first in lossy and len(lossy) <= 5)
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_groups_over_both_times_close_by_both_promises(cut: bool) -> None:
+    """Li 7.2, Q7-1: a pair of times is complete when both inputs have passed it, long before the window has."""
+    both = Both(
+        "SELECT x.ts AS a, y.ts / 2 AS b, count(*) FROM A AS x [RANGE 60 s], B AS y [RANGE 60 s] "
+        "WHERE x.proto = y.proto GROUP BY x.ts, y.ts / 2"
+    )
+    a, b = both.a, both.b
+    records = [
+        both.packets(a, 1, 3, 5),
+        both.packets(b, 1, 3, 5),
+        a.promise(4),
+        b.promise(3),
+        a.promise(6),
+        b.promise(6),
+    ]
+    outcomes = drive(both, [*records, both.packets(a, 7)], cut)
+    before = sorted(zip(column(outcomes, "a"), column(outcomes, "b"), strict=True))
+    # y.ts / 2 below 6 / 2: a group of y.ts = 5 s is of 4 s, which is not below it before 6 s have passed.
+    assert before == [(t * SECOND, half) for t in (1, 3, 5) for half in (0, 1, 2)]
+    outcomes = drive(both, [*records, both.packets(a, 7), a.end(), b.end()], cut)
+    pairs = zip(column(outcomes, "a"), column(outcomes, "b"), column(outcomes, "count"), strict=True)
+    assert sorted(pairs) == [(t * SECOND, half, 1) for t in (1, 3, 5, 7) for half in (0, 1, 2)]
+
+
 def test_what_comes_late_is_missing_from_what_is_open() -> None:
     both = Both(f"SELECT count(*) [RANGE 10 s, WA x.ts] {BAND}")
     a, b = both.a, both.b
