@@ -13,7 +13,7 @@ from ingest.interfaces import InterfaceError
 from lowlevel.config import LowLevelConfigError
 from lowmark.app.errors import EnvironmentNotReady, OutputError
 from lowmark.app.tables import ConfigError
-from lowmark.query.errors import QueryError
+from lowmark.query.errors import BadEntryPoint, QueryError
 from lowmark.wire.kafkasettings import KafkaSettingsError
 
 __all__ = ["Failure", "failure_of"]
@@ -36,7 +36,7 @@ def failure_of(error: Exception) -> Failure | None:
             return Failure(error.render(), 2)
         case EnvironmentNotReady() | OutputError() | ConfigError() | JobStopped() | InterfaceError():
             return Failure(str(error), error.exit_code)
-        case DisorderError() | KafkaSettingsError() | LowLevelConfigError():
+        case DisorderError() | KafkaSettingsError() | LowLevelConfigError() | BadEntryPoint():
             return Failure(str(error), 2)
         case CaptureError():
             return Failure(str(error), 3)

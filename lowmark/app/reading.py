@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -17,6 +18,9 @@ _LOOK_EVERY_S = 1.0
 """How long a wait for records lasts before `stop` is asked, and a broker that was away is called."""
 
 _AT_ONCE = 1000
+_ANSWER_WITHIN_S = 10.0
+_PAUSE_S = 0.1
+_NOT_YET = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.LEADER_NOT_AVAILABLE}
 
 
 class PatientReader:
@@ -42,11 +46,17 @@ class PatientReader:
 
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset, and the one behind the last."""
-        try:
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
-        except KafkaException as error:
-            raise translate(error.args[0], self._kafka) from None
-        return low, high
+        deadline_s = time.monotonic() + _ANSWER_WITHIN_S
+        while True:
+            try:
+                low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+            except KafkaException as error:
+                # A topic that was made a moment ago is not known everywhere.
+                if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline_s:
+                    raise translate(error.args[0], self._kafka) from None
+                self._consumer.poll(_PAUSE_S)
+            else:
+                return low, high
 
     def batches(self, stop: Callable[[], bool]) -> Iterator[list[Message]]:
         """What has come, as soon as something has; nothing, about once a second, when nothing has. Until `stop`."""

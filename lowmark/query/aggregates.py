@@ -19,6 +19,7 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from lowmark.query import finishing, lifting
+from lowmark.query.errors import BadEntryPoint
 from lowmark.query.evaluate import Values
 from lowmark.query.expressions import Expr, Named
 from lowmark.query.finishing import Groups
@@ -257,10 +258,15 @@ _BUILT_IN = (
 def _registry() -> dict[str, AggregateFunction]:
     registry = {item.name: item for item in _BUILT_IN}
     for point in entry_points(group=ENTRY_POINTS):
-        item = point.load()
+        try:
+            item = point.load()
+        except (ImportError, AttributeError) as error:
+            raise BadEntryPoint(f"entry point {point.name} of {ENTRY_POINTS}: {error}") from None
         if not isinstance(item, AggregateFunction) or item.name != point.name or not item.name.isidentifier():
-            raise TypeError(f"entry point {point.name} of {ENTRY_POINTS} is not an AggregateFunction of that name")
+            raise BadEntryPoint(f"entry point {point.name} of {ENTRY_POINTS} is not an AggregateFunction of that name")
         if item.name in registry:
-            raise TypeError(f"entry point {point.name} of {ENTRY_POINTS}: there is an aggregate of that name already")
+            raise BadEntryPoint(
+                f"entry point {point.name} of {ENTRY_POINTS}: there is an aggregate of that name already"
+            )
         registry[item.name] = item
     return registry

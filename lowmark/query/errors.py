@@ -64,6 +64,10 @@ class QueryError(Exception):
         return f"    {shown}", f"    {' ' * indent}{'^' * max(1, _columns(line[start : min(end, last)]))}"
 
 
+class BadEntryPoint(Exception):
+    """What an installed package offers as an aggregate cannot be one: the message says which and why."""
+
+
 def unknown_word(what: str, word: str, text: str, span: Span, choices: Sequence[str]) -> QueryError:
     """The error for a name that nothing bears: `what` names the sort of thing, `choices` are the names there are."""
     close = closest(word, choices)

@@ -181,7 +181,7 @@ def test_every_key_of_the_configuration_stands_there_with_its_default(heading: s
 
 
 def test_the_examples_of_the_configuration_can_be_loaded(tmp_path: Path) -> None:
-    found = [block for _, block in blocks("toml")]
+    found = [block for _, block in blocks("toml") if "[project]" not in block]
     assert found
     for block in found:
         (tmp_path / "lowmark.toml").write_text(block)

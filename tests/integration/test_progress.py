@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import subprocess
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from lowmark.app.broker import Broker
 from tests.acceptance.command import Row, lowmark
 from tests.acceptance.test_golden import at
 from tests.integration.jobprocess import await_true
@@ -68,3 +71,27 @@ def test_a_window_waits_first_for_a_source_then_for_another_then_for_the_job(bro
 def test_a_query_has_to_be_named_unless_progress_is_asked_for() -> None:
     for arguments in (["watch"], ["watch", "q", "--once"]):
         assert lowmark(*arguments).code == 2
+
+
+def test_a_broker_that_is_away_is_told_in_one_line(tmp_path: Path) -> None:
+    """Nothing of what Kafka's client has to say of it; and watching goes on when it is back."""
+    config = tmp_path / "lowmark.toml"
+    with contextlib.ExitStack() as stack:
+        with Broker(tmp_path / "data") as started:
+            address = started.bootstrap
+            config.write_text(CONFIG.format(broker=address, prefix=uuid4().hex[:8]))
+            assert lowmark("topics", "--create", "-c", str(config)).code == 0
+            plain = stack.enter_context(Command("watch", "count", "-c", str(config), "--json"))
+            progress = stack.enter_context(Command("watch", "--progress", "-c", str(config), "--json"))
+            await_true(lambda: "never been seen" in progress.out, 60)
+        await_true(lambda: all("is away" in watch.error for watch in (plain, progress)), 60)
+        with Broker(tmp_path / "data", int(address.rpartition(":")[2])):
+            await_true(lambda: all("is back" in watch.error for watch in (plain, progress)), 60)
+            for watch in (plain, progress):
+                watch.process.send_signal(signal.SIGINT)
+                assert watch.wait(30) == 130
+    for watch in (plain, progress):
+        away, back, *rest = watch.error.splitlines()
+        assert away == f"the broker at {address} is away: waiting for it"
+        assert back == f"the broker at {address} is back"
+        assert "".join(rest).strip() == ""
