@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from highlevel.aggregate import (
     AggregateOperator,
+    CrowdedAggregateOperator,
     FinishOperator,
     NumberOperator,
     PartitionedRowsOperator,
@@ -28,14 +29,13 @@ from highlevel.join import JoinOperator, OuterJoinOperator
 from highlevel.state import ScopedState
 from lowmark.query.plan import (
     Aggregate,
+    Counted,
     Finish,
     Join,
     NodeInput,
     Number,
-    PartitionedRows,
     QueryPlan,
     Reduce,
-    SlideByTuple,
     StepPlan,
 )
 from lowmark.query.syntax import JoinKind
@@ -81,7 +81,7 @@ def build(plan: StepPlan) -> Operator:
     """The operator of a step."""
     match plan:
         case Aggregate():
-            return AggregateOperator(plan)
+            return CrowdedAggregateOperator(plan) if plan.crowded else AggregateOperator(plan)
         case Finish():
             return FinishOperator(plan)
         case Join(kind=JoinKind.INNER):
@@ -90,11 +90,11 @@ def build(plan: StepPlan) -> Operator:
             return OuterJoinOperator(plan)
         case Number():
             return NumberOperator(plan)
-        case PartitionedRows():
-            return PartitionedRowsOperator(plan)
         case Reduce():
             return ReduceOperator(plan)
-        case SlideByTuple():
+        case Counted(slides=None):
+            return PartitionedRowsOperator(plan)
+        case Counted():
             return SlideByTupleOperator(plan)
 
 

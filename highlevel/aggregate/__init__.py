@@ -1,6 +1,7 @@
 """Aggregation above Kafka: partials merge into windows, windows become rows."""
 
 from highlevel.aggregate.aggregate import AggregateOperator
+from highlevel.aggregate.crowded import CrowdedAggregateOperator
 from highlevel.aggregate.finish import FinishOperator
 from highlevel.aggregate.number import NumberOperator
 from highlevel.aggregate.partitionedrows import PartitionedRowsOperator
@@ -8,6 +9,6 @@ from highlevel.aggregate.reduce import ReduceOperator
 from highlevel.aggregate.slidebytuple import SlideByTupleOperator
 
 __all__ = [
-    "AggregateOperator", "FinishOperator", "NumberOperator", "PartitionedRowsOperator", "ReduceOperator",
-    "SlideByTupleOperator",
+    "AggregateOperator", "CrowdedAggregateOperator", "FinishOperator", "NumberOperator", "PartitionedRowsOperator",
+    "ReduceOperator", "SlideByTupleOperator",
 ]  # fmt: skip

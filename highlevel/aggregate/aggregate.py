@@ -142,7 +142,7 @@ class AggregateOperator:
             table = self._assembly.table(window, panes, state)
             rows, lossy = self._result.of(table, window)
             out.rows(0, rows)
-            if lossy:
+            if lossy.any():
                 out.overflow(0, window)
             out.closed(0, range(window, window + 1), self._tuples(window, table, panes))
             told = window + 1

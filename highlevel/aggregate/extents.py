@@ -72,8 +72,8 @@ class Extents:
         for table in self._tables(_Sorted(bins, order), spans, first, stop):
             rows, lossy = self._result.of(table, 0)
             out.rows(0, self._shown(rows))
-            if lossy:
-                out.overflow(0, int(table.groups[0, 2].view(np.int64)))
+            for number in np.unique(rows[lossy, 1].view(np.int64)).tolist():
+                out.overflow(0, number)
 
     def _tables(self, bins: _Sorted, spans: Spans, first: Ints, stop: Ints) -> Iterator[GroupTable]:
         """Windows together, each table with all groups of some."""

@@ -17,7 +17,7 @@ from highlevel.aggregate.partitions import Partitions, as_tuples
 from highlevel.aggregate.spaces import tables_space
 from highlevel.interface import Out, Port, State, Words
 from lowmark.query.evaluate import Bools, Ints
-from lowmark.query.plan import PartitionedRows
+from lowmark.query.plan import Counted
 from lowmark.query.windows import WindowKind
 from lowmark.wire.promises import Promise
 from lowmark.wire.values import INT64_MIN
@@ -40,10 +40,9 @@ class _Closing:
 
 
 class PartitionedRowsOperator:
-    """Numbered tuples of `plan.counted.input` in, rows of its output out. Of the numbers only the order counts."""
+    """Numbered tuples of `counted.input` in, rows of its output out. Of the numbers only the order counts."""
 
-    def __init__(self, plan: PartitionedRows) -> None:
-        counted = plan.counted
+    def __init__(self, counted: Counted) -> None:
         self._counted = counted
         self._window = counted.window
         self._rows = counted.window.slide * counted.window.axis.unit

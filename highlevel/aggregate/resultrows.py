@@ -37,8 +37,8 @@ class ResultRows:
         self._layout = Layout(plan.input, plan.keys, plan.folds)
         self._finish = [(call, function(call.function).finish) for call in plan.calls]
 
-    def of(self, table: GroupTable, window: int) -> tuple[Words, bool]:
-        """A window's rows, and whether one of them has a null because its sum left the integers."""
+    def of(self, table: GroupTable, window: int) -> tuple[Words, Bools]:
+        """A window's rows, and which of them have a null because a sum left the integers."""
         return self._rows(self._grouped(table), window)
 
     def counted(self, table: GroupTable) -> tuple[Words, Ints]:
@@ -46,17 +46,17 @@ class ResultRows:
         groups = self._grouped(table)
         return self._rows(groups, 0)[0], groups.rows[:, 1].view(np.int64)
 
-    def _rows(self, groups: _Window, window: int) -> tuple[Words, bool]:
+    def _rows(self, groups: _Window, window: int) -> tuple[Words, Bools]:
         rows = len(groups.rows)
         columns = [*self._bounds(window, rows), *(self._column(groups.rows, key) for key in self._plan.keys)]
-        lossy = False
+        lossy = np.zeros(rows, np.bool_)
         for call, finish in self._finish:
             with np.errstate(all="ignore"):  # of sums that left the integers nonsense is computed, and not shown
                 values = finish(self._state_of(call, groups), call.parameters)
             for fold in call.folds:
                 if groups.overflowed[fold].any():
                     values = Values(values.kind, values.data, values.valid & ~groups.overflowed[fold])
-                    lossy = True
+                    lossy |= groups.overflowed[fold]
             columns.append(values)
         return assemble(self._plan.output, columns, rows), lossy
 

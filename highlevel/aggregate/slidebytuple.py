@@ -20,7 +20,7 @@ from highlevel.aggregate.spaces import ONLY, Closing, closing_space, tables_spac
 from highlevel.aggregate.splitting import split
 from highlevel.interface import Out, Port, Space, State, Words
 from lowmark.query.evaluate import Ints
-from lowmark.query.plan import SlideByTuple
+from lowmark.query.plan import Counted
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
 from lowmark.wire.values import INT64_MAX, INT64_MIN
@@ -32,11 +32,12 @@ _GROUP_AT = 2  # and in a group
 
 
 class SlideByTupleOperator:
-    """Tuples of `plan.counted.input` in, rows of its output out; of each partition in ascending order of windows."""
+    """Tuples of `counted.input` in, rows of its output out; of each partition in ascending order of windows."""
 
-    def __init__(self, plan: SlideByTuple) -> None:
-        counted = plan.counted
-        self._plan = plan
+    def __init__(self, counted: Counted) -> None:
+        if counted.slides is None:
+            raise ValueError("these windows do not slide by tuple")
+        self._plan = counted.slides
         self._counted = counted
         self._range, self._every = counted.window.size, counted.window.slide
         self._partitions = Partitions(counted)

@@ -21,7 +21,7 @@ from highlevel.progress.roster import NEVER
 from highlevel.progress.route import Route, answer_step, routes
 from highlevel.progress.saved import Saved
 from highlevel.progress.sequence import Span, WindowSequence
-from lowmark.query.plan import Number, QueryPlan, SlideByTuple
+from lowmark.query.plan import Counted, Number, QueryPlan
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
 from lowmark.wire.schema import Kind
@@ -49,7 +49,7 @@ class Completions:
         self._witness = witness
         self._routes = routes(plan)
         self._answer = answer_step(plan)
-        self._counts = any(isinstance(step.plan, Number | SlideByTuple) for step in plan.steps)
+        self._counts = any(isinstance(step.plan, Number | Counted) for step in plan.steps)
         self._known = {step for route in self._routes for step in (route.step, *route.finishes)}
         self._sequences = {
             route.step: WindowSequence(route.window, [ledgers[node] for node in route.nodes], not route.nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lowmark.query.expressions import Field
-from lowmark.query.plan import Aggregate, Finish, NodeInput, Number, Pane, QueryPlan, Reduce, SlideByTuple
+from lowmark.query.plan import Aggregate, Counted, Finish, NodeInput, Number, Pane, QueryPlan, Reduce
 from lowmark.query.windows import Window, WindowKind
 
 __all__ = ["Route", "Upstream", "answer_step", "routes"]
@@ -69,7 +69,7 @@ def _route(plan: QueryPlan, step: int, aggregate: Aggregate) -> Route:
         if isinstance(between, Aggregate):
             upstream.append(_upstream(plan, step, at))
             continue
-        numbered |= isinstance(between, Number | SlideByTuple)
+        numbered |= isinstance(between, Number | Counted)
         for source in plan.steps[at].inputs:
             if isinstance(source, NodeInput):
                 selections.append(source.node)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lowmark.query.expressions import Field
-from lowmark.query.plan import Aggregate, Finish, NodeInput, Number, PartitionedRows, QueryPlan, SlideByTuple
+from lowmark.query.plan import Aggregate, Counted, Finish, NodeInput, Number, QueryPlan
 from lowmark.query.windows import WindowKind
 from lowmark.wire.results import Merge
 
@@ -73,7 +73,7 @@ def _only_steps(plan: QueryPlan) -> tuple[Aggregate, Finish]:
         case (first, second) if isinstance(first.plan, Aggregate) and isinstance(second.plan, Finish):
             if all(isinstance(source, NodeInput) for source in first.inputs):
                 return first.plan, second.plan
-    if any(isinstance(step.plan, Number | PartitionedRows | SlideByTuple) for step in plan.steps):
+    if any(isinstance(step.plan, Number | Counted) for step in plan.steps):
         raise CannotCorrect("it counts tuples in their order, and a late one changes the numbers of those behind it")
     if not any(isinstance(step.plan, Aggregate) for step in plan.steps):
         raise CannotCorrect("it aggregates nothing: a late tuple changes no row")

@@ -17,11 +17,9 @@ from lowmark.query.plan import (
     NodeInput,
     Number,
     Pane,
-    PartitionedRows,
     QueryPlan,
     Reduce,
     Reduction,
-    SlideByTuple,
     Step,
 )
 from lowmark.query.printing import span_text, text_of
@@ -163,11 +161,8 @@ def _step(step: Step) -> dict[str, Json]:
             return head | describe_join(plan)
         case Number() as plan:
             return head | {"order": list(plan.order) or "as they come", "numbers": plan.number}
-        case PartitionedRows() as plan:
-            return head | _counted_facts(plan.counted)
-        case SlideByTuple() as plan:
-            of = "rank" if plan.ranked else "arrival"
-            return head | _counted_facts(plan.counted) | {"counts": f"tuples in order of {of}"}
+        case Counted() as plan:
+            return head | _counted_facts(plan)
         case Reduce() as plan:
             return head | _reduction(plan.reduction, plan.input.column(plan.reduction.pane.attribute).kind)
 
@@ -177,15 +172,15 @@ _DOES = {
     Finish: "ends the SELECT",
     Join: "finds the rows that meet in each other's windows",
     Number: "puts tuples into their order of arrival and numbers them",
-    PartitionedRows: "numbers the rows of each partition and makes windows of them",
+    Counted: "keeps bins of tuples, and makes windows of bins where as many tuples as a slide have come",
     Reduce: "reduces rows to partials of the next stage",
-    SlideByTuple: "keeps a bin for each value, and makes windows of bins that end at every n-th tuple",
 }
 
 
 def _counted_facts(plan: Counted) -> dict[str, Json]:
     return {
         "window": _window_text(plan.window),
+        "counts": "tuples in order of rank" if plan.slides and plan.slides.ranked else "tuples as they arrive",
         "each_of": list(plan.partition),
         "groups_by": list(plan.keys),
         "gives": [call.column.name for call in plan.calls],

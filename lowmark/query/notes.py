@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lowmark.query.plan import Aggregate, Join, Number, PartitionedRows, SlideByTuple
+from lowmark.query.plan import Aggregate, Counted, Join, Number
 from lowmark.query.split import Halves
 from lowmark.query.windows import WindowKind
 
@@ -34,10 +34,8 @@ def _growth(halves: Halves) -> Iterator[str]:
                 yield "nothing is filtered below row_num: it numbers every packet of the stream"
             case Number():
                 yield "tuples wait until all that arrived before them are known to be there"
-            case PartitionedRows(counted=counted):
-                each = ", ".join(counted.partition)
-                yield f"state grows with every new ({each}): each keeps the number of its rows, and its open windows"
-            case SlideByTuple(counted=counted):
-                yield "state grows with the different RATTR in a window: a bin for each, with its groups"
-                if counted.partition:
-                    yield f"state grows with every new ({', '.join(counted.partition)}): each counts its tuples"
+            case Counted(partition=partition, slides=slides):
+                if slides is not None:
+                    yield "state grows with the different RATTR in a window: a bin for each, with its groups"
+                if partition:
+                    yield f"state grows with every new ({', '.join(partition)}): each goes on counting its tuples"

@@ -19,8 +19,8 @@ from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = [
     "AT", "Aggregate", "AggregateCall", "Counted", "Finish", "Fold", "FoldOp", "Join", "JoinInput", "Node", "NodeInput",
-    "Number", "Order", "Pane", "PartitionedRows", "QueryPlan", "Reduce", "Reduction", "SlideByTuple", "Stage", "Step",
-    "StepInput", "StepPlan", "Total", "has_every_row", "keeping",
+    "Number", "Order", "Pane", "QueryPlan", "Reduce", "Reduction", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan",
+    "Total", "has_every_row", "keeping",
 ]  # fmt: skip
 
 AT = "at"
@@ -152,6 +152,8 @@ class Aggregate:
     progress: tuple[Named, ...] = ()
     """Without windows: the keys that progress. Each expression is non-decreasing over Field(PANE) and gives, of the
     first pane that has not ended, the least value that the key can still have."""
+    crowded: bool = False
+    """Many windows close at a time, each of few tuples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +210,22 @@ class Reduce:
 
 
 @dataclass(frozen=True, slots=True)
+class SlideByTuple:
+    """Windows (w − size, w], one for the value w of `at` in every slide-th tuple: as they come, or in the order of `at`
+    (`ranked`). In a pane p or later no tuple has an `at` below p·pane_ns + shift_ns."""
+
+    ranked: bool
+    pane_ns: int
+    shift_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Counted:
-    """What windows that count tuples are made of. Rows of the input, each a partial of one tuple, come in the order of
-    arrival (but where ranks are counted): (pane, tuples, at, partition…, keys…, details…, folds…). `keys` begin with
-    the partition: each value of these keys counts its own tuples. The output is (window_start, window_end, keys…,
-    calls…)."""
+    """Windows whose extents tuples decide: over rows that each partition numbers for itself, or `slides` by tuple.
+
+    Rows of the input, each a partial of one tuple, come in the order of arrival (but where ranks are counted): (pane,
+    tuples, at, partition…, keys…, details…, folds…). `keys` begin with the partition: each value of these keys counts
+    its own tuples. The output is (window_start, window_end, keys…, calls…)."""
 
     input: Schema
     at: str  # the column of row numbers, or of RATTR
@@ -223,40 +236,7 @@ class Counted:
     calls: tuple[AggregateCall, ...]
     window: Window
     output: Schema
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionedRows:
-    """Windows over rows that are numbered for each value of the partition."""
-
-    counted: Counted
-
-    @property
-    def input(self) -> Schema:
-        return self.counted.input
-
-    @property
-    def output(self) -> Schema:
-        return self.counted.output
-
-
-@dataclass(frozen=True, slots=True)
-class SlideByTuple:
-    """Windows (w − size, w], one for the value w of `at` in every slide-th tuple: as they come, or in the order of `at`
-    (`ranked`). In a pane p or later no tuple has an `at` below p·pane_ns + shift_ns."""
-
-    counted: Counted
-    ranked: bool
-    pane_ns: int
-    shift_ns: int
-
-    @property
-    def input(self) -> Schema:
-        return self.counted.input
-
-    @property
-    def output(self) -> Schema:
-        return self.counted.output
+    slides: SlideByTuple | None = None
 
 
 def keeping(kind: JoinKind) -> frozenset[int]:
@@ -316,7 +296,7 @@ class Join:
         return Bands(tuple(port.size for port in self.inputs), self.tumbling)
 
 
-StepPlan = Aggregate | Finish | Join | Number | PartitionedRows | Reduce | SlideByTuple
+StepPlan = Aggregate | Counted | Finish | Join | Number | Reduce
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """The steps of a window that counts tuples: selected in the capture processes, counted in a bucket.
 
     over rows                   nodes → Number → Reduce → Aggregate
-    over rows, with PA          nodes → Number → PartitionedRows
-    slide-by-tuple, arrival     nodes → (of several sources: Number) → SlideByTuple
-    slide-by-tuple, rank        nodes → SlideByTuple
+    over rows, with PA          nodes → Number → Counted
+    slide-by-tuple, arrival     nodes → (of several sources: Number) → Counted
+    slide-by-tuple, rank        nodes → Counted
 
 What the nodes send are partials of one tuple each. WHERE has passed before anything is counted.
 """
@@ -24,7 +24,6 @@ from lowmark.query.plan import (
     NodeInput,
     Number,
     Pane,
-    PartitionedRows,
     Reduce,
     Reduction,
     SlideByTuple,
@@ -34,12 +33,16 @@ from lowmark.query.plan import (
 from lowmark.query.relations import ARRIVAL, Arm, Counting, Grouped, Packets, Turn
 from lowmark.query.rowwindows import FIRST_ROW, shift_of
 from lowmark.query.windowing import GRANULE
+from lowmark.query.windows import WindowKind
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = ["Builder", "counted"]
 
 Input = NodeInput | StepInput
+
+_CROWDED = 1024
+"""Rows: of a shorter SLIDE many windows close at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +90,13 @@ class _Counted:
             source, schema = self._ordered(inputs, reduction, self._at)
             if not self._counting.partition:
                 return self._over_rows(source, schema)
-            return self._build.step(PartitionedRows(self._counted(schema)), [source])
+            return self._build.step(self._counted(schema), [source])
         schema = reduction.schema
         if self._order:
             source, schema = self._ordered(inputs, reduction, None)
             inputs = [source]
-        ranked = self._counting.turn is Turn.RANK
-        return self._build.step(SlideByTuple(self._counted(schema), ranked, GRANULE.width, self._shift()), inputs)
+        slides = SlideByTuple(self._counting.turn is Turn.RANK, GRANULE.width, self._shift())
+        return self._build.step(replace(self._counted(schema), slides=slides), inputs)
 
     def _inputs(self) -> tuple[list[Input], Reduction]:
         """What feeds the first step, all of one schema: (pane, tuples, at?, keys…, details…, order…, folds…)."""
@@ -155,6 +158,7 @@ class _Counted:
             calls=base.calls,
             window=base.window,
             output=self._output,
+            crowded=base.window.kind is WindowKind.SLIDING and base.window.slide * base.window.axis.unit < _CROWDED,
         )
         return self._build.step(plan, [self._build.step(Reduce(schema, reduction), [source])])
 

@@ -11,10 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from highlevel.aggregate import NumberOperator, PartitionedRowsOperator, ReduceOperator, SlideByTupleOperator, extents
+from highlevel.aggregate import (
+    AggregateOperator,
+    CrowdedAggregateOperator,
+    NumberOperator,
+    PartitionedRowsOperator,
+    ReduceOperator,
+    SlideByTupleOperator,
+    extents,
+)
 from highlevel.interface import Words
 from lowmark.query.expressions import Named
-from lowmark.query.plan import Counted, Number, Pane, PartitionedRows, Reduce, SlideByTuple
+from lowmark.query.plan import Aggregate, Counted, Number, Pane, Reduce, SlideByTuple
 from lowmark.query.relations import Turn
 from lowmark.query.windowids import Tuple, Windows, extent, windows
 from lowmark.query.windows import Axis, Window, WindowKind
@@ -92,7 +100,7 @@ def _same(value: object) -> object:
     return 0.0 if value == 0 and isinstance(value, float) else value
 
 
-def assert_same(got: Sequence[Row], wanted: Sequence[Row], counted: Counted) -> None:
+def assert_same(got: Sequence[Row], wanted: Sequence[Row], counted: Counted | Aggregate) -> None:
     def key(row: Row) -> tuple[object, ...]:
         head = ("window_start", "window_end", *counted.keys)
         return tuple((row[name] is None, row[name] or 0) for name in head)
@@ -125,7 +133,7 @@ def test_rows_of_partitions(
 ) -> None:
     calls = data.draw(asked)
     plan = planned(window, partition, calls, data.draw(st.sampled_from(((), ("link",)))))
-    operator, sink = PartitionedRowsOperator(PartitionedRows(plan.counted)), Sink()
+    operator, sink = PartitionedRowsOperator(plan.counted), Sink()
     state = data.draw(st.sampled_from([Live, Stored]))()
     with pytest.MonkeyPatch.context() as patch:
         shared_soon(data.draw, patch)
@@ -151,7 +159,7 @@ def test_slide_by_tuple(
     calls = data.draw(asked)
     plan = planned(window, partition, calls, data.draw(st.sampled_from(((), ("link",)))))
     shift = data.draw(st.integers(-3, 3))
-    operator = SlideByTupleOperator(SlideByTuple(plan.counted, turn is Turn.RANK, PANE, shift))
+    operator = SlideByTupleOperator(replace(plan.counted, slides=SlideByTuple(turn is Turn.RANK, PANE, shift)))
     sink, state = Sink(), data.draw(st.sampled_from([Live, Stored]))()
     with pytest.MonkeyPatch.context() as patch:
         shared_soon(data.draw, patch)
@@ -178,7 +186,11 @@ def test_what_is_over_is_forgotten() -> None:
     """Bins go when no window reaches back to them; partitions keep their counters."""
     window = Window(WindowKind.SLIDE_BY_TUPLE, 10, 2, axis(1))
     plan = planned(window, ("port",), [AskedCall("count")])
-    operator, sink, state = SlideByTupleOperator(SlideByTuple(plan.counted, False, PANE, 0)), Sink(), Stored()
+    operator, sink, state = (
+        SlideByTupleOperator(replace(plan.counted, slides=SlideByTuple(False, PANE, 0))),
+        Sink(),
+        Stored(),
+    )
     arrivals = rows_of([(ts, 1, ts % 3, 0.0, 1, None, None, 0) for ts in range(200)])
     for done in range(0, 200, 20):
         operator.on_batch(0, partials(plan, arrivals[done : done + 20]), state.state, sink)
@@ -196,7 +208,7 @@ def test_it_counts_as_fig_6_7_does(times: list[int], size: int, data: st.DataObj
     says."""
     window = Window(WindowKind.SLIDE_BY_TUPLE, size, 1, axis(1))
     plan = planned(window, (), [AskedCall("count")])
-    operator, sink = SlideByTupleOperator(SlideByTuple(plan.counted, False, 1, 0)), Sink()
+    operator, sink = SlideByTupleOperator(replace(plan.counted, slides=SlideByTuple(False, 1, 0))), Sink()
     figure = Figure67(size)
     state = Live()
     arrivals = rows_of([(ts, 1, 0, 0.0, 1, None, None, 0) for ts in times])
@@ -237,6 +249,40 @@ class Figure67:
         kept = self._starts.get(last, self._ends.get(last, 0))
         self._starts = {w: pa for w, pa in self._starts.items() if w >= bound}
         self._ends = {w: pa for w, pa in self._ends.items() if w >= bound} | {last: kept}
+
+
+@given(st.integers(1, 12), small, small, arriving, asked, st.data())
+@settled
+def test_crowded_windows_are_those_of_the_aggregate(
+    size: int, slide: int, unit: int, arrivals: list[Row], calls: list[AskedCall], data: st.DataObject
+) -> None:
+    """Rows, closings, overflows and promises, late rows too."""
+    window = Window(WindowKind.SLIDING, size, slide, axis(unit))
+    made = plans(calls, data.draw(st.sampled_from(((), ("port",), ("host", "link")))), window)
+    aggregate, crowded = AggregateOperator(made.aggregate), CrowdedAggregateOperator(made.aggregate)
+    state, live, sink, wanted = data.draw(st.sampled_from([Live, Stored]))(), Live(), Sink(), Sink()
+    with pytest.MonkeyPatch.context() as patch:
+        shared_soon(data.draw, patch)
+        patch.setattr("highlevel.aggregate.crowded._PANES", data.draw(st.sampled_from((1, 3, 1024))))
+        for row in arrivals:
+            rows = reduced(ReduceOperator(made.reduce), matrix(TUPLE, [[row[name] for name in TUPLE.names]]))
+            promise = panes_ended(row["ts"] // unit - data.draw(st.integers(-2, 20)))
+            for operator, kept, into in ((aggregate, live, wanted), (crowded, state, sink)):
+                operator.on_batch(0, rows, kept.state, into)
+                operator.on_promise(0, promise, kept.state, into)
+            state.again()
+        for operator, kept, into in ((aggregate, live, wanted), (crowded, state, sink)):
+            operator.on_promise(0, panes_ended(FOREVER), kept.state, into)
+    assert [told for told in sink.closings if told[1]] == [told for told in wanted.closings if told[1]]
+    assert sink.overflows == wanted.overflows
+    assert sink.promises == wanted.promises
+    assert sum(map(len, sink.lates)) == sum(map(len, wanted.lates))
+    got, rows_wanted = (
+        [row for part in s.matrices for row in values(made.aggregate.output, part)] for s in (sink, wanted)
+    )
+    ends = [row["window_end"] for row in got]
+    assert ends == sorted(ends)
+    assert_same(got, rows_wanted, made.aggregate)
 
 
 @given(st.lists(st.integers(0, 30), max_size=25), st.data())

@@ -10,7 +10,6 @@ from lowmark.query.plan import (
     NodeInput,
     Number,
     Pane,
-    PartitionedRows,
     QueryPlan,
     Reduce,
     Reduction,
@@ -57,6 +56,7 @@ def _plan(step: Step) -> str:
             shape = f"{window.kind.value} {window.size}/{window.slide} of {axis.attribute}/{axis.unit}"
             called = ", ".join(f"{call.column.name}:{call.column.kind.value}" for call in calls)
             progress = "".join(f" {item.name}>={text_of(item.expr)}" for item in plan.progress)
+            shape = f"crowded {shape}" if plan.crowded else shape
             return f"aggregate {shape} ({', '.join(keys)}) {called}{progress}"
         case Finish() as plan:
             strings = plan.input.strings
@@ -81,13 +81,11 @@ def _plan(step: Step) -> str:
             called = "" if number in (None, "row_num") else f" as {number}"
             by = f"by {', '.join(order)}" if order else "as they come"
             return f"{'order' if number is None else 'number'} {by}{called}"
-        case PartitionedRows(counted=counted):
-            return f"rows of ({', '.join(counted.partition)}) {_counted(counted)}"
-        case SlideByTuple(counted=counted, ranked=ranked, pane_ns=pane_ns, shift_ns=shift_ns):
+        case Counted(slides=None, partition=partition) as plan:
+            return f"rows of ({', '.join(partition)}) {_counted(plan)}"
+        case Counted(slides=SlideByTuple(ranked, pane_ns, shift_ns), partition=partition) as plan:
             by = "rank" if ranked else "arrival"
-            return (
-                f"{by} of ({', '.join(counted.partition)}) {_counted(counted)} {counted.at}>=pane*{pane_ns}+{shift_ns}"
-            )
+            return f"{by} of ({', '.join(partition)}) {_counted(plan)} {plan.at}>=pane*{pane_ns}+{shift_ns}"
         case Reduce(reduction=reduction):
             return f"reduce {_reduction(reduction)}"
 

@@ -10,7 +10,7 @@ import pytest
 
 from lowmark.query.compile import compile_query
 from lowmark.query.errors import QueryError
-from lowmark.query.plan import Aggregate, Finish, Join, NodeInput, PartitionedRows, QueryPlan, Reduce, SlideByTuple
+from lowmark.query.plan import Aggregate, Counted, Finish, Join, NodeInput, QueryPlan, Reduce
 from tests.query import golden
 
 ACCEPTANCE = Path(__file__).parents[3] / "shared" / "queries"
@@ -51,7 +51,7 @@ def assert_sound(plan: QueryPlan) -> None:
             assert len(step.plan.output) == len({*step.plan.output.names})
         if isinstance(step.plan, Finish) and (step.plan.totals or step.plan.order or step.plan.distinct):
             assert step.plan.within or step.plan.input.names[:2] == ("window_start", "window_end")
-            counted = [at.plan.counted for at in plan.steps if isinstance(at.plan, PartitionedRows | SlideByTuple)]
+            counted = [at.plan for at in plan.steps if isinstance(at.plan, Counted)]
             assert plan.stage.buckets == 1 or (counted and all(item.partition for item in counted))
     assert outputs[-1] == plan.output
     for node in plan.stage.nodes:

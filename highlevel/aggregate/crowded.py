@@ -1,0 +1,134 @@
+"""The window aggregate where windows close in crowds: many at a time, each of few tuples.
+
+It tells and gives out what `AggregateOperator` does. Panes do not have a table each but lie together in pieces, and the
+windows that a promise closes are put together at once, so that what a window costs is its groups and not a call.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from highlevel.aggregate.extents import Extents, Spans
+from highlevel.aggregate.groups import GroupRows, GroupTable
+from highlevel.aggregate.spaces import ONLY, Closing, closing_space, tables_space
+from highlevel.aggregate.splitting import split
+from highlevel.interface import Out, Port, State, Words
+from lowmark.query.evaluate import Ints
+from lowmark.query.plan import Aggregate, Counted
+from lowmark.wire.partials import PANE
+from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.values import INT64_MAX, INT64_MIN
+
+__all__ = ["CrowdedAggregateOperator"]
+
+_PANES = 1024
+"""In a piece of state, which is written anew as long as tuples come for one of them."""
+
+_ATTRIBUTES = 3  # words before the keys: null mask, pane, tuples
+
+
+class CrowdedAggregateOperator:
+    """Partials of `plan.input` in, rows of `plan.output` out, in ascending order of windows. Sliding windows only."""
+
+    def __init__(self, plan: Aggregate) -> None:
+        self._plan = plan
+        self._window = plan.window
+        pane, tuples, *rest = plan.input.columns
+        at = Column("" if "" not in plan.input.names else " ", Kind.INT)
+        schema = Schema((pane, tuples, at, *rest), plan.input.strings)
+        self._extents = Extents(
+            Counted(schema, at.name, (), plan.keys, plan.details, plan.folds, plan.calls, plan.window, plan.output)
+        )
+        self._bins = tables_space("bins", self._extents.layout)
+        self._closing = closing_space()
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        return (Port(self._plan.input, (PANE,), self._plan.keys),)
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        return (Port(self._plan.output, self._plan.output.names[:2], self._plan.keys),)
+
+    def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
+        panes = rows[:, 1].view(np.int64)
+        closing = state.get(self._closing, ONLY)
+        if closing is not None and len(panes) and panes.min() < closing.frontier:
+            late = panes < closing.frontier
+            out.late(0, rows[late])
+            rows, panes = rows[~late], panes[~late]
+        slide, size = self._window.slide, self._window.size
+        if size < slide:
+            held = panes % slide >= slide - size
+            rows, panes = rows[held], panes[held]
+        for piece, part in split(panes // _PANES, _with_pane_as_key(rows)):
+            table = state.get(self._bins, piece) or GroupTable(self._extents.layout)
+            table.merge(part)
+            state.put(self._bins, piece, table)
+
+    def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
+        frontier = promise.below(PANE)
+        closing = state.get(self._closing, ONLY) or Closing(INT64_MIN, None)
+        if frontier is None or frontier <= closing.frontier:
+            return
+        reached = FOREVER if frontier == FOREVER else self._window.closed_by(frontier)
+        bins = self._ended(frontier, state)
+        if len(bins.rows):
+            self._close(bins, closing.window, reached, state, out)
+        state.put(self._closing, ONLY, Closing(frontier, reached))
+        if promise.last:
+            out.promise(0, Promise((), last=True))
+            return
+        bounds = (self._window.start(reached), self._window.end(reached))
+        for name, below in zip(self._plan.output.names[:2], bounds, strict=True):
+            if below is not None and INT64_MIN <= below <= INT64_MAX:
+                out.promise(0, Promise((Bound(name, below=below),)))
+
+    def work(self, state: State, out: Out, budget: int) -> int:
+        return 0
+
+    def _ended(self, frontier: int, state: State) -> GroupRows:
+        """The groups of all panes that have ended."""
+        keys = state.keys(self._bins, None if frontier == FOREVER else frontier // _PANES + 1)
+        tables = [table for key in keys if (table := state.get(self._bins, key)) is not None]
+        return GroupRows.of(tables or [GroupTable(self._extents.layout)])
+
+    def _close(self, bins: GroupRows, first: int | None, reached: int, state: State, out: Out) -> None:
+        """Close the windows from `first` (None: all that there are) up to `reached` that hold a tuple."""
+        values = bins.rows[:, 2].view(np.int64)
+        panes, which = np.unique(values, return_inverse=True)
+        counts = np.zeros(len(panes), np.int64)
+        np.add.at(counts, which, bins.rows[:, 1].view(np.int64))
+        window = self._window
+        starts = panes // window.slide if first is None else np.maximum(panes // window.slide, first)
+        stops = np.minimum((panes + window.size) // window.slide, reached)
+        # Of ascending panes: each adds the windows that those before it are not in.
+        starts[1:] = np.maximum(starts[1:], np.maximum.accumulate(stops)[:-1])
+        lengths = np.maximum(stops - starts, 0)
+        ids = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
+        if len(ids):
+            ends = (ids + 1) * window.slide
+            spans = Spans(ids, np.zeros_like(ids), ends - window.size, ends - 1)
+            self._extents.emit(bins, np.zeros_like(values), spans, out)
+            for number, tuples in zip(ids.tolist(), _sums(panes, counts, spans).tolist(), strict=True):
+                out.closed(0, range(number, number + 1), tuples)
+        for key in state.keys(self._bins, window.first_needed(reached) // _PANES):
+            state.drop(self._bins, key)
+
+
+def _with_pane_as_key(rows: Words) -> Words:
+    found = np.empty((len(rows), rows.shape[1] + 1), np.uint64)
+    low = np.uint64(3)  # the bits of pane and tuples, which are never null
+    found[:, 0] = (rows[:, 0] & ~low) << np.uint64(1)
+    found[:, 1:_ATTRIBUTES] = rows[:, 1:_ATTRIBUTES]
+    found[:, _ATTRIBUTES] = rows[:, 1]
+    found[:, _ATTRIBUTES + 1 :] = rows[:, _ATTRIBUTES:]
+    return found
+
+
+def _sums(panes: Ints, counts: Ints, spans: Spans) -> Ints:
+    """The tuples of each window."""
+    before = np.concatenate(([0], np.cumsum(counts)))
+    sums: Ints = before[np.searchsorted(panes, spans.lasts, "right")] - before[np.searchsorted(panes, spans.starts)]
+    return sums
