@@ -26,6 +26,7 @@ from highlevel.aggregate import (
 )
 from highlevel.interface import Operator, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
+from highlevel.limits import Limits
 from highlevel.state import ScopedState
 from lowmark.query.plan import (
     Aggregate,
@@ -77,11 +78,11 @@ class Events:
     late: list[LatePart] = field(default_factory=list)
 
 
-def build(plan: StepPlan) -> Operator:
-    """The operator of a step."""
+def build(plan: StepPlan, limits: Limits | None = None) -> Operator:
+    """The operator of a step. `limits`: what it may keep for ever; None: as much as there is room for."""
     match plan:
         case Aggregate():
-            return CrowdedAggregateOperator(plan) if plan.crowded else AggregateOperator(plan)
+            return CrowdedAggregateOperator(plan) if plan.crowded else AggregateOperator(plan, limits)
         case Finish():
             return FinishOperator(plan)
         case Join(kind=JoinKind.INNER):
@@ -93,9 +94,9 @@ def build(plan: StepPlan) -> Operator:
         case Reduce():
             return ReduceOperator(plan)
         case Counted(slides=None):
-            return PartitionedRowsOperator(plan)
+            return PartitionedRowsOperator(plan, limits)
         case Counted():
-            return SlideByTupleOperator(plan)
+            return SlideByTupleOperator(plan, limits)
 
 
 class Chain:

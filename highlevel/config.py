@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from highlevel.limits import Limits
 
 __all__ = ["JobConfig"]
 
@@ -28,6 +30,7 @@ class JobConfig:
     shuffle_partitions: int = 2  # how many buckets are worked on at a time, at most
     heap: str = "1g"  # of the driver's JVM, as Java writes sizes
     metrics: str = "127.0.0.1:9465"  # host:port
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -22,6 +22,7 @@ from highlevel.aggregate.spaces import ONLY, Closing, closing_space, tables_spac
 from highlevel.aggregate.splitting import split
 from highlevel.aggregate.together import complete, within_reach
 from highlevel.interface import Out, Port, State, Words
+from highlevel.limits import Limits
 from lowmark.query.expressions import Named
 from lowmark.query.plan import Aggregate
 from lowmark.query.progressing import Progress, progress
@@ -36,8 +37,9 @@ __all__ = ["AggregateOperator"]
 class AggregateOperator:
     """Partials of `plan.input` in, rows of `plan.output` out, in ascending order of windows."""
 
-    def __init__(self, plan: Aggregate) -> None:
+    def __init__(self, plan: Aggregate, limits: Limits | None = None) -> None:
         self._plan = plan
+        self._limits = limits if plan.window.kind is WindowKind.LANDMARK else None
         self._window = plan.window
         layout = Layout(plan.input, (*plan.keys, *plan.details), plan.folds)
         self._layout = layout
@@ -140,6 +142,8 @@ class AggregateOperator:
             if told < window:
                 out.closed(0, range(told, window), 0)
             table = self._assembly.table(window, panes, state)
+            if self._limits is not None:
+                self._limits.check_groups(len(table), self._plan.keys)
             rows, lossy = self._result.of(table, window)
             out.rows(0, rows)
             if lossy.any():

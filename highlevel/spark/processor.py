@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from highlevel.chain import build
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Counts, Outcome, Output, Rejection, ResultRows
 from highlevel.progress.records import Arrival, Record, batch_of_wire
@@ -82,8 +84,9 @@ class _BucketWork:
         self._pieces = pieces
         self._state = PiecewiseState(SparkByteStore(pieces), fingerprint)
         self._driver = BucketDriver(
-            stage, spec.readers(fingerprint), bucket, self._state, spec.roster_of(stage), spec.generation
-        )
+            stage, spec.readers(fingerprint), bucket, self._state, spec.roster_of(stage), spec.generation,
+            partial(build, limits=spec.limits),
+        )  # fmt: skip
         self._folder = Path(spec.parcels)
         self._parcel = ParcelWriter(self._folder)
         self._dead: dict[BadReason, int] = {}

@@ -20,7 +20,9 @@ from highlevel.aggregate import (
     SlideByTupleOperator,
     extents,
 )
+from highlevel.chain import build
 from highlevel.interface import Words
+from highlevel.limits import LimitReached, Limits
 from lowmark.query.expressions import Named
 from lowmark.query.plan import Aggregate, Counted, Number, Pane, Reduce, SlideByTuple
 from lowmark.query.relations import Turn
@@ -199,6 +201,27 @@ def test_what_is_over_is_forgotten() -> None:
     assert state.kept.count("bins") <= 5
     assert state.kept.count("ends") <= 1
     assert state.kept.count("counters") == 3
+
+
+@pytest.mark.parametrize("turn", [Turn.ROWS, Turn.ARRIVAL, Turn.RANK])
+def test_a_limit_on_what_is_never_forgotten(turn: Turn) -> None:
+    """It holds over all sub-buckets, also after the state was stored."""
+    slides = None if turn is Turn.ROWS else SlideByTuple(turn is Turn.RANK, PANE, 0)
+    window = Window(WindowKind.SLIDE_BY_TUPLE, 10, 2, axis(1))
+    window = Window(WindowKind.SLIDING, 4, 2, Axis("row_num", Kind.INT, 1, 1)) if slides is None else window
+    plan = planned(window, ("port",), [AskedCall("count")])
+    operator = build(replace(plan.counted, slides=slides), Limits(groups=5))
+    state = Stored()
+
+    def take(port: int) -> None:
+        operator.on_batch(0, partials(plan, rows_of([(port, 1, port, 0.0, 1, None, None, 0)])), state.state, Sink())
+        operator.on_promise(0, panes_ended(port // PANE + 1), state.state, Sink())
+        state.again()
+
+    for port in (0, 10, 20, 30, 40, 40):
+        take(port)
+    with pytest.raises(LimitReached, match=r"\(port\).*limits\.groups"):
+        take(50)
 
 
 @given(st.lists(st.integers(0, 60), max_size=30), st.integers(1, 20), st.data())
