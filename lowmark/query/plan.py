@@ -19,8 +19,8 @@ from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = [
     "AT", "Aggregate", "AggregateCall", "Counted", "Finish", "Fold", "FoldOp", "Join", "JoinInput", "Node", "NodeInput",
-    "Number", "Order", "Pane", "QueryPlan", "Reduce", "Reduction", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan",
-    "Total", "has_every_row", "keeping",
+    "Number", "Order", "Pane", "QueryPlan", "Reduce", "Reduction", "SlideByTuple", "Stage", "Step", "StepInput",
+    "StepPlan", "Total", "has_every_row", "keeping",
 ]  # fmt: skip
 
 AT = "at"

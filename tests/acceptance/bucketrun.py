@@ -43,7 +43,8 @@ Streams = dict[str, list[list[Packet]]]
 @dataclass(frozen=True)
 class Ran:
     rows: list[ResultRow]
-    completes: list[Complete]
+    completes: list[list[Complete]]  # of each bucket
+    unfinished: int  # rows without a completion behind them
 
 
 def run(text: str, streams: Streams, random: Random, buckets: int) -> Ran:
@@ -62,12 +63,25 @@ def run(text: str, streams: Streams, random: Random, buckets: int) -> Ran:
         if any(stream in node.streams for node in plan.stage.nodes)
     })  # fmt: skip
     outputs = [
-        output
-        for bucket in range(plan.stage.buckets)
-        for output in _bucket(plan, bucket, roster, [lane[bucket] for lane in lanes], random)
+        _bucket(plan, bucket, roster, [lane[bucket] for lane in lanes], random) for bucket in range(plan.stage.buckets)
     ]
-    rows = [_shown(output) for output in outputs if isinstance(output, ResultRows)]
-    return Ran([row for part in rows for row in part], [output for output in outputs if isinstance(output, Complete)])
+    rows = [_shown(output) for part in outputs for output in part if isinstance(output, ResultRows)]
+    return Ran(
+        [row for part in rows for row in part],
+        [[output for output in part if isinstance(output, Complete)] for part in outputs],
+        sum(map(_unfinished, outputs)),
+    )
+
+
+def _unfinished(outputs: list[Output]) -> int:
+    rows = 0
+    for output in outputs:
+        if isinstance(output, ResultRows):
+            rows += len(output.rows)
+        elif isinstance(output, Complete):
+            assert output.rows == rows, output
+            rows = 0
+    return rows
 
 
 def _bucket(

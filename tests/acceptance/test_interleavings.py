@@ -3,6 +3,7 @@ number of buckets, and wherever state is written and read again, the rows are th
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -32,8 +33,15 @@ def check(text: str, sent: Traffic, seed: int, buckets: int) -> None:
     if not wrong and is_ordered(text) and buckets == 1:
         wrong = wrong_orders(ran.rows, expected)
     assert not wrong, "\n".join((text, str(sent), f"seed {seed}, {buckets} buckets", *wrong))
-    assert all(complete.verdict.exact for complete in ran.completes), text
-    assert all(complete.merged == complete.promised for complete in ran.completes if complete.windows), text
+    assert ran.unfinished == 0
+    for completes in ran.completes:
+        assert all(complete.verdict.exact for complete in completes), text
+        assert all(complete.merged == complete.promised for complete in completes if complete.windows), text
+        for before, after in pairwise(completes):
+            if before.windows is None or after.windows is None:
+                assert before.end < after.end
+            else:
+                assert after.windows.first == before.windows.to + 1
 
 
 SEEDS = st.integers(0, 2**32)
