@@ -18,8 +18,9 @@ from ingest.disorder import Disorder, WithinTime
 from ingest.interfaces import ANY, Interface, InterfaceError, interface
 from ingest.kernelfilter import derived
 from ingest.lows import ClockedLows
-from ingest.ring import RETIRED_MS, Fanout, Ring, RingBlock
+from ingest.ring import RETIRED_MS, Fanout, Ring, RingBlocks
 from ingest.socketfilter import Instruction, accepting
+from ingest.tpacket import walk_blocks
 from lowmark.wire.frames import FUTURE_NS, Flaw, FrameBlock
 from lowmark.wire.results import Reason
 
@@ -86,6 +87,7 @@ class LiveSource:
     def start(self) -> None:
         """Opens the ring. Raises InterfaceError where that is impossible."""
         self._ring = ring = self._opened()
+        walk_blocks(ring.no_frames(), _UNLIMITED)  # where it has to be compiled, before anything waits for it
         if ring.interface.merging_note is not None:
             self._tell(ring.interface.merging_note)
         if self._config.keep is not None and not ring.interface.ethernet:
@@ -112,9 +114,9 @@ class LiveSource:
                 until_ns = self._now_ns()
             clock_ns, waited = self._now_ns(), time.monotonic_ns()
             self._watch_clock(clock_ns)
-            block = self._next_block()
-            if block is not None:
-                frames = self._framed(block, self._lows)
+            blocks = self._next_blocks()
+            if blocks is not None:
+                frames = self._framed(blocks, self._lows)
                 self._count(frames)
                 yield frames
                 if until_ns is not None and int(frames.ts.max()) >= until_ns:
@@ -148,7 +150,7 @@ class LiveSource:
             return accepting(snaplen, loopback)
         return derived(keep, snaplen, loopback)
 
-    def _next_block(self) -> RingBlock | None:
+    def _next_blocks(self) -> RingBlocks | None:
         """Waits as long as a lull takes, whatever becomes of the interface meanwhile."""
         name = self._config.interface
         if self._ring is None:
@@ -162,15 +164,15 @@ class LiveSource:
                 return None
             self._tell(f"{name} is there again")
             return None
-        block = self._ring.next_block(RETIRED_MS)
-        if block is None and self._ring.take_fault():
+        blocks = self._ring.next_blocks(RETIRED_MS)
+        if blocks is None and self._ring.take_fault():
             self._tell(f"{name} is down: there is nothing to see before it is up")
-        if block is None and self._ring.removed:
+        if blocks is None and self._ring.removed:
             assert self._lows is not None
             self._flaws.append(Flaw(Reason.NOT_COVERED, self._lows.low_ns, self._now_ns()))
             self._tell(f"{name} was removed: another one of its name will be captured from")
             self.close()
-        return block
+        return blocks
 
     def _watch_clock(self, clock_ns: int) -> None:
         """What is stamped by a clock that was set back has been promised to come no more, or came once before."""
@@ -179,21 +181,15 @@ class LiveSource:
             self._flaws.append(Flaw(Reason.CLOCK, clock_ns, self._clock_ns))
         self._clock_ns = clock_ns
 
-    def _framed(self, block: RingBlock, lows: ClockedLows) -> FrameBlock:
-        # Compiling is left until there is something to read: it takes most of a second to import.
-        from ingest.tpacket import walk_block
-
+    def _framed(self, blocks: RingBlocks, lows: ClockedLows) -> FrameBlock:
         assert self._ring is not None
-        columns, vlan = Columns.of_size(block.frames), np.empty(block.frames, np.int32)
         mtu = self._ring.interface.mtu
-        merged = walk_block(
-            block.bytes_, block.words, columns, vlan, _UNLIMITED if mtu is None else mtu + _LINK_HEADERS
-        )
+        columns, vlan, merged = walk_blocks(blocks, _UNLIMITED if mtu is None else mtu + _LINK_HEADERS)
         if merged:
             self._note_merged(merged)
         low, low_after = lows.of(columns, self._now_ns() + FUTURE_NS)
         self.bound_ns = lows.bound_ns
-        return self._block(block.bytes_, columns, low, low_after, vlan)
+        return self._block(blocks.bytes_, columns, low, low_after, vlan)
 
     def _block(
         self, data: npt.NDArray[np.uint8], of: Columns, low: npt.NDArray[np.int64], low_after: int,

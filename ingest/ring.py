@@ -9,7 +9,7 @@ import select
 import socket
 import struct
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,13 @@ from ingest.config import RingConfig
 from ingest.interfaces import Interface, InterfaceError, not_permitted
 from ingest.socketfilter import NOTHING, Instruction, attach
 
-__all__ = ["BLOCK", "RETIRED_MS", "Fanout", "Ring", "RingBlock"]
+__all__ = ["BLOCK", "RETIRED_MS", "Fanout", "Ring", "RingBlocks"]
 
-BLOCK = 1 << 20
-"""Bytes of a block."""
+BLOCK = 256 << 10
+"""Bytes of a block. However little is in it, it is handed over when a timer says so: the ring lasts as many ticks as it
+has blocks, which speaks for small ones."""
+
+_AT_ONCE = 16  # blocks that are lent together, at most: fewer but larger steps when much arrives
 
 _RETIRE_MS = 20
 RETIRED_MS = 3 * _RETIRE_MS
@@ -56,12 +59,12 @@ class Fanout:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RingBlock:
-    """`frames` frames in the bytes of one block, borrowed until the ring is asked for the next one."""
+class RingBlocks:
+    """Neighbouring blocks in one piece of memory, borrowed until the ring is asked for the next ones."""
 
     bytes_: npt.NDArray[np.uint8]
     words: npt.NDArray[np.uint32]
-    frames: int
+    frames: tuple[int, ...]  # of each block
 
 
 class Ring:
@@ -106,9 +109,10 @@ class Ring:
             )
         self._bytes = np.frombuffer(mmap.mmap(ring.fileno(), BLOCK * blocks), np.uint8)
         self._words = self._bytes.view(np.uint32)
+        self._status = self._words[_STATUS :: BLOCK // 4]  # one word a block
         self._blocks = blocks
         self._at = 0
-        self._lent = False
+        self._lent = 0
         self._poll = select.poll()
         self._poll.register(ring, select.POLLIN | select.POLLERR)
         if self.interface.index:
@@ -116,23 +120,29 @@ class Ring:
         if fanout is not None:
             fanout.join(ring)
 
-    def next_block(self, within_ms: int) -> RingBlock | None:
-        """Gives the block that was lent last back, and waits for the next one; None: there is none yet, which may be
+    def next_blocks(self, within_ms: int) -> RingBlocks | None:
+        """Gives the blocks that were lent last back, and waits for the next one; None: there is none yet, which may be
         known sooner where the interface went down."""
-        if self._lent:
-            self._status[0] = 0
-            self._at = (self._at + 1) % self._blocks
-            self._lent = False
-        status = self._status
-        if not status[0] & _OURS:
+        self._status[self._at : self._at + self._lent] = 0
+        self._at = (self._at + self._lent) % self._blocks
+        self._lent = 0
+        if not self._status[self._at] & _OURS:
             self._poll.poll(within_ms)
-            if not status[0] & _OURS:
-                return None
-        self._lent = True
-        bytes_ = self._bytes[self._at * BLOCK : (self._at + 1) * BLOCK]
+        while self._lent < min(_AT_ONCE, self._blocks - self._at) and self._status[self._at + self._lent] & _OURS:
+            self._lent += 1
+        if not self._lent:
+            return None
+        lent = self._piece(self._at, self._at + self._lent)
+        return replace(lent, frames=tuple(lent.words[_FRAMES :: BLOCK // 4].tolist()))
+
+    def no_frames(self) -> RingBlocks:
+        """What blocks look like, without any."""
+        return self._piece(0, 1)
+
+    def _piece(self, first: int, end: int) -> RingBlocks:
+        bytes_ = self._bytes[first * BLOCK : end * BLOCK]
         bytes_.flags.writeable = False
-        words = self._words[self._at * BLOCK // 4 : (self._at + 1) * BLOCK // 4]
-        return RingBlock(bytes_, words, int(words[_FRAMES]))
+        return RingBlocks(bytes_, self._words[first * BLOCK // 4 : end * BLOCK // 4], (0,) * (end - first))
 
     def take_dropped(self) -> int:
         """Frames that found no room in the ring since this was asked for last."""
@@ -157,11 +167,6 @@ class Ring:
     def close(self) -> None:
         """No more frames. The memory goes with the last block that refers to it."""
         self._socket.close()
-
-    @property
-    def _status(self) -> npt.NDArray[np.uint32]:
-        at = self._at * BLOCK // 4 + _STATUS
-        return self._words[at : at + 1]
 
 
 def _packet_socket(at: Interface) -> socket.socket:

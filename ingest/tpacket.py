@@ -1,4 +1,4 @@
-"""The layout of a TPACKET_V3 ring (linux/if_packet.h), and the walk over the frames of one of its blocks."""
+"""The layout of a TPACKET_V3 ring (linux/if_packet.h), and the walk over the frames of its blocks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import numpy.typing as npt
 
 from ingest.columns import Columns
 from ingest.native import prefetch
+from ingest.ring import BLOCK, RingBlocks
 from lowmark.wire.compiled import compiled
 from lowmark.wire.frames import NO_VLAN
 
-__all__ = ["walk_block"]
+__all__ = ["walk_blocks"]
 
 _FIRST = 4  # word of a block's header: the offset in bytes of its first frame
 
@@ -26,22 +27,25 @@ _LINK_ETHERNET, _LINK_RAW, _LINK_OTHER = 1, 101, -2  # the last is no link type 
 _IPV4, _IPV6 = 0x0800, 0x86DD
 
 
-def walk_block(
-    block: npt.NDArray[np.uint8], words: npt.NDArray[np.uint32], out: Columns, vlan: npt.NDArray[np.int32], limit: int
-) -> int:
-    """Fills the columns, which have the block's number of entries, from a block of the ring (`words` are the same
-    bytes). Where the kernel took a VLAN tag out its id is in `vlan` and its bytes count in the length, as in a file of
-    the same traffic. Returns how many frames are longer than `limit`."""
-    longer: int = _walk(
-        block, words, int(words[_FIRST]), limit, out.offset, out.captured, out.length, out.ts, out.link, vlan
-    )
-    return longer
+def walk_blocks(blocks: RingBlocks, limit: int) -> tuple[Columns, npt.NDArray[np.int32], int]:
+    """The frames' columns, the ids of VLAN tags that the kernel took out (their bytes count in the length, as in a file
+    of the same traffic), and how many frames are longer than `limit`."""
+    count = sum(blocks.frames)
+    out, vlan, longer, done = Columns.of_size(count), np.empty(count, np.int32), 0, 0
+    for place, frames in enumerate(blocks.frames):
+        first = place * BLOCK + int(blocks.words[place * BLOCK // 4 + _FIRST])
+        longer += _walk(
+            blocks.bytes_, blocks.words, first, done, done + frames, limit,
+            out.offset, out.captured, out.length, out.ts, out.link, vlan,
+        )  # fmt: skip
+        done += frames
+    return out, vlan, longer
 
 
 @compiled
-def _walk(block, words, at, limit, offsets, captureds, lengths, times, links, vlans):  # type: ignore[no-untyped-def]
+def _walk(block, words, at, begin, end, limit, offsets, captureds, lengths, times, links, vlans):  # type: ignore[no-untyped-def]
     longer = 0
-    for j in range(len(times)):
+    for j in range(begin, end):
         base = at >> 2
         following = at + np.int64(words[base + _NEXT])
         prefetch(block, following)
