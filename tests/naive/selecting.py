@@ -24,6 +24,17 @@ class Output:
 
 
 def run_select(select: s.Select, text: str, streams: Streams) -> Table:
+    select = dataclasses.replace(
+        select,
+        items=tuple(
+            dataclasses.replace(item, expression=part)
+            for item in select.items
+            for part in ((item.expression,) if isinstance(item.expression, s.Star) else expanded(item.expression))
+        ),
+        group_by=tuple(
+            dataclasses.replace(item, expression=part) for item in select.group_by for part in expanded(item.expression)
+        ),
+    )
     joined = sources_of(select, streams, lambda inner: run_select(inner, text, streams))
     aggregated = any(has_aggregate(part) for part in (*select.items, *filter(None, [select.having])))
     if select.window is None and not select.group_by and not aggregated:
@@ -63,10 +74,6 @@ def _outputs(select: s.Select, text: str, joined: Joined, groups: Sequence[Outpu
         if isinstance(item.expression, s.Star):
             name = item.expression.input.text if item.expression.input else None
             outputs += [Output(key, _ref(key, item)) for key in joined.scope.keys_of(name)]
-            continue
-        parts = expanded(item.expression)
-        if len(parts) > 1:
-            outputs += [Output(joined.scope.name(part, text), joined.scope.resolve(part)) for part in parts]
             continue
         expression = _resolved(item.expression, joined, {g.name.casefold(): g.expression for g in groups if g.name})
         alias = next((g.name for g in groups if g.name and g.expression == expression), None)
@@ -120,9 +127,7 @@ class _Grouping:
         }
         selected = {name: _resolved(node, joined, {}) for name, node in written.items() if _fits(node, joined)}
         groups = [
-            Output(g.alias.text if g.alias else "", _resolved(part, joined, selected))
-            for g in select.group_by
-            for part in expanded(g.expression)
+            Output(g.alias.text if g.alias else "", _resolved(g.expression, joined, selected)) for g in select.group_by
         ]
         self._outputs = _outputs(select, text, joined, groups)
         aggregated = any(has_aggregate(output.expression) for output in self._outputs) or select.having is not None
