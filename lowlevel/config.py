@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-__all__ = ["Flush", "LowLevelConfig", "LowLevelConfigError", "QueueConfig", "SpillCodec"]
+__all__ = ["Flush", "LowLevelConfig", "LowLevelConfigError", "Order", "QueueConfig", "SpillCodec", "table_size"]
 
 _SECOND_NS = 1_000_000_000
 
@@ -23,25 +24,72 @@ class Flush(Enum):
     FULL = "full"  # all at once
 
 
+class Order(Enum):
+    """In which order partials leave the table."""
+
+    ANY = "any"
+    # The partials of a pane before those of later ones, as systems need that process in order (IOP; Li fig. 8-6, with
+    # the next slot of its footnote 4). Kept for comparison: a collision may have to flush the whole table.
+    PRESERVED = "preserved"
+
+
+_SIZE = re.compile(r"\s*(\d+)\s*([KMG]?)(i?B)?\s*", re.IGNORECASE)
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
+_MOST_SLOTS = 1 << 31
+
+
+def table_size(text: str) -> tuple[int, int]:
+    """Slots and bytes of a table's size as people write it: a number of slots, or an amount of memory such as 64M.
+    One of the two is 0. LowLevelConfigError for anything else."""
+    match = _SIZE.fullmatch(text)
+    if match is None or int(match[1]) == 0:
+        raise LowLevelConfigError(f"{text!r} is no size of a table: it is a number of groups, or memory such as 64M")
+    if match[2]:
+        return 0, int(match[1]) << _UNITS[match[2].upper()]
+    return (0, int(match[1])) if match[3] else (int(match[1]), 0)
+
+
 @dataclass(frozen=True, slots=True)
 class LowLevelConfig:
     """Of the nodes on one source."""
 
     slots: int = 1 << 20  # of each node's table: a power of two
+    memory: str = ""  # of each node's table, such as 64M: as many slots as fit, in place of `slots`
     flush: Flush = Flush.SLOW
     flush_within_ns: int = _SECOND_NS  # of packet time or of the clock; at most a pane is used
-    flush_panes: int = 2  # a partial leaves within this many panes of its pane's end
+    flush_every: int = 0  # slow flush: one slot each so many packets (Li's i), in place of `flush_within_ns`
+    flush_panes: int = 2  # a partial leaves within this many panes of its pane's end (Li's m)
+    order: Order = Order.ANY
     output_rows: int = 8192  # of the buffer between the kernel and what takes its output
 
     def __post_init__(self) -> None:
-        if self.slots < 1 or self.slots & (self.slots - 1) or self.slots > 1 << 31:
+        if self.slots < 1 or self.slots & (self.slots - 1) or self.slots > _MOST_SLOTS:
             raise LowLevelConfigError(f"slots is {self.slots}: it is a power of two from 1 to 2^31")
+        if self.memory and not table_size(self.memory)[1]:
+            raise LowLevelConfigError(f"memory is {self.memory!r}: it is an amount such as 64M")
+        if self.flush_every < 0:
+            raise LowLevelConfigError(f"flush_every is {self.flush_every}: it is 0 or more")
+        if self.flush_every and self.flush is not Flush.SLOW:
+            raise LowLevelConfigError("flush_every is for the slow flush alone")
         if self.flush_within_ns < 0:
             raise LowLevelConfigError(f"flush_within_ns is {self.flush_within_ns}: it is 0 or more")
         if self.flush_panes < 1:
             raise LowLevelConfigError(f"flush_panes is {self.flush_panes}: it is 1 or more")
         if self.output_rows < 64:
             raise LowLevelConfigError(f"output_rows is {self.output_rows}: it is 64 or more")
+
+    def slots_of(self, slot_bytes: int) -> int:
+        """The slots of a table whose slots take this many bytes each."""
+        if not self.memory:
+            return self.slots
+        fitting = max(1, table_size(self.memory)[1] // slot_bytes)
+        return min(_MOST_SLOTS, 1 << fitting.bit_length() - 1)
+
+    def patience_ns(self, pane_ns: int) -> int:
+        """How long after a pane's end its last partial may leave."""
+        if self.flush_every:
+            return self.flush_panes * pane_ns
+        return self.delay_panes() * pane_ns + self.within_ns(pane_ns)
 
     def delay_panes(self) -> int:
         """How many panes after a pane's end its flush begins."""

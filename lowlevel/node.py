@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowlevel.config import LowLevelConfig
-from lowlevel.kernel.assemble import BATCH, SECRETS, Build, SkipReason, fields_of
+from lowlevel.kernel.assemble import SECRETS, Build, SkipReason, fields_of
 from lowlevel.kernel.cache import Kernel, kernel
 from lowlevel.table import Counts, NodeMemory
 from lowmark.query.plan import Node, Pane
@@ -138,7 +138,7 @@ class SourceNodes:
     def start(self) -> None:
         """Compiles or loads the kernel and allocates the tables."""
         send_late = [node.name in self._send_late for node in self._nodes]
-        self._kernel = kernel([node.reduction for node in self._nodes], self._build, send_late)
+        self._kernel = kernel([node.reduction for node in self._nodes], self._build, send_late, self._config.order)
         for node, late in zip(self._nodes, send_late, strict=True):
             memory = NodeMemory(node.reduction, self._config, self._link_code(node), self._rank, late)
             self._members[node.name] = _Member(node, memory)
@@ -202,8 +202,7 @@ class SourceNodes:
             elif member.waiting is None or member.waiting[0] != ended:
                 member.waiting = (ended, now_ns)
             else:
-                width = member.pane.width
-                patience = self._config.delay_panes() * width + self._config.within_ns(width)
+                patience = self._config.patience_ns(member.pane.width)
                 overdue = overdue or now_ns - member.waiting[1] >= patience
         if overdue:
             yield from self._run(_nothing(self._low), FOREVER, 1)
@@ -237,11 +236,7 @@ class SourceNodes:
                 if len(late):
                     yield NodeOutput(member.node.name, late[:0], late=late)
             if not done:
-                yield from self._drain(member for member in members if self._is_full(member.memory))
-
-    def _is_full(self, memory: NodeMemory) -> bool:
-        room = self._config.output_rows - memory.pending_rows
-        return room < BATCH or room < self._config.output_rows // 2
+                yield from self._drain(member for member in members if member.memory.is_full)
 
     def _drain(self, members: Iterable[_Member]) -> Iterator[NodeOutput]:
         for member in members:

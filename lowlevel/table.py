@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel.config import LowLevelConfig
+from lowlevel.config import LowLevelConfig, Order
 from lowlevel.kernel import panes as at
 from lowlevel.kernel.assemble import BATCH
 from lowmark.query.plan import Reduction
@@ -18,6 +18,7 @@ __all__ = ["Counts", "NodeMemory"]
 
 _LATE_ENTRIES = 1024
 _CACHE_LINE = 64
+_RING_BYTES = 4  # a slot's entry in the ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,12 @@ class NodeMemory:
         self._state[at.WITHIN] = config.within_ns(width)
         self._state[at.LINK], self._state[at.RANK] = link_code, rank
         self._state[at.SHIFT] = reduction.pane.origin // width
-        self._out = np.empty((config.output_rows, words), np.int64)
+        self._state[at.EVERY], self._state[at.MOST] = config.flush_every, config.flush_panes
+        self._state[at.ORDERED] = config.order is Order.PRESERVED
+        slots = config.slots_of(8 * _slot_words(words) + _RING_BYTES) if reduction.grouped else 0
+        # Order can mean that everything has to leave at once. What of it is never written to takes no memory.
+        self._kept_rows = config.output_rows
+        self._out = np.empty((config.output_rows + (slots if self._state[at.ORDERED] else 0), words), np.int64)
         self._late = np.empty((_LATE_ENTRIES, 2), np.int64)
         self._strays = np.empty((config.output_rows if send_late else 0, words), np.int64)
         self.arguments: tuple[npt.NDArray[np.generic], ...] = (self._state, self._out, self._late)
@@ -58,15 +64,21 @@ class NodeMemory:
         self._table = np.empty((0, words), np.int64)
         self._panes = np.zeros((2, at.PANES), np.int64)
         if reduction.grouped:
-            self._table = _aligned(config.slots, words)
-            ring = np.empty(config.slots, np.uint32)
-            rows, slots = np.empty((BATCH, words), np.int64), np.empty(BATCH, np.int64)
-            self.arguments = (*self.arguments, self._table, ring, self._panes, rows, slots)
+            self._table = _aligned(slots, _slot_words(words))
+            ring = np.empty(slots, np.uint32)
+            rows, places = np.empty((BATCH, words), np.int64), np.empty(BATCH, np.int64)
+            self.arguments = (*self.arguments, self._table, ring, self._panes, rows, places)
 
     @property
     def pending_rows(self) -> int:
         """Rows in the output buffer."""
         return int(self._state[at.OUT])
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the kernel may be waiting for the output buffer to be drained, or it is well filled."""
+        needed = BATCH + (int(self._state[at.LENGTH]) if self._state[at.ORDERED] else 0)
+        return self.pending_rows > self._kept_rows // 2 or self.pending_rows + needed > len(self._out)
 
     def drain(self) -> Words:
         """The rows in the output buffer, which is empty then."""
@@ -110,12 +122,18 @@ class NodeMemory:
 
     def residents(self) -> Words:
         """The partials in the table, by slot: for audits, it walks the whole table."""
-        rows: Words = self._table[self._table[:, 2] != 0].view(np.uint64)
+        width = self._out.shape[1]
+        rows: Words = self._table[self._table[:, 2] != 0].view(np.uint64)[:, :width]
         return rows
 
 
+def _slot_words(words: int) -> int:
+    """A small row's slot is half a cache line or a whole one, so that it never lies across two."""
+    return next((size for size in (4, 8) if words <= size), words)
+
+
 def _aligned(rows: int, words: int) -> npt.NDArray[np.int64]:
-    """Zeros, of which nothing is resident until it is touched; rows of eight words fill one cache line each."""
+    """Zeros, of which nothing is resident until it is touched; slots of eight words fill one cache line each."""
     raw = np.zeros(8 * rows * words + _CACHE_LINE, np.uint8)
     start = -raw.ctypes.data % _CACHE_LINE
     return raw[start : start + 8 * rows * words].view(np.int64).reshape(rows, words)

@@ -14,7 +14,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from lowlevel.kernel import arithmetic, bytewise, flush, layers, panes, tunnels
+from lowlevel.config import Order
+from lowlevel.kernel import arithmetic, bytewise, flush, layers, ordered, panes, tunnels
 from lowlevel.kernel.nodetext import BATCH, SECRETS, NodeText
 from lowlevel.kernel.parse import KNOWN, write_parser
 from lowlevel.kernel.source import Source
@@ -45,7 +46,8 @@ _FUNCTIONS: tuple[Callable[..., object], ...] = (
     arithmetic.floor_div, arithmetic.floor_mod, arithmetic.unsigned_less, arithmetic.ip_less, arithmetic.double_less,
     arithmetic.canonical_double, arithmetic.hash_pair, layers.find_ip, layers.walk_extensions, tunnels.find_inner,
     tunnels.conversation, panes.pane_of, panes.since_pane, panes.pane_start, panes.pane_end, panes.note_late,
-    panes.copy_row, flush.flush,
+    panes.copy_row, ordered.flush_below, flush.flush,
+    ordered.flush_in_order,
 )  # fmt: skip
 _LOADS: tuple[Callable[..., object], ...] = (bytewise.be16, bytewise.be32, bytewise.be64)
 
@@ -81,7 +83,9 @@ def kernel_source(nodes: Sequence[Node]) -> str:
     return assemble([node.reduction for node in nodes], Build.FAST)
 
 
-def assemble(reductions: Sequence[Reduction], build: Build, send_late: Sequence[bool] | None = None) -> str:
+def assemble(
+    reductions: Sequence[Reduction], build: Build, send_late: Sequence[bool] | None = None, order: Order = Order.ANY
+) -> str:
     """The module's text; equal nodes have equal texts. ValueError for a plan that no kernel can run. `send_late`: of
     each node, whether it puts out late tuples as rows of their own (None: no node does)."""
     needed: frozenset[str] = frozenset().union(*(fields_of(reduction) for reduction in reductions))
@@ -92,7 +96,7 @@ def assemble(reductions: Sequence[Reduction], build: Build, send_late: Sequence[
             raise ValueError(f"a node's panes divide ts or arrival_ts, not {reduction.pane.attribute}")
     source = Source()
     _write_head(source, build)
-    _write_run(source, reductions, send_late or [False] * len(reductions), needed, build)
+    _write_run(source, reductions, send_late or [False] * len(reductions), needed, build, order)
     return source.text()
 
 
@@ -125,10 +129,15 @@ def _write_head(source: Source, build: Build) -> None:
 
 
 def _write_run(
-    source: Source, reductions: Sequence[Reduction], send_late: Sequence[bool], needed: frozenset[str], build: Build
+    source: Source,
+    reductions: Sequence[Reduction],
+    send_late: Sequence[bool],
+    needed: frozenset[str],
+    build: Build,
+    order: Order,
 ) -> None:
     nodes = [
-        NodeText(source, number, reduction, late, build is Build.FAST)
+        NodeText(source, number, reduction, late, build is Build.FAST, order)
         for number, (reduction, late) in enumerate(zip(reductions, send_late, strict=True))
     ]
     parameters = [*_PARAMETERS, *(parameter for node in nodes for parameter in node.parameters)]

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
+from lowlevel.config import Order
 from lowlevel.kernel.assemble import Build, assemble
 from lowmark.query import expressions, plan
 from lowmark.query.plan import Reduction
@@ -26,18 +27,21 @@ buffer is full, and it is to be called again with the same block when they are e
 
 
 def kernel(
-    reductions: Sequence[Reduction], build: Build = Build.FAST, send_late: Sequence[bool] | None = None
+    reductions: Sequence[Reduction],
+    build: Build = Build.FAST,
+    send_late: Sequence[bool] | None = None,
+    order: Order = Order.ANY,
 ) -> Kernel:
     """The compiled kernel of these nodes, from the cache if it is there. `send_late` as for `assemble`."""
-    return _kernel(tuple(reductions), build, tuple(send_late or [False] * len(reductions)))
+    return _kernel(tuple(reductions), build, tuple(send_late or [False] * len(reductions)), order)
 
 
 @cache
-def _kernel(reductions: tuple[Reduction, ...], build: Build, send_late: tuple[bool, ...]) -> Kernel:
-    digest = digest_of(repr((reductions, build, send_late)).encode(), *_sources())
+def _kernel(reductions: tuple[Reduction, ...], build: Build, send_late: tuple[bool, ...], order: Order) -> Kernel:
+    digest = digest_of(repr((reductions, build, send_late, order)).encode(), *_sources())
     code = kept(digest) if build is Build.FAST else None
     if code is None:
-        module = _module(f"lowmark_kernel_{digest}", assemble(reductions, build, send_late))
+        module = _module(f"lowmark_kernel_{digest}", assemble(reductions, build, send_late, order))
         code = _native(module) if build is Build.FAST else None
         if code is None:
             return _dispatched(module)

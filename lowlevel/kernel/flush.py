@@ -9,15 +9,19 @@ from lowlevel.kernel.panes import (
     DELAY,
     DONE,
     DUE,
+    EVERY,
     FLUSHED,
     HEAD,
     HURRY,
     LENGTH,
+    MOST,
     OLD,
     OUT,
     OUT_TUPLES,
     PANES,
     SHIFT,
+    SINCE,
+    TAKEN,
     WALK,
     WITHIN,
     copy_row,
@@ -41,6 +45,7 @@ def flush(
 ) -> bool:
     """Put out what has to leave by now; False: the output buffer is full, and there is more to do."""
     due = pane_of(low, width, origin) - state[SHIFT]
+    ended = due
     if force == 2:
         due = np.int64(0x7FFFFFFFFFFFFFFF)
     elif force == 0:
@@ -51,17 +56,23 @@ def flush(
         for place in range(PANES):
             if panes[1, place] != 0 and panes[0, place] < due:
                 old += panes[1, place]
-                if panes[0, place] < due - 1:
+                if panes[0, place] < due - 1 and state[EVERY] == 0:
                     hurry = 1
         state[DUE] = due
         state[OLD] = old
         state[WALK] = state[LENGTH]
         state[DONE] = 0
         state[HURRY] = hurry
+        state[SINCE] = state[TAKEN]
     if state[OLD] == 0:
         return True
     target = state[WALK]
-    if force == 0 and state[HURRY] == 0:
+    if force == 0 and state[EVERY] != 0:
+        target = min(state[WALK], (state[TAKEN] - state[SINCE]) // state[EVERY])
+        for place in range(PANES):
+            if panes[1, place] != 0 and panes[0, place] < ended - state[MOST]:
+                target = state[WALK]
+    elif force == 0 and state[HURRY] == 0:
         elapsed = since_pane(low, width, origin)
         if elapsed < state[WITHIN]:
             target = np.int64(state[WALK] * (elapsed / state[WITHIN]))
@@ -74,7 +85,7 @@ def flush(
         head = (head + 1) & slots
         pane = table[slot, 1]
         if pane < due:
-            copy_row(out, rows, table, slot, table.shape[1])
+            copy_row(out, rows, table, slot, out.shape[1])
             rows += 1
             tuples += table[slot, 2]
             table[slot, 2] = 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lowlevel.config import Order
 from lowlevel.kernel.expressions import Scalars, Value
 from lowlevel.kernel.fold import ORDERED_FOLDS, write_merge, write_sums
 from lowlevel.kernel.parse import FIELDS, NULLS
@@ -34,12 +35,16 @@ class NodeText:
     """Writes the parts of one node, in the order in which its methods stand here. `send_late`: late tuples are not only
     counted, they are also put out as rows, in a buffer of their own."""
 
-    def __init__(self, source: Source, number: int, reduction: Reduction, send_late: bool, prefetch: bool) -> None:
+    def __init__(
+        self, source: Source, number: int, reduction: Reduction, send_late: bool, prefetch: bool, order: Order
+    ) -> None:
         self._source = source
         self._suffix = f"_{number}"
         self._reduction = reduction
         self._send_late = send_late
         self._prefetch = prefetch
+        self._ordered = order is Order.PRESERVED and reduction.grouped
+        self._flush = "flush_in_order" if self._ordered else "flush"
         self._words = reduction.schema.words
         self._grid = f"{reduction.pane.width}, {reduction.pane.origin % reduction.pane.width}"
 
@@ -52,9 +57,11 @@ class NodeText:
         self._source.lines(template.replace("@", self._suffix))
 
     def write_room(self) -> None:
-        """A batch puts out at most a row a tuple, and an entry of the late ones."""
-        self._write("""
-            if out@.shape[0] - state@[OUT] < BATCH or late@.shape[0] - state@[LATE] < BATCH:
+        """A batch puts out at most a row a tuple (where order is kept, all residents besides), and an entry of the
+        late ones."""
+        rows = "BATCH + state@[LENGTH]" if self._ordered else "BATCH"
+        self._write(f"""
+            if out@.shape[0] - state@[OUT] < {rows} or late@.shape[0] - state@[LATE] < BATCH:
                 return False
         """)
         if self._send_late:
@@ -170,6 +177,8 @@ class NodeText:
             head, length_, due, old = state@[HEAD], state@[LENGTH], state@[DUE], state@[OLD]
             tuples_out, evicted, straight = 0, 0, 0
         """)
+        if self._ordered:
+            self._write("empty_below = -0x8000000000000000")
         with self._source.block(f"for k in range(np.uint64(count{self._suffix})):"):
             self._write_step()
         self._write(f"""
@@ -179,39 +188,45 @@ class NodeText:
             state@[STRAIGHT] += straight
             low_now = low[last]
             if length_ != 0 and (old != 0 or low_now >= open_until@ or open@ - state@[DELAY] > due):
-                if not flush(table@, ring@, panes@, state@, out@, low_now, 0, {self._grid}):
+                if not {self._flush}(table@, ring@, panes@, state@, out@, low_now, 0, {self._grid}):
                     return False
         """)
 
     def _write_step(self) -> None:
         """One tuple into the table: merged with its group, or in the place of another one, or past it."""
         source, reduction = self._source, self._reduction
-        straight = f"""
-            copy_row(out@, put@, rows@, k, {self._words})
-            put@ += 1
-            tuples_out += 1
-            straight += 1
-            continue
-        """
         self._write("""
             slot = np.uint64(slots@[k])
-            pane = rows@[k, 1]
+            pane, old_pane = rows@[k, 1], 0
             tuples = table@[slot, 2]
+            goes_straight = False
         """)
+        if self._ordered:
+            self._write_next_slot()
         with source.block("if tuples != 0:"):
             self._write("old_pane = table@[slot, 1]")
-            with source.block(f"if {self._same_group()}:"):
+            with source.block(f"if {self._same_group('slot')}:"):
                 names = (f"table{self._suffix}", f"rows{self._suffix}")
                 overflow = write_sums(source, reduction, *names)
                 with source.block(f"if not ({overflow}):"):
                     write_merge(source, reduction, *names)
                     source.line("continue")
             with source.block("elif pane < old_pane:"):
-                self._write(straight)
-        self._write("place = pane & (PANES - 1)")
-        with source.block(f"if panes{self._suffix}[1, place] != 0 and panes{self._suffix}[0, place] != pane:"):
-            self._write(straight)
+                source.line("goes_straight = True")
+        self._write("""
+            place = pane & (PANES - 1)
+            if panes@[1, place] != 0 and panes@[0, place] != pane:
+                goes_straight = True
+        """)
+        if self._ordered:
+            self._write_older_first()
         self._write(f"""
+            if goes_straight:
+                copy_row(out@, put@, rows@, k, {self._words})
+                put@ += 1
+                tuples_out += 1
+                straight += 1
+                continue
             if tuples != 0:
                 copy_row(out@, put@, table@, slot, {self._words})
                 put@ += 1
@@ -227,15 +242,37 @@ class NodeText:
             panes@[1, place] += 1
             copy_row(table@, slot, rows@, k, {self._words})
         """)
+        if self._ordered:
+            source.line("empty_below = min(empty_below, pane)")
 
-    def _same_group(self) -> str:
+    def _write_next_slot(self) -> None:
+        """Where another group of the same pane sits in a group's slot, the next one may have room for it."""
+        self._write(f"""
+            if tuples != 0 and table@[slot, 1] >= pane and not ({self._same_group("slot")}):
+                following = (slot + np.uint64(1)) & np.uint64(table@.shape[0] - 1)
+                if table@[following, 2] == 0 or table@[following, 1] < pane or ({self._same_group("following")}):
+                    slot = following
+                    tuples = table@[slot, 2]
+        """)
+
+    def _write_older_first(self) -> None:
+        """Where order is kept: everything older leaves before a row does."""
+        self._write("""
+            leaving = pane if goes_straight else old_pane if tuples != 0 else empty_below
+            if empty_below < leaving:
+                state@[OUT], state@[LENGTH], state@[OLD] = put@, length_, old
+                flush_below(table@, ring@, panes@, state@, out@, leaving)
+                put@, length_, old, empty_below = state@[OUT], state@[LENGTH], state@[OLD], leaving
+        """)
+
+    def _same_group(self, slot: str) -> str:
         named = (*self._reduction.keys, *self._reduction.details)
         nullable = sum(1 << place for place, item in enumerate(named, 2) if item.expr.nullable)
-        tests = ["old_pane == pane"]
+        tests = [f"table@[{slot}, 1] == pane"]
         if nullable:
-            tests.append(f"(table@[slot, 0] ^ rows@[k, 0]) & {nullable} == 0")
+            tests.append(f"(table@[{slot}, 0] ^ rows@[k, 0]) & {nullable} == 0")
         words = sum(item.expr.kind.words for item in named)
-        tests += [f"table@[slot, {at}] == rows@[k, {at}]" for at in range(3, 3 + words)]
+        tests += [f"table@[{slot}, {at}] == rows@[k, {at}]" for at in range(3, 3 + words)]
         return " and ".join(tests).replace("@", self._suffix)
 
     def write_last_flush(self) -> None:
@@ -243,6 +280,6 @@ class NodeText:
         if self._reduction.grouped:
             self._write(f"""
                 if state@[LENGTH] != 0 and low_after > -0x7FFFFFFFFFFFFFFF:
-                    if not flush(table@, ring@, panes@, state@, out@, low_after, force, {self._grid}):
+                    if not {self._flush}(table@, ring@, panes@, state@, out@, low_after, force, {self._grid}):
                         done = False
             """)

@@ -34,7 +34,11 @@ LINK = 19  # code of the source's stream in the node's strings
 RANK = 20  # of the source
 SHIFT = 21  # the plan's pane 0 is pane SHIFT of `pane_of`
 STRAYS = 22  # rows in the buffer of late tuples that are sent on
-STATE_WORDS = 23
+EVERY = 23  # a flush walks one entry each so many tuples; 0: as the time goes
+MOST = 24  # panes after a pane's end by which all of its partials have to have left
+SINCE = 25  # tuples taken when the flush began
+ORDERED = 26  # 1: partials leave in the order of their panes
+STATE_WORDS = 27
 
 PANES = 256
 """Entries of the table that counts residents by pane."""

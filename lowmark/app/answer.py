@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from ingest.disorder import parse_disorder
-from lowlevel.config import Flush, LowLevelConfig
+from lowlevel.config import Flush, LowLevelConfig, table_size
 from lowmark.app.bindings import bind, fanned_out
 from lowmark.app.console import Teller, error_console, telling
 from lowmark.app.formats import Format
@@ -40,7 +40,7 @@ class Request:
     disorder: str | None
     flush: Flush
     late: Late
-    table_slots: int
+    table: str
     format: Format | None
     output: Path | None
     quiet: bool
@@ -55,7 +55,8 @@ def answer(request: Request) -> int:
     for binding in bindings:
         counts[binding.stream] += 1
     plan = compile_query(request.sql, name=request.name, streams=counts, buckets=1, late=request.late)
-    config = LowLevelConfig(slots=request.table_slots, flush=request.flush)
+    slots, memory = table_size(request.table)
+    config = LowLevelConfig(slots=slots or 1, memory=request.table if memory else "", flush=request.flush)
     with telling(request.quiet) as tell:
         run = LocalRun(
             plan, bindings, disorder=disorder, config=config, follow=request.follow,

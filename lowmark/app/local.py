@@ -133,6 +133,8 @@ class LocalRun:
         for counts in feed.nodes.counts().values():
             audit.filtered += counts.filtered
             audit.late += counts.late
+            audit.grouped += counts.put_out + counts.resident - counts.straight
+            audit.evicted += counts.evicted
         if (bound_ns := feed.source.bound_ns) is not None:
             name = feed.source.name
             audit.notes.append(f"{name}: by the disorder that was measured packets wait {bound_ns / 1e6:g} ms")

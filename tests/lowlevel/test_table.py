@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowlevel.config import Flush, LowLevelConfig
+from lowlevel.config import Flush, LowLevelConfig, Order
 from lowlevel.kernel.assemble import Build
 from lowlevel.node import NodeOutput, SourceNodes
 from lowmark.query.expressions import Named, Op
@@ -89,11 +89,13 @@ packets = st.builds(
     ttl=st.sampled_from([0, 1, 255]),
 )
 configs = st.builds(
-    LowLevelConfig,
+    lambda every, **rest: LowLevelConfig(**rest, flush_every=every if rest["flush"] is Flush.SLOW else 0),
+    every=st.sampled_from([0, 0, 1, 7, 160]),
     slots=st.sampled_from([1, 2, 4, 16, 256]),
     flush=st.sampled_from(Flush),
     flush_within_ns=st.sampled_from([0, SECOND // 10, SECOND]),
     flush_panes=st.integers(1, 3),
+    order=st.sampled_from(Order),
     output_rows=st.sampled_from([64, 100, 4096]),
 )
 
@@ -182,7 +184,7 @@ class Audit:
     def check_deadline(self, name: str, oldest: int) -> None:
         """A resident's pane has not ended, or it still has time to leave."""
         pane = self.panes[name]
-        patience = self.config.delay_panes() * pane.width + self.config.within_ns(pane.width)
+        patience = self.config.patience_ns(pane.width)
         assert self.nodes.low_ns == FOREVER or pane.start(oldest + 1) + patience > self.nodes.low_ns
         assert self.promised[name] <= pane.start(oldest)
 
@@ -198,6 +200,8 @@ class Audit:
 def test_merged_partials_are_the_groups(
     stream: list[Packet], cuts: list[int], config: LowLevelConfig, seed: int, build: Build
 ) -> None:
+    if build is Build.CHECKED:
+        config = replace(config, order=Order.ANY)  # of the other order one kernel is compiled in this build, below
     nodes = started(config, seed, build)
     audit = Audit(nodes, config)
     for frames in blocks(stream, cuts):
@@ -236,6 +240,37 @@ def test_late_tuples_are_counted_by_granule_and_never_merged(
                 (late if pane.start(granule + 1) <= low else on_time)[granule] += 1
         assert audit.late[node.name] == late
         assert Counter(dict.fromkeys(on_time, 0)) + merged_tuples(merged) == on_time
+
+
+@given(
+    stream=st.lists(packets, max_size=200).map(lambda stream: sorted(stream, key=lambda packet: packet.ts)),
+    cuts=st.lists(st.integers(0, 400), max_size=5),
+    config=configs.map(lambda config: replace(config, order=Order.PRESERVED)),
+    seed=st.integers(0, 2**32),
+)
+@settings(deadline=None, max_examples=80)
+def test_preserved_order_is_that_of_the_panes(
+    stream: list[Packet], cuts: list[int], config: LowLevelConfig, seed: int
+) -> None:
+    nodes = started(config, seed)
+    audit = Audit(nodes, config)
+    for frames in blocks(stream, cuts):
+        audit.take(nodes.take(frames))
+    audit.take(nodes.finish())
+    for node in NODES[:-1]:
+        panes = [pane for rows in audit.rows[node.name] for pane in rows[:, 1].view(np.int64).tolist()]
+        assert panes == sorted(panes)
+
+
+@pytest.mark.slow
+def test_preserved_order_stays_within_its_arrays() -> None:
+    stream = [Packet(place * SECOND // 40, place % 13, 0, (place % 3, 80), 1) for place in range(800)]
+    config = LowLevelConfig(slots=4, order=Order.PRESERVED, output_rows=64)
+    nodes = SourceNodes([PLAIN], stream="Main", config=config, build=Build.CHECKED)
+    nodes.start()
+    outputs = [output for frames in blocks(stream, [100]) for output in nodes.take(frames)]
+    rows = [output.rows for output in [*outputs, *nodes.finish()]]
+    assert merged_rows(PLAIN.reduction, rows) == expected(PLAIN, stream, 0)
 
 
 def merged_tuples(groups: Groups) -> Counter[int]:

@@ -96,9 +96,12 @@ def query(
         ),
     ] = Late.COUNT,
     table: Annotated[
-        int,
-        typer.Option(metavar="SLOTS", help="Groups that the table of each source has room for: a power of two.", min=1),
-    ] = 1 << 17,
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Of each source's table: groups that it has room for (a power of two), or memory such as 64M.",
+        ),
+    ] = "131072",
     format_: Annotated[
         Format | None,
         typer.Option(
@@ -120,7 +123,7 @@ def query(
         sql=text, name=name, read=tuple(read or ()), follow=follow, interfaces=tuple(interface or ()),
         fanout=fanout,
         promiscuous=promiscuous, kernel_filter=kernel_filter, disorder=disorder, flush=flush, late=late,
-        table_slots=table, format=format_, output=output, quiet=quiet,
+        table=table, format=format_, output=output, quiet=quiet,
     )  # fmt: skip
     raise typer.Exit(answer(request))
 
