@@ -67,7 +67,7 @@ def answer(request: Request) -> int:
             run.start()
             with _stopped_by_signals(run):
                 if run.unending:
-                    tell(f"reading {', '.join(binding.path for binding in bindings)}; Ctrl-C ends it")
+                    tell(f"reading {', '.join(dict.fromkeys(binding.path for binding in bindings))}; Ctrl-C ends it")
                 _write(request, plan, run, tell)
         finally:
             run.close()

@@ -22,6 +22,7 @@ class Teller:
         self._console = console
         self._status = status
         self._said = ""
+        self._noted: set[str] = set()
 
     def __call__(self, text: str) -> None:
         if text == self._said:
@@ -38,8 +39,10 @@ class Teller:
             self(text)
 
     def note(self, text: str) -> None:
-        """A line that stays."""
-        self._console.print(text)
+        """A line that stays. Said once, however many say it."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self._console.print(text)
 
 
 @contextmanager

@@ -94,6 +94,7 @@ class LocalRun:
 
     def stop(self) -> None:
         """From a signal handler or another thread: what has come by now is all there is."""
+        self.audit.notes.append("ended by hand: windows that were open hold what had come by then")
         for feed in self._feeds:
             feed.source.stop()
 

@@ -146,6 +146,43 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, expecte
     assert expected in message
 
 
+TAP = LEAST + '[streams.S]\n[sources.tap]\nstream = "S"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (TAP + 'interface = "eth0"\nfanout = 0', "sources.tap: fanout is 0; it is 1 to 64"),
+        (TAP + 'file = "f"\nfanout = 2', "are of interfaces; this source reads a file"),
+        (TAP + 'file = "f"\nkernel_filter = true', "are of interfaces; this source reads a file"),
+        (TAP + 'interface = "eth0"\nfollow = true', "`follow` is of files"),
+        (TAP + 'interface = "eth0"\npriority = 100', "priority is 100; it is 1 to 99, or 0 for none"),
+        (TAP + 'interface = "eth0"\ndisorder = "scan"', "sources.tap.disorder: scan reads its input twice"),
+        (
+            TAP.replace("[streams.S]", '[streams.S]\nroster = ["tap"]') + 'interface = "eth0"\nfanout = 2',
+            "streams.S.roster: with fanout, tap is tap-0, tap-1: list those",
+        ),
+        (
+            TAP + 'interface = "eth0"\nfanout = 2\n[sources.tap-1]\nstream = "S"\nfile = "f"',
+            "sources: two of them are called tap-1",
+        ),
+        (LEAST + "[capture.ring]\nring_bytes = 100", "capture.ring: ring_bytes is 100; "),
+        (LEAST + "[capture.ring]\nsnaplen = 10", "capture.ring: snaplen is 10; it is 64 to 65535 bytes"),
+        (LEAST + '[capture.queue]\nspill_codec = "gzip"', "capture.queue.spill_codec: 'gzip' is not one of none, lz4"),
+    ],
+)
+def test_what_is_wrong_of_interfaces_is_said(tmp_path: Path, text: str, expected: str) -> None:
+    assert expected in said(tmp_path, text)
+
+
+def test_threads_that_divide_an_interface_are_sources(tmp_path: Path) -> None:
+    config = load(tmp_path, TAP + 'interface = "eth0"\nfanout = 2\n[sources.a]\nstream = "S"\nfile = "f"')
+    assert config.members("tap") == ("tap-0", "tap-1")
+    assert config.roster("S") == ("a", "tap-0", "tap-1")
+    assert str(config.disorder("tap")) == "within 50 ms"
+    assert config.disorder("a") is None
+
+
 def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read the configuration .*: No such file.*--config"):
         load_config(tmp_path / "absent.toml")

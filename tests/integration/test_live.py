@@ -72,6 +72,7 @@ def test_counts_are_what_was_sent(net: Network) -> None:
         assert live.counted("srcIP") == {("10.0.0.1",): 1000, ("10.0.0.2",): 2000, ("10.0.0.3",): 7}
         assert "3,007 packets, 0 filtered, 0 late" in live.error
         assert ": exact" in live.error
+        assert "note: ended by hand: windows that were open hold what had come by then" in live.error
 
 
 def test_tags_are_those_of_a_file_of_the_same_traffic(net: Network, tmp_path: Path) -> None:
