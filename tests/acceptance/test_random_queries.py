@@ -101,7 +101,7 @@ def test_random_queries(text: str, data: st.DataObject) -> None:
 
 @pytest.mark.slow
 @given(text=st.one_of(joins(), outer_joins()), data=st.data())
-@settings(bounded, max_examples=8)
+@settings(bounded, max_examples=5)
 def test_random_joins(text: str, data: st.DataObject) -> None:
     sent = data.draw(traffic())
     check(text, sent, data.draw(options(sent)))
