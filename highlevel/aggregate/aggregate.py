@@ -114,7 +114,7 @@ class AggregateOperator:
                 continue
             rows, lossy = self._result.of(gone, pane)
             out.rows(0, rows)
-            if lossy:
+            if lossy.any():
                 out.overflow(0, pane)
             state.put(self._panes, pane, table)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lowmark.query import syntax as s
 from lowmark.query.errors import QueryError, unknown_word
-from lowmark.query.existing import existence
+from lowmark.query.existing import existences
 from lowmark.query.expressions import Expr
 from lowmark.query.joining import conditions_of, inputs_of, join, kind_of, label_of, unlabelled
 from lowmark.query.relations import Arm, Relation, packets
@@ -67,21 +67,21 @@ class _Analysis:
 
     def select(self, select: s.Select) -> Selected:
         inputs = inputs_of(select.sources)
-        if len(inputs) == 1 and (found := existence(select, self._text)) is not None:
-            scope = self._join([*inputs, found.input], found.conditions, found.kind)
-            return bind_select(found.select, unlabelled(scope), self._strings)
         if len(inputs) > 1:
-            scope = self._join(inputs, conditions_of(select.sources), kind_of(select.sources, self._text))
+            items = [(item, self._relation(item.relation)) for item in inputs]
+            kind = kind_of(select.sources, self._text)
+            scope = join(items, conditions_of(select.sources), kind, self._text, self._strings)
             return bind_select(select, scope, self._strings)
         (item,) = inputs
-        if item.window is not None:
+        rest, found = existences(select, self._text)
+        if item.window is not None and not found:
             hint = "put the window into the SELECT list, behind the aggregates"
             raise self._error("a window behind the only input joins it with nothing", item.window.span, hint)
-        return bind_select(select, Scope(self._text, label_of(item), self._relation(item.relation)), self._strings)
-
-    def _join(self, inputs: Sequence[s.Input], on: Sequence[s.Expression], kind: s.JoinKind) -> Scope:
-        items = [(item, self._relation(item.relation)) for item in inputs]
-        return join(items, on, kind, self._text, self._strings)
+        scope = Scope(self._text, label_of(item), self._relation(item.relation))
+        for test in found:
+            items = [(item, scope.relation), (test.input, self._relation(test.input.relation))]
+            scope = unlabelled(join(items, test.conditions, test.kind, self._text, self._strings))
+        return bind_select(rest, scope, self._strings)
 
     def _relation(self, node: s.Relation) -> Relation:
         match node:

@@ -7,39 +7,36 @@ from dataclasses import dataclass, replace
 from lowmark.query import syntax as s
 from lowmark.query.errors import QueryError
 
-__all__ = ["Existence", "existence"]
+__all__ = ["Existence", "existences"]
 
 
 @dataclass(frozen=True, slots=True)
 class Existence:
-    """The select without the condition; what has to exist, or must not; under which conditions on both inputs."""
+    """What has to exist (a semi join), or must not (an anti join), under which conditions on both inputs."""
 
-    select: s.Select
     kind: s.JoinKind
     input: s.Input
     conditions: tuple[s.Expression, ...]
 
 
-def existence(select: s.Select, text: str) -> Existence | None:
-    """The EXISTS of a select whose FROM has one input; None: it has none that stands alone or beside AND."""
-    if select.where is None:
-        return None
-    parts = _conjuncts(select.where)
-    found = [(part, test) for part in parts if (test := _test(part)) is not None]
-    if not found:
-        return None
-    if len(found) > 1:
-        hint = "put one of them into a CREATE STREAM"
-        raise QueryError("more than one EXISTS cannot run yet", text, found[1][0].span, hint=hint)
-    (part, (kind, exists)) = found[0]
-    rest = [other for other in parts if other is not part]
+def existences(select: s.Select, text: str) -> tuple[s.Select, tuple[Existence, ...]]:
+    """Every EXISTS that stands alone in WHERE or beside AND, and the select without them."""
+    parts = [] if select.where is None else _conjuncts(select.where)
+    tests = [(part, test) for part in parts if (test := _test(part)) is not None]
+    if select.where is None or not tests:
+        return select, ()
+    rest = [part for part in parts if not any(part is test for test, _ in tests)]
     where = rest[0] if len(rest) == 1 else s.And(tuple(rest), span=select.where.span) if rest else None
+    found = tuple(_existence(kind, exists, text) for _, (kind, exists) in tests)
+    return replace(select, where=where), found
+
+
+def _existence(kind: s.JoinKind, exists: s.Exists, text: str) -> Existence:
     inner = exists.select
     _check_plain(inner, exists, text)
     (item,) = inner.sources
     assert isinstance(item, s.Input)
-    conditions = () if inner.where is None else (inner.where,)
-    return Existence(replace(select, where=where), kind, item, conditions)
+    return Existence(kind, item, () if inner.where is None else (inner.where,))
 
 
 def _check_plain(inner: s.Select, exists: s.Exists, text: str) -> None:

@@ -88,7 +88,9 @@ class Lowering:
                 null = is_null(self.lower(operand))
                 return negate(null) if negated else null
             case s.Exists():
-                raise self._error("EXISTS stands alone in WHERE, or beside AND", node.span, "join the two streams")
+                raise self._error(
+                    "EXISTS stands in WHERE of one input, alone or beside AND", node.span, "join the streams"
+                )
             case _:
                 return self._literal(node)
 
