@@ -113,10 +113,9 @@ class HighLevelMetrics:
             self._dead.labels(report.stage, reason).inc(count)
         for query, count in report.rows.items():
             self._rows.labels(query).inc(count)
-        for query, count in report.late_rows.items():
-            self._late_rows.labels(query).inc(count)
-        for query, count in report.corrections.items():
-            self._corrections.labels(query).inc(count)
+        for query in report.complete_to:  # every query's: a counter that has not counted yet is there, and 0
+            self._late_rows.labels(query).inc(report.late_rows.get(query, 0))
+            self._corrections.labels(query).inc(report.corrections.get(query, 0))
         for query, why, count in report.windows:
             self._windows.labels(query, "exact" if why is None else "lossy", why or "").inc(count)
         self._state.labels(report.stage).inc(report.state_bytes)

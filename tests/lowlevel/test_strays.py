@@ -59,7 +59,7 @@ def disordered(draw: st.DrawFn) -> tuple[list[Packet], list[int]]:
 
 @pytest.mark.parametrize("build", [Build.FAST, pytest.param(Build.CHECKED, marks=pytest.mark.slow)])
 def test_late_tuples_are_put_out_once_each(build: Build) -> None:
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=30, deadline=None)
     @given(disordered(), st.lists(st.integers(0, 200), max_size=4), configs)
     def check(sent: tuple[list[Packet], list[int]], cuts: list[int], config: LowLevelConfig) -> None:
         stream, lows = sent

@@ -32,11 +32,11 @@ def test_the_slowest_bucket_is_the_lag_and_a_silent_one_stands_where_it_stood():
     second = 10**9
     first = Report(0, complete_to={"q": 5 * second}, open_windows={"q": 2}, waiting=[("main", "a")], state_bytes=7)
     other = Report(1, complete_to={"q": 8 * second}, windows=[("q", None, 3), ("q", "gap", 1)], dead={"future": 2})
-    other.late_rows, other.corrections = {"q": 6}, {"r": 7}
+    other.late_rows, other.corrections = {"q": 6}, {"q": 7}
     metrics.micro_batch([first, other], 0.3, 10 * second)
     assert registry.get_sample_value("lowmark_frontier_lag_seconds", {"query": "q"}) == 5
     assert registry.get_sample_value("lowmark_late_rows_total", {"query": "q"}) == 6
-    assert registry.get_sample_value("lowmark_corrections_total", {"query": "r"}) == 7
+    assert registry.get_sample_value("lowmark_corrections_total", {"query": "q"}) == 7
     metrics.micro_batch([Report(1, complete_to={"q": FOREVER}, counters={"gaps": 4})], 0.2, 12 * second)
     assert registry.get_sample_value("lowmark_frontier_lag_seconds", {"query": "q"}) == 7
     assert registry.get_sample_value("lowmark_windows_open", {"query": "q"}) == 2
