@@ -64,23 +64,27 @@ class _Segment:
 
     def __init__(self, folder: SpillFolder) -> None:
         self._folder = folder
-        self._file = folder.file()
+        self._file: BinaryIO | None = None
         self._read = self.written = 0
         self.kept: deque[WireRecord] = deque()
 
     def put(self, record: WireRecord) -> bool:
         """Whether the disk took it."""
-        packed = self._folder.pack(record)
-        try:
-            if self.kept or os.pwrite(self._file.fileno(), packed, self.written) < len(packed):
-                raise OSError("there is no more room")
-        except OSError as error:
-            if not self.kept:
+        if not self.kept:
+            try:
+                self._write(self._folder.pack(record))
+                return True
+            except OSError as error:
                 _LOG.error("the disk behind the queue takes no more: %s", error.strerror or error)
-            self.kept.append(record)
-            return False
+        self.kept.append(record)
+        return False
+
+    def _write(self, packed: bytes) -> None:
+        if self._file is None:
+            self._file = self._folder.file()
+        if os.pwrite(self._file.fileno(), packed, self.written) < len(packed):
+            raise OSError("there is no more room")
         self.written += len(packed)
-        return True
 
     def take(self) -> WireRecord | None:
         """The next record; None: there is none left. Raises SpillError."""
@@ -90,6 +94,7 @@ class _Segment:
         return self._folder.unpack(self._bytes(packed), size)
 
     def _bytes(self, size: int) -> bytes:
+        assert self._file is not None, "there is something to read"
         try:
             taken = os.pread(self._file.fileno(), size, self._read)
         except OSError as error:
@@ -100,7 +105,8 @@ class _Segment:
         return taken
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
 
 class Backlog:

@@ -47,8 +47,8 @@ class LocalRun:
         for binding in bindings:
             nodes = [node for node in plan.stage.nodes if binding.stream in node.streams]
             keep, note = kept_by(nodes) if kernel_filter and binding.live else (None, None)
-            if note is not None and note not in self.audit.notes:
-                self.audit.notes.append(note)
+            if note is not None:
+                self._note(note)
             if binding.live:
                 source = _live(binding, disorder, promiscuous, keep, tell)
             else:
@@ -94,9 +94,13 @@ class LocalRun:
 
     def stop(self) -> None:
         """From a signal handler or another thread: what has come by now is all there is."""
-        self.audit.notes.append("ended by hand: windows that were open hold what had come by then")
+        self._note("ended by hand: windows that were open hold what had come by then")
         for feed in self._feeds:
             feed.source.stop()
+
+    def _note(self, text: str) -> None:
+        if text not in self.audit.notes:
+            self.audit.notes.append(text)
 
     def close(self) -> None:
         for feed in self._feeds:

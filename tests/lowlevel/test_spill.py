@@ -68,6 +68,17 @@ def test_a_disk_that_is_full_keeps_the_order(tmp_path: Path, monkeypatch: pytest
     assert backlog.put(numbered(5))
 
 
+def test_a_folder_that_is_gone_keeps_the_order(tmp_path: Path) -> None:
+    folder = tmp_path / "spill"
+    backlog = Backlog(SpillFolder(folder, SpillCodec.NONE))
+    folder.rmdir()
+    assert not backlog.put(numbered(0))
+    assert not backlog.put(numbered(1))
+    assert list(backlog.drain()) == [numbered(0), numbered(1)]
+    folder.mkdir()
+    assert backlog.put(numbered(2))
+
+
 def test_a_file_that_was_cut_is_an_error(tmp_path: Path) -> None:
     folder = SpillFolder(tmp_path, SpillCodec.NONE)
     files = []
