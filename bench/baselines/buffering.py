@@ -1,0 +1,100 @@
+"""The window aggregate by buffering (Li 6.1.5): tuples are kept in order, and each window's are aggregated anew.
+
+It takes no promises. How far tuples may be out of order is declared as slack: a window closes when a tuple comes that
+lies so far behind its end, and what comes later than that is dropped. With a slack of 0 the input has to be in order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from highlevel.aggregate.groups import GroupTable
+from highlevel.aggregate.layout import Layout
+from highlevel.aggregate.resultrows import ResultRows
+from highlevel.interface import Out, Port, State, Words
+from lowmark.query.evaluate import Ints
+from lowmark.query.plan import Aggregate
+from lowmark.wire.partials import PANE
+from lowmark.wire.promises import Promise
+from lowmark.wire.values import INT64_MIN
+
+__all__ = ["BufferingOperator"]
+
+
+class BufferingOperator:
+    """Sliding windows over rows of `plan.input`; `slack` is in panes. For measurements: its state is its own, not the
+    runner's, and nothing is told but rows and closings."""
+
+    def __init__(self, plan: Aggregate, slack: int = 0) -> None:
+        self._plan = plan
+        self._window = plan.window
+        self._slack = slack
+        self._layout = Layout(plan.input, (*plan.keys, *plan.details), plan.folds)
+        self._result = ResultRows(plan)
+        self._parts: list[Words] = []  # behind the buffer, unordered
+        self._buffer: Words = np.empty((0, plan.input.words), np.uint64)  # ordered by pane
+        self._high = INT64_MIN
+        self._next: int | None = None  # the first window that is open
+        self.dropped = 0
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        return (Port(self._plan.input, (PANE,), self._plan.keys),)
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        return (Port(self._plan.output, (), self._plan.keys),)
+
+    def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
+        panes = _panes(rows)
+        if not len(panes):
+            return
+        if self._next is None:
+            self._next = self._window.wids(int(panes.min()) - self._slack).start
+        # Each tuple is measured against the greatest one before it.
+        before = np.maximum(np.concatenate(([self._high], np.maximum.accumulate(panes)[:-1])), self._high)
+        kept = panes >= np.where(before == INT64_MIN, INT64_MIN, before - self._slack)
+        self.dropped += len(panes) - int(np.count_nonzero(kept))
+        self._parts.append(rows[kept])
+        self._high = max(self._high, int(panes.max()))
+        self._close(self._window.closed_by(self._high - self._slack), out)
+
+    def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
+        if promise.last:
+            if self._high > INT64_MIN:
+                self._close(self._window.wids(self._high).stop, out)
+            out.promise(0, Promise((), last=True))
+
+    def work(self, state: State, out: Out, budget: int) -> int:
+        return 0
+
+    def _close(self, end: int, out: Out) -> None:
+        """Close the windows up to `end`."""
+        if self._next is None or self._next >= end:
+            return
+        self._order()
+        panes = _panes(self._buffer)
+        numbers = np.arange(self._next, end)
+        stops = (numbers + 1) * self._window.slide
+        first = np.searchsorted(panes, stops - self._window.size).tolist()
+        after = np.searchsorted(panes, stops).tolist()
+        for number, begin, stop in zip(numbers.tolist(), first, after, strict=True):
+            if begin < stop:
+                table = GroupTable(self._layout)
+                table.merge(self._buffer[begin:stop])
+                out.rows(0, self._result.of(table, number)[0])
+                out.closed(0, range(number, number + 1), stop - begin)
+        self._next = end
+        self._buffer = self._buffer[np.searchsorted(panes, self._window.first_needed(end)) :]
+
+    def _order(self) -> None:
+        """IOP: what has come since goes to its places."""
+        if self._parts:
+            rows = np.concatenate([self._buffer, *self._parts])
+            self._buffer = rows[np.argsort(_panes(rows), kind="stable")]
+            self._parts = []
+
+
+def _panes(rows: Words) -> Ints:
+    panes: Ints = rows[:, 1].view(np.int64)
+    return panes

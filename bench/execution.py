@@ -1,0 +1,138 @@
+"""Fig. 6-10: the execution time of a window over rows by window-ids (WID) and by buffering, over its SLIDE."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.baselines.buffering import BufferingOperator
+from bench.reports import Figure, write_csv
+from highlevel.chain import Chain, build
+from highlevel.interface import Operator, Out, Port, State, Words
+from highlevel.state import MemoryState
+from lowmark.query.compile import compile_query
+from lowmark.query.plan import Aggregate, QueryPlan, StepPlan
+from lowmark.wire.partials import PANE
+from lowmark.wire.promises import FOREVER, Promise
+from lowmark.wire.values import INT64_MIN
+
+__all__ = ["measure_execution"]
+
+_RANGE = 4000
+_SLIDES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 4000)
+_A_SECOND = 4000
+_SEED = 8
+
+Build = Callable[[StepPlan], Operator]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seconds:
+    """Of CPU, the median of some runs."""
+
+    slide: int
+    scan: float  # tuples put in order and numbered, and no more
+    wid: float
+    buffering: float
+
+
+class _Nothing:
+    """In the place of the aggregate: what is left is the cost of scanning the stream."""
+
+    def __init__(self, plan: Aggregate) -> None:
+        self.inputs = (Port(plan.input, (PANE,)),)
+        self.outputs = (Port(plan.output, ()),)
+
+    def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
+        pass
+
+    def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
+        pass
+
+    def work(self, state: State, out: Out, budget: int) -> int:
+        return 0
+
+
+def measure_execution(results: Path, *, tuples: int, repeat: int) -> None:
+    """The operators of one query's chain in this process, fed with what a node sends; answers are compared first."""
+    stream = _stream(tuples)
+    seconds = []
+    for slide in _SLIDES:
+        plan = _plan(slide)
+        ours, theirs = (_run(plan, builder, stream)[1] for builder in (build, _buffering))
+        if not np.array_equal(ours, theirs):
+            raise RuntimeError(f"SLIDE {slide}: the two answers differ")
+        scan, wid, buffering = (
+            statistics.median(_run(plan, builder, stream)[0] for _ in range(repeat))
+            for builder in (_scanning, build, _buffering)
+        )
+        seconds.append(_Seconds(slide, scan, wid, buffering))
+        print(
+            f"SLIDE {slide:5} rows: WID {wid:7.3f} s, buffering {buffering:7.3f} s, {buffering / wid:5.1f} times; "
+            f"scanning alone {scan:.3f} s"
+        )
+    _report(results, seconds, tuples)
+
+
+def _plan(slide: int) -> QueryPlan:
+    return compile_query(f"SELECT max(len) [RANGE {_RANGE} rows, SLIDE {slide} rows, WA row_num] FROM Main")
+
+
+def _stream(tuples: int) -> Words:
+    """Rows (null mask, pane, tuples, len) as the node of the query sends them, in order."""
+    rows = np.zeros((tuples, 4), np.uint64)
+    rows[:, 1] = np.arange(tuples) // _A_SECOND
+    rows[:, 2] = 1
+    rows[:, 3] = np.random.default_rng(_SEED).integers(40, 1514, tuples)
+    return rows
+
+
+def _buffering(plan: StepPlan) -> Operator:
+    return BufferingOperator(plan) if isinstance(plan, Aggregate) else build(plan)
+
+
+def _scanning(plan: StepPlan) -> Operator:
+    return _Nothing(plan) if isinstance(plan, Aggregate) else build(plan)
+
+
+def _run(plan: QueryPlan, builder: Build, stream: Words) -> tuple[float, Words]:
+    """CPU seconds, and the rows of the answer."""
+    (node,) = plan.stage.nodes
+    if node.reduction.schema.words != stream.shape[1]:
+        raise RuntimeError(f"the node sends {node.reduction.schema.names}")
+    chain = Chain(plan, builder, MemoryState(), [[INT64_MIN] * len(step.inputs) for step in plan.steps])
+    parts = [stream[start : start + _A_SECOND] for start in range(0, len(stream), _A_SECOND)]
+    rows: list[Words] = []
+    began = time.process_time()
+    for second, part in enumerate(parts, 1):
+        chain.feed(node.name, part)
+        chain.promise(node.name, second)
+        chain.work()
+        rows += chain.take_events().rows
+    chain.promise(node.name, FOREVER)
+    chain.work()
+    rows += chain.take_events().rows
+    taken = time.process_time() - began
+    return taken, np.concatenate(rows) if rows else np.empty((0, 0), np.uint64)
+
+
+def _report(results: Path, seconds: list[_Seconds], tuples: int) -> None:
+    write_csv(
+        results, "fig_6_10", ("slide_rows", "scan_cpu_s", "wid_cpu_s", "buffering_cpu_s", "buffering_to_wid"),
+        [(item.slide, item.scan, item.wid, item.buffering, item.buffering / item.wid) for item in seconds],
+    )  # fmt: skip
+    slides = [item.slide for item in seconds]
+    with Figure(results, "fig_6_10", f"max, RANGE {_RANGE} rows: {tuples:,} tuples (after fig. 6-10)") as axes:
+        axes.loglog(slides, [item.buffering for item in seconds], "s-", label="buffering")
+        axes.loglog(slides, [item.wid for item in seconds], "o-", label="WID")
+        axes.loglog(slides, [item.scan for item in seconds], ":", label="scanning the stream")
+        axes.set_xlabel("SLIDE, rows")
+        axes.set_ylabel("CPU seconds")
+        axes.legend()
+    least = min(seconds, key=lambda item: item.buffering / item.wid)
+    print(f"buffering takes {least.buffering / least.wid:.1f} times as long at the least (SLIDE {least.slide})")

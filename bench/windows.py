@@ -1,0 +1,39 @@
+"""`python -m bench.windows fig_6_10`: window aggregates at operator level, measured as Li 6.1.5 does.
+
+Each command prints its figures and leaves them, with a plot, in bench/results; bench/README.md says what they show.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.reports import RESULTS, describe_machine
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
+
+Results = Annotated[Path, typer.Option(help="Where CSV files and plots go.")]
+
+
+@app.callback()
+def windows() -> None:
+    """Window aggregates at operator level."""
+
+
+@app.command("fig_6_10")
+def fig_6_10(
+    tuples: Annotated[int, typer.Option(help="Tuples of the stream, in order, 4,000 a second.")] = 40_000,
+    repeat: Annotated[int, typer.Option(help="Runs of each; the median counts.")] = 3,
+    results: Results = RESULTS,
+) -> None:
+    """Execution time of WID against buffering: max, RANGE 4000 rows, SLIDE from 1 to 4000 rows."""
+    from bench.execution import measure_execution
+
+    describe_machine(results)
+    measure_execution(results, tuples=tuples, repeat=repeat)
+
+
+if __name__ == "__main__":
+    app()

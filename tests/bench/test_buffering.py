@@ -1,0 +1,54 @@
+"""The buffering baseline gives the rows of the aggregate that it is compared with, and drops what its slack loses."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.baselines.buffering import BufferingOperator
+from highlevel.aggregate import ReduceOperator
+from highlevel.state import MemoryState
+from lowmark.query.windows import Window, WindowKind
+from lowmark.wire.promises import FOREVER
+from tests.aggregate.harness import TUPLE, AskedCall, Row, Sink, axis, panes_ended, plans, reduced, values
+from tests.aggregate.naive import expected
+from tests.aggregate.test_aggregate import assert_same_rows
+from tests.wire.strategies import matrix
+
+CALLS = [AskedCall("count"), AskedCall("max", ("len",))]
+windows = st.builds(
+    lambda size, slide, unit: Window(WindowKind.SLIDING, size, slide, axis(unit)),
+    st.integers(1, 8), st.integers(1, 6), st.integers(1, 3),
+)  # fmt: skip
+
+
+@given(windows, st.lists(st.integers(-20, 40), max_size=25), st.integers(0, 6), st.data())
+@settings(deadline=None)
+def test_rows_are_those_of_what_was_not_dropped(
+    window: Window, times: list[int], slack: int, data: st.DataObject
+) -> None:
+    made = plans(CALLS, ["port"], window)
+    operator, sink = BufferingOperator(made.aggregate, slack), Sink()
+    arrivals = [
+        Row(zip(TUPLE.names, (ts, position, 1, position % 2, 0.0, position, None, None, 0), strict=True))
+        for position, ts in enumerate(times)
+    ]
+    done = 0
+    while done < len(arrivals):
+        cut = data.draw(st.integers(done + 1, len(arrivals)))
+        rows = matrix(TUPLE, [[row[name] for name in TUPLE.names] for row in arrivals[done:cut]])
+        operator.on_batch(0, reduced(ReduceOperator(made.reduce), rows), MemoryState(), sink)
+        done = cut
+    operator.on_promise(0, panes_ended(FOREVER), MemoryState(), sink)
+    kept, high = [], None
+    for row in arrivals:
+        pane = row["ts"] // window.axis.unit
+        if high is None or pane >= high - slack:
+            kept.append(row)
+        high = pane if high is None else max(high, pane)
+    assert operator.dropped == len(arrivals) - len(kept)
+    wanted = expected(window, ["port"], CALLS, kept)
+    assert [told.start for told, _ in sink.closings] == [window.window for window in wanted]
+    assert [count for _, count in sink.closings] == [window.tuples for window in wanted]
+    for rows, of in zip(sink.matrices, wanted, strict=True):
+        assert_same_rows(values(made.aggregate.output, rows), of.rows)
