@@ -74,7 +74,8 @@ def measure_execution(results: Path, *, tuples: int, repeat: int) -> None:
         seconds.append(_Seconds(slide, scan, wid, buffering))
         print(
             f"SLIDE {slide:5} rows: WID {wid:7.3f} s, buffering {buffering:7.3f} s, {buffering / wid:5.1f} times; "
-            f"scanning alone {scan:.3f} s"
+            f"scanning alone {scan:.3f} s",
+            flush=True,
         )
     _report(results, seconds, tuples)
 

@@ -24,7 +24,7 @@ def windows() -> None:
 
 @app.command("fig_6_10")
 def fig_6_10(
-    tuples: Annotated[int, typer.Option(help="Tuples of the stream, in order, 4,000 a second.")] = 40_000,
+    tuples: Annotated[int, typer.Option(help="Tuples of the stream, in order, 4,000 a second.")] = 20_000,
     repeat: Annotated[int, typer.Option(help="Runs of each; the median counts.")] = 3,
     results: Results = RESULTS,
 ) -> None:

@@ -49,7 +49,9 @@ class Completions:
         self._witness = witness
         self._routes = routes(plan)
         self._answer = answer_step(plan)
-        self._counts = any(isinstance(step.plan, Number | Counted) for step in plan.steps)
+        self._counts = any(
+            isinstance(p, Counted) or (isinstance(p, Number) and p.number) for p in (s.plan for s in plan.steps)
+        )
         self._known = {step for route in self._routes for step in (route.step, *route.finishes)}
         self._sequences = {
             route.step: WindowSequence(route.window, [ledgers[node] for node in route.nodes], not route.nodes)

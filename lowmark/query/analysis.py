@@ -63,7 +63,10 @@ class _Analysis:
         folded = statement.name.text.casefold()
         if folded in self._created or (self._streams is not None and _bound_name(statement.name.text, self._streams)):
             raise self._error(f"there is a stream called {statement.name.text} already", statement.name.span)
-        self._created[folded] = self.select(statement.select).relation
+        relation = self.select(statement.select).relation
+        if relation.order:
+            raise self._error("an order in a created stream has no effect", statement.select.order_by[0].span)
+        self._created[folded] = relation
 
     def select(self, select: s.Select) -> Selected:
         inputs = inputs_of(select.sources)

@@ -194,6 +194,7 @@ class Relation:
     columns: tuple[Column, ...]
     arms: tuple[Arm, ...]
     derived: bool = True  # False: packets as they come, which have an order in time
+    order: tuple[Order, ...] = ()  # of its rows, over values of the arms that no query can name
     hidden: tuple[Column, ...] = ()  # that `*` does not show
 
     @property

@@ -13,7 +13,7 @@ from lowmark.query.names import InputNames, check_function, is_aggregated
 from lowmark.query.relations import Arm, Relation, TooLarge
 from lowmark.query.scope import Scope
 from lowmark.query.selected import selected_columns
-from lowmark.query.windowing import progresses, progressing_columns
+from lowmark.query.streamorder import bind_order, ordered
 from lowmark.wire.schema import Column
 
 __all__ = ["Selected", "bind_select"]
@@ -68,7 +68,8 @@ def _grouped(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[
 
 
 def _plain(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[str, ...]) -> Relation:
-    _refuse_clauses_of_groups(select, scope, strings)
+    _refuse_clauses_of_groups(select, scope)
+    order = bind_order(select, scope, strings) if select.order_by else ()
     lowering = Lowering(scope.text, strings, InputNames(scope, "a SELECT list without groups"))
     columns = selected_columns(select, scope, lowering)
     arms = []
@@ -76,10 +77,11 @@ def _plain(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[st
         hidden = {name: expr for name, expr in arm.values.items() if name.startswith(".")}
         values = {item.name: arm.lowered(item.expr) for item in columns}
         arms.append(Arm(arm.base, arm.filtered(where), hidden | values))
-    return Relation(tuple(Column(item.name, item.expr.kind, item.expr.nullable) for item in columns), tuple(arms))
+    relation = Relation(tuple(Column(item.name, item.expr.kind, item.expr.nullable) for item in columns), tuple(arms))
+    return ordered(relation, order, scope.relation.arms) if order else relation
 
 
-def _refuse_clauses_of_groups(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> None:
+def _refuse_clauses_of_groups(select: s.Select, scope: Scope) -> None:
     text = scope.text
     if select.window is not None:
         hint = "add an aggregate such as count(*), GROUP BY or DISTINCT, or leave the window out"
@@ -88,17 +90,3 @@ def _refuse_clauses_of_groups(select: s.Select, scope: Scope, strings: tuple[str
         raise QueryError("HAVING is about groups, and there are none", text, select.having.span, hint="use WHERE")
     if select.limit is not None and not select.order_by:
         raise QueryError("LIMIT needs ORDER BY: which rows are first?", text, select.limit.span)
-    if select.order_by:
-        first = select.order_by[0]
-        aliases = {item.alias.text.casefold(): item.expression for item in select.items if item.alias}
-        expression = first.expression
-        if isinstance(expression, s.FieldRef) and expression.input is None:
-            aliased = aliases.get(expression.name.text.casefold())
-            expression = aliased if aliased is not None and not isinstance(aliased, s.Star) else expression
-        by = Lowering(text, strings, InputNames(scope, "ORDER BY without groups")).lower(expression)
-        if select.limit is not None or first.descending or not progresses(by, scope.relation.arms):
-            raise QueryError(
-                "this order is never complete: the stream has no end", text, first.span, progressing_columns(scope),
-                "order within windows, or ascending by what progresses",
-            )  # fmt: skip
-        raise QueryError("ORDER BY over a whole stream cannot run yet", text, first.span)

@@ -27,6 +27,7 @@ from lowmark.query.pushing import pushed
 from lowmark.query.relations import ROW_NUM, WINDOW_END, Arm, Grouped, Joined, Packets, Relation
 from lowmark.query.rowsteps import Builder, counted
 from lowmark.query.stepping import Input, Steps, shared
+from lowmark.query.streamorder import plan_order
 from lowmark.query.windowing import GRANULE
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.partials import PANE, TUPLES
@@ -88,6 +89,8 @@ class _Split:
         else:
             self._selection()
         reasons = list(reasons_for_one(self._relation))
+        if self._relation.order:
+            reasons.append("ORDER BY is over the whole stream")
         if self._made.counts_rows:
             reasons.append("row_num is counted in one place")
         if not reasons and not any(node.bucket_by for node in self._made.nodes):
@@ -101,6 +104,9 @@ class _Split:
     def _selection(self) -> None:
         """Packets or pairs, selected: a row for each."""
         columns = self._relation.columns
+        if self._relation.order:
+            plan_order(self._relation, self._strings, self._made)
+            return
         above = [arm for arm in self._relation.arms if _is_above(arm, _values(arm, columns))]
         if not above:
             self._unnumbered(self._relation.arms, columns)

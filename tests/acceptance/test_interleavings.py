@@ -54,6 +54,23 @@ def test_windows_that_count(text: str, sent: Traffic, seed: int, buckets: int) -
     check(text, sent, seed, buckets)
 
 
+ORDERS = st.sampled_from((
+    "SELECT ts, srcIP, len FROM A ORDER BY ts",
+    "SELECT ts AS t, len * 2 AS w FROM A UNION B WHERE len > 60 ORDER BY t, len DESC, srcIP",
+    "SELECT srcIP FROM (SELECT ts + 3 seconds AS later, srcIP, proto FROM A) AS x ORDER BY later, proto",
+))  # fmt: skip
+
+
+@given(text=ORDERS, sent=traffic(), seed=SEEDS)
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+def test_order_over_a_stream(text: str, sent: Traffic, seed: int) -> None:
+    streams = packets_of(sent)
+    ran = run(text, streams, Random(seed), 3)
+    assert ran.rows == rows_of(text, streams)
+    assert ran.unfinished == 0
+    assert all(complete.verdict.exact for completes in ran.completes for complete in completes)
+
+
 @pytest.mark.slow
 @given(text=countingqueries.queries, sent=traffic(), seed=SEEDS, buckets=BUCKETS)
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -78,7 +78,6 @@ def test_the_guide_has_queries() -> None:
             "other than inner joins of more than two inputs",
             "SELECT A.ts FROM A LEFT JOIN B ON A.len = B.len JOIN C [RANGE TUMBLING 1 s] ON B.len = C.len",
         ),
-        ("ORDER BY over a whole stream", "SELECT ts, srcIP FROM Main ORDER BY ts"),
     ],
 )
 def test_what_is_said_not_to_be_built_is_not(said: str, sql: str) -> None:

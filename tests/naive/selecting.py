@@ -46,6 +46,7 @@ def _selection(select: s.Select, text: str, joined: Joined) -> Table:
     if select.having is not None or select.limit is not None:
         raise Refused("HAVING and LIMIT go with groups")
     outputs = _outputs(select, text, joined, ())
+    joined = _in_order(select, outputs, joined)
     rows = [{output.name: evaluate(output.expression, row) for output in outputs} for row in joined.rows]
     progressing = _progressing(outputs, joined)
     arrivals = joined.arrivals
@@ -53,10 +54,18 @@ def _selection(select: s.Select, text: str, joined: Joined) -> Table:
         if not progressing:
             raise Refused("DISTINCT without a window needs a progressing column")
         rows, arrivals = _distinct(rows), None
-    if select.order_by:
-        raise Unsupported("ORDER BY without groups")
     columns = tuple(output.name for output in outputs)
     return Table(columns, rows, progressing, arrivals)
+
+
+def _in_order(select: s.Select, outputs: Sequence[Output], joined: Joined) -> Joined:
+    """ORDER BY over a whole stream; ties by arrival."""
+    aliases = {o.name.casefold(): o.expression for o, i in zip(outputs, select.items, strict=False) if i.alias}
+    rows = list(joined.rows)
+    for item in reversed(select.order_by):
+        by = _resolved(item.expression, joined, aliases, alias_wins=True)
+        rows.sort(key=lambda row, e=by: order(evaluate(e, row)), reverse=item.descending)
+    return dataclasses.replace(joined, rows=rows)
 
 
 def _distinct(rows: Sequence[Row]) -> list[Row]:

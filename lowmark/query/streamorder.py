@@ -1,0 +1,104 @@
+"""ORDER BY over a whole stream: rows leave as soon as nothing can come before them any more.
+
+The order begins with what progresses with `ts`, ascending, so it is complete up to every promise. What follows may be
+in either direction where the first is `ts` itself, or a constant before or after it: rows that are equal in it are of
+one moment. Ties go by arrival.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lowmark.query import syntax as s
+from lowmark.query.columns import CannotRunYet, itself_of, schema_of, typed
+from lowmark.query.errors import QueryError
+from lowmark.query.expressions import Field, Literal, Named, Op, fields
+from lowmark.query.keys import free_name
+from lowmark.query.lowering import Lowering
+from lowmark.query.names import InputNames
+from lowmark.query.plan import Finish, NodeInput, Number, Order, Reduction
+from lowmark.query.relations import ARRIVAL, ROW_NUM, Arm, Packets, Relation
+from lowmark.query.scope import Scope
+from lowmark.query.stepping import Steps
+from lowmark.query.windowing import GRANULE, progresses, progressing_columns
+from lowmark.wire.partials import PANE, TUPLES
+from lowmark.wire.schema import Column, Kind, Schema
+
+__all__ = ["bind_order", "ordered", "plan_order"]
+
+
+def bind_order(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> tuple[Order, ...]:
+    """The ORDER BY of a SELECT without groups, over the input's columns; QueryError where it is never complete."""
+    aliases = {item.alias.text.casefold(): item.expression for item in select.items if item.alias}
+    lowering = Lowering(scope.text, strings, InputNames(scope, "ORDER BY without groups"))
+    order = []
+    for item in select.order_by:
+        expression = item.expression
+        if isinstance(expression, s.FieldRef) and expression.input is None:
+            aliased = aliases.get(expression.name.text.casefold())
+            expression = aliased if aliased is not None and not isinstance(aliased, s.Star) else expression
+        order.append(Order(lowering.lower(expression), item.descending))
+    first, spot = order[0], select.order_by[0].span
+    arms = scope.relation.arms
+    ways = progresses(first.expr, arms)
+    if select.limit is not None or first.descending or ways is None:
+        raise QueryError(
+            "this order is never complete: the stream has no end", scope.text, spot, progressing_columns(scope),
+            "order within windows, or ascending by what progresses",
+        )  # fmt: skip
+    packets = all(isinstance(arm.base, Packets) for arm in arms)
+    if not packets or any(way.attribute == ROW_NUM or way.steps != ways[0].steps for way in ways):
+        raise QueryError("ORDER BY over a whole stream cannot run yet but by ts of packets", scope.text, spot)
+    if len(order) > 1 and any(op is not Op.ADD for op, _ in ways[0].steps):
+        second = select.order_by[1].span
+        raise QueryError("a second order within a span of time cannot run yet: order by ts first", scope.text, second)
+    return tuple(order)
+
+
+def ordered(relation: Relation, order: tuple[Order, ...], arms: tuple[Arm, ...]) -> Relation:
+    """The relation, with its rows in an order over the columns of these arms, which stand behind its own."""
+    hidden = tuple(Order(Field(f".order{i}", o.expr.kind, o.expr.nullable), o.descending) for i, o in enumerate(order))
+    carrying = tuple(
+        replace(arm, values={**arm.values, **{f".order{i}": below.lowered(o.expr) for i, o in enumerate(order)}})
+        for arm, below in zip(relation.arms, arms, strict=True)
+    )
+    return replace(relation, arms=carrying, order=hidden)
+
+
+def plan_order(relation: Relation, strings: tuple[str, ...], made: Steps) -> None:
+    """Nodes → Number → Finish: put in order second by second, then the columns that are shown."""
+    arms = relation.arms
+    several = sum(arm.base.sources for arm in arms if isinstance(arm.base, Packets)) > 1
+    columns = (*relation.columns, *(Column(f"_order{i}", o.expr.kind, True) for i, o in enumerate(relation.order)))
+    names: list[str] = []
+    for name in (*(column.name for column in columns), *(f"_by_{item.name[1:]}" for item in ARRIVAL), "_by_arm"):
+        names.append(free_name(name, (PANE, TUPLES, *names)))
+    shown, order, arrival = (
+        names[: len(relation.columns)], names[len(relation.columns) : len(columns)], names[len(columns) :],
+    )  # fmt: skip
+    inputs: list[NodeInput] = []
+    schema = Schema((), strings)
+    for number, arm in enumerate(arms):
+        values = [arm.values[column.name] for column in relation.columns]
+        values += [arm.values[f".order{i}"] for i in range(len(relation.order))]
+        if several and any(ROW_NUM in fields(value) for value in (*values, *([arm.where] if arm.where else []))):
+            raise CannotRunYet("ORDER BY over a whole stream with row_num of several sources")
+        named = typed(tuple(Named(name, value) for name, value in zip(names, values, strict=False)), columns)
+        places = [*(arm.values[item.name] for item in ARRIVAL), Literal(number, Kind.INT)]
+        sent = tuple(Named(name, value) for name, value in zip(arrival, places, strict=True))
+        reduction = Reduction(arm.where, GRANULE, (*named, *sent), (), (), False, strings)
+        made.node(arm, reduction, (), inputs)
+        schema = reduction.schema
+    kept = Schema(tuple(column for column in schema if column.name not in arrival), strings)
+    by = (order[0], *(arrival if several else arrival[len(ARRIVAL) - 1 : len(ARRIVAL)]))
+    source = made.step(Number(schema, by, kept, None), inputs)
+    rest = tuple(
+        Order(itself_of(kept.column(name)).expr, item.descending)
+        for name, item in zip(order[1:], relation.order[1:], strict=True)
+    )
+    selected = tuple(
+        Named(column.name, Field(name, column.kind, column.nullable))
+        for column, name in zip(relation.columns, shown, strict=True)
+    )
+    within = (order[0],) if rest else ()
+    made.step(Finish(kept, (), None, rest, None, False, selected, schema_of(selected, strings), within), [source])
