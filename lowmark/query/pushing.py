@@ -61,6 +61,7 @@ class _Pushing:
             parts.take(below)
         else:
             parts.take_local(below)
+        parts.hand_over()
         equal = parts.equalities()
         sides = []
         for side, local in zip(base.sides, parts.local, strict=True):
@@ -115,6 +116,21 @@ class _Parts:
             else:
                 self.rest.append(conjunct)
 
+    def hand_over(self) -> None:
+        """What one input asks of a column holds of whatever must equal it in the others."""
+        found = [
+            (other, substitute(condition, {own.name: expr}))
+            for members in self._equal
+            for number, own in members
+            if isinstance(own, Field) and _is_exact(own)
+            for condition in self.local[number]
+            if set(fields(condition)) == {own.name}
+            for other, expr in members
+            if other != number and _is_exact(expr) and self._may_drop(other)
+        ]
+        for number, condition in found:
+            self.local[number].append(condition)
+
     def equalities(self) -> tuple[tuple[Expr | None, ...], ...]:
         """One expression of each input in every class; what else an input has there is compared in itself. Null and NaN
         equal nothing: they go no further than the input."""
@@ -159,6 +175,11 @@ class _Parts:
         rest = [members for members in self._equal if members not in touching]
         together = [*_flattened(touching), left, right]
         self._equal = [*rest, list(dict.fromkeys(together))]
+
+
+def _is_exact(expr: Expr) -> bool:
+    """Whether what equals it is the same in every expression; and it is never null."""
+    return not expr.nullable and expr.kind is not Kind.FLOAT
 
 
 def _flattened(lists: Sequence[list[Member]]) -> Iterator[Member]:
