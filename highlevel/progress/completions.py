@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import pairwise
-
-import numpy as np
 
 from highlevel.chain import Build, Chain, Events
 from highlevel.interface import Space, State, Words
@@ -20,7 +17,7 @@ from highlevel.progress.place import Place, Witness
 from highlevel.progress.roster import NEVER
 from highlevel.progress.route import Route, answer_step, routes
 from highlevel.progress.saved import Saved
-from highlevel.progress.sequence import Span, WindowSequence
+from highlevel.progress.sequence import Span, WindowSequence, rows_by_window
 from lowmark.query.plan import Counted, Number, QueryPlan
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
@@ -211,7 +208,8 @@ class Completions:
             sequence.marks.add(Mark(NEVER, min(front, FOREVER - 1) + 1, Verdict(frozenset({Reason.LATE}))))
 
     def _windowed(self, rows: list[Words], spans: list[Span]) -> Iterator[Output]:
-        waiting = deque(sorted(self._by_window(rows).items()))
+        assert self.plan.window is not None
+        waiting = deque(sorted(rows_by_window(rows, self.plan.window, self.plan.output).items()))
         for span in spans:
             count = 0
             while waiting and waiting[0][0] <= span.to:
@@ -224,18 +222,6 @@ class Completions:
             yield self._complete(span, count)
         if waiting:
             raise ValueError(f"query {self.plan.name}: rows of window {waiting[0][0]}, which has not closed")
-
-    def _by_window(self, rows: list[Words]) -> dict[int, list[Words]]:
-        assert self.plan.window is not None
-        length, origin = self.plan.window.axis.unit * self.plan.window.slide, self.plan.window.axis.origin
-        found: dict[int, list[Words]] = {}
-        for part in rows:
-            windows = (part[:, self.plan.output.offset("window_end")].view(np.int64) - origin) // length - 1
-            cuts = [0, *(np.flatnonzero(np.diff(windows)) + 1).tolist(), len(part)]
-            for start, stop in pairwise(cuts):
-                if start < stop:
-                    found.setdefault(int(windows[start]), []).append(part[start:stop])
-        return found
 
     def _complete(self, span: Span, rows: int) -> Complete:
         window = self.plan.window

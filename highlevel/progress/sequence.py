@@ -9,15 +9,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from highlevel.chain import Closing
+from highlevel.interface import Words
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.marks import EXACT, Finding, FindingRow, MarkRow, Marks
 from highlevel.progress.roster import NEVER
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.results import Reason, Verdict
+from lowmark.wire.schema import Schema
 
-__all__ = ["SequenceRow", "Span", "WindowSequence"]
+__all__ = ["SequenceRow", "Span", "WindowSequence", "rows_by_window"]
 
 SequenceRow = tuple[int | None, int | None, list[MarkRow], list[int], FindingRow]
 """A sequence as it is written in state."""
@@ -31,6 +35,19 @@ class Span:
     to: int
     tuples: int
     finding: Finding
+
+
+def rows_by_window(parts: Iterable[Words], window: Window, schema: Schema) -> dict[int, list[Words]]:
+    """Rows by the window that they show; those of one window in the order in which they came."""
+    length, origin = window.axis.unit * window.slide, window.axis.origin
+    found: dict[int, list[Words]] = {}
+    for part in parts:
+        windows = (part[:, schema.offset("window_end")].view(np.int64) - origin) // length - 1
+        cuts = [0, *(np.flatnonzero(np.diff(windows)) + 1).tolist(), len(part)]
+        for start, stop in pairwise(cuts):
+            if start < stop:
+                found.setdefault(int(windows[start]), []).append(part[start:stop])
+    return found
 
 
 class WindowSequence:
