@@ -37,6 +37,7 @@ static void flush(state *s, i64 due) {
     u64 left = s->length;
     for (u64 i = 0; i < left; i++) {
         uint32_t slot = s->ring[s->head];
+        __builtin_prefetch(&s->table[s->ring[(s->head + 16) & (s->slots - 1)] & (s->slots - 1)], 1, 3);
         s->head = (s->head + 1) & (s->slots - 1);
         row *t = &s->table[slot];
         if (t->pane < due) {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
 from lowlevel.kernel.panes import (
+    AHEAD,
     DELAY,
     DONE,
     DUE,
@@ -28,6 +31,9 @@ from lowlevel.kernel.panes import (
     pane_of,
     since_pane,
 )
+
+if TYPE_CHECKING:
+    from lowlevel.kernel.machine import prefetch
 
 __all__ = ["flush"]
 
@@ -82,6 +88,7 @@ def flush(
     slots = table.shape[0] - 1
     while done < target and old != 0 and rows < out.shape[0]:
         slot = ring[np.uint64(head)]
+        prefetch(table, np.int64(ring[np.uint64((head + AHEAD) & slots)]), 0)
         head = (head + 1) & slots
         pane = table[slot, 1]
         if pane < due:

@@ -43,6 +43,9 @@ STATE_WORDS = 27
 PANES = 256
 """Entries of the table that counts residents by pane."""
 
+AHEAD = 16
+"""Entries of the ring by which a flush fetches slots before it looks at them."""
+
 CONSTANTS = {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
 """What kernels call by name."""
 
