@@ -1,0 +1,48 @@
+"""Who knows a seed can make packets that all collide; under any other seed the same packets are spread."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from lowlevel.config import LowLevelConfig
+from lowlevel.node import SourceNodes, _secrets
+from tests.lowlevel.naive import V4, block
+from tests.lowlevel.plans import grouped, named
+
+NODE = grouped((named("srcIP"),), name="sources")
+SLOTS, GROUPS = 1024, 200
+KNOWN = 1
+
+
+def _slots(seed: int) -> Callable[[int], int]:
+    """Where the table has the group of an IPv4 address."""
+    first, second = (int(word) % 2**64 for word in _secrets(seed)[1:3])
+
+    def slot(address: int) -> int:
+        product = first * ((address | V4) ^ second)
+        return (product ^ product >> 64) % 2**64 % SLOTS
+
+    return slot
+
+
+def _evicted(addresses: list[int], seed: int | None) -> int:
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 20, 0, 0, 64, 59, 0)
+    frames = [b"\0" * 12 + b"\x08\0" + head + struct.pack(">II", address, 1) for address in addresses]
+    nodes = SourceNodes([NODE], stream="Main", config=LowLevelConfig(slots=SLOTS), seed=seed)
+    nodes.start()
+    list(nodes.take(block(frames, ts=[1] * len(frames), low=[0] * len(frames), low_after=0)))
+    return nodes.counts()["sources"].evicted
+
+
+def test_only_the_known_seed_makes_chosen_packets_collide() -> None:
+    slot = _slots(KNOWN)
+    chosen = [address for address in range(SLOTS * GROUPS * 2) if slot(address) == 0][:GROUPS]
+    assert len(chosen) == GROUPS
+    assert _evicted(chosen, KNOWN) == GROUPS - 1
+    assert _evicted(chosen, KNOWN + 1) < GROUPS / 3
+    assert _evicted(chosen, None) < GROUPS / 3
+
+
+def test_two_processes_have_two_seeds() -> None:
+    assert list(_secrets(None)) != list(_secrets(None))
