@@ -124,5 +124,7 @@ def test_late_rows_and_corrections(broker: str, tmp_path: Path) -> None:
         row["n"] for row in exact.rows
     )
     assert (len(late), len(corrections)) == (rows, changes)
+    assert value(page, "lowmark_late_rows_total", query="counted") == 0
+    assert value(page, "lowmark_corrections_total", query="emitted") == 0
     assert rows > 0
     assert changes > 0
