@@ -284,7 +284,7 @@ def test_refused(text: str, words: Sequence[str], tmp_path: Path) -> None:
     ("option", "value", "words"),
     [
         ("--table", "3", ("3", "power of two")),
-        ("--table", "0", ("--table",)),
+        ("--table", "0", ("no size of a table",)),
         ("--flush", "never", ("never", "lazy")),
         ("--disorder", "within", ("within", "within 2 s")),
         ("-r", "Main", ("Main",)),
