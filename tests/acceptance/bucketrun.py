@@ -45,10 +45,12 @@ class Ran:
     rows: list[ResultRow]
     completes: list[list[Complete]]  # of each bucket
     unfinished: int  # rows without a completion behind them
+    certain: list[ResultRow]  # rows whose completion says that they are exact
 
 
-def run(text: str, streams: Streams, random: Random, buckets: int) -> Ran:
-    """All chances are taken from `random`: batches, promises, the interleaving of lanes, and where state is stored."""
+def run(text: str, streams: Streams, random: Random, buckets: int, lost: bool = False) -> Ran:
+    """All chances are taken from `random`: batches, promises, the interleaving of lanes, and where state is stored.
+    `lost`: one batch of tuples gets lost on the way."""
     plan = compile_query(text, streams={name: len(sources) for name, sources in streams.items()}, buckets=buckets)
     lanes = [
         _records(plan, node, stream, rank, packets, random)
@@ -57,6 +59,8 @@ def run(text: str, streams: Streams, random: Random, buckets: int) -> Ran:
         for node in plan.stage.nodes
         if stream in node.streams
     ]
+    if lost:
+        _lose(lanes, random)
     roster = Roster.of({
         stream: tuple(f"{stream}-{rank}" for rank in range(len(sources)))
         for stream, sources in streams.items()
@@ -70,7 +74,26 @@ def run(text: str, streams: Streams, random: Random, buckets: int) -> Ran:
         [row for part in rows for row in part],
         [[output for output in part if isinstance(output, Complete)] for part in outputs],
         sum(map(_unfinished, outputs)),
+        [row for part in outputs for row in _certain(part)],
     )
+
+
+def _lose(lanes: list[list[list[Record]]], random: Random) -> None:
+    full = [records for lane in lanes for records in lane if any(isinstance(record, Batch) for record in records)]
+    if full:
+        records = random.choice(full)
+        del records[random.choice([i for i, record in enumerate(records) if isinstance(record, Batch)])]
+
+
+def _certain(outputs: list[Output]) -> list[ResultRow]:
+    found, waiting = [], []
+    for output in outputs:
+        if isinstance(output, ResultRows):
+            waiting += _shown(output)
+        elif isinstance(output, Complete):
+            found += waiting if output.verdict.exact else []
+            waiting = []
+    return found
 
 
 def _unfinished(outputs: list[Output]) -> int:

@@ -125,7 +125,7 @@ def shared_soon(draw: st.DrawFn, patch: pytest.MonkeyPatch) -> None:
 
 asked = st.lists(st.sampled_from(CALLS), min_size=1, max_size=3, unique=True)
 arriving = st.lists(tuples, max_size=40).map(rows_of)
-settled = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+settled = settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 
 
 @given(over_rows, PARTITIONS, arriving, st.data())
