@@ -32,6 +32,9 @@ GRANULE = Pane(NS)
 _ROWS = 1024
 """The fewest rows that close together where only their number closes groups."""
 
+_MANY = 2**50
+"""Rows: up to where an expression over row_num must stay within int64."""
+
 _FAR = 2**62
 """In ns: up to where an expression that progresses must stay within int64, until 2116."""
 
@@ -83,6 +86,7 @@ def _way(arm: Arm, expr: Expr) -> Progress | None:
         return None
     of_numbers = isinstance(arm.base, Grouped) and arm.base.window.axis.kind is not Kind.TIME
     far = _FAR // NS if of_numbers else _FAR
+    far = _MANY if found.attribute == ROW_NUM else far
     return found if abs(found.value(far)) < 2**63 and abs(found.value(-far)) < 2**63 else None
 
 
