@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from ingest.disorder import parse_disorder
-from lowlevel.config import Flush, LowLevelConfig, table_size
+from lowlevel.config import Flush, LowLevelConfig, LowLevelConfigError, table_size
 from lowmark.app.bindings import bind, fanned_out
 from lowmark.app.console import Teller, error_console, telling
 from lowmark.app.formats import Format
@@ -55,8 +55,7 @@ def answer(request: Request) -> int:
     for binding in bindings:
         counts[binding.stream] += 1
     plan = compile_query(request.sql, name=request.name, streams=counts, buckets=1, late=request.late)
-    slots, memory = table_size(request.table)
-    config = LowLevelConfig(slots=slots or 1, memory=request.table if memory else "", flush=request.flush)
+    config = _config(request)
     with telling(request.quiet) as tell:
         run = LocalRun(
             plan, bindings, disorder=disorder, config=config, follow=request.follow,
@@ -76,6 +75,14 @@ def answer(request: Request) -> int:
     if run.audit.damage:
         return _DAMAGED
     return _LOSSY if run.audit.lossy else 0
+
+
+def _config(request: Request) -> LowLevelConfig:
+    try:
+        slots, memory = table_size(request.table)
+        return LowLevelConfig(slots=slots or 1, memory=request.table if memory else "", flush=request.flush)
+    except LowLevelConfigError as error:
+        raise LowLevelConfigError(f"--table: {error}") from None
 
 
 @contextmanager
