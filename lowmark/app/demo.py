@@ -21,10 +21,10 @@ from rich.console import Console
 from lowmark.app.broker import Broker
 from lowmark.app.console import Teller, telling
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.java import cache_folder
 from lowmark.app.traffic import Handshakes, TrafficSpec, write_links
 from lowmark.app.watch import follow, show_window
 from lowmark.app.windowboard import FinishedWindow
+from lowmark.wire.cachefolder import cache_root
 from lowmark.wire.kafka import KafkaSettings
 from lowmark.wire.topics import Topic, TopicKind
 
@@ -154,7 +154,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         keep.mkdir(parents=True, exist_ok=True)
         yield keep.resolve()
         return
-    root = cache_folder()
+    root = cache_root()
     root.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="demo-", dir=root))
     try:

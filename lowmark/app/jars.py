@@ -26,7 +26,8 @@ from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
 
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.java import Java, Progress, cache_folder, find_java, trust_options
+from lowmark.app.java import Java, Progress, find_java, trust_options
+from lowmark.wire.cachefolder import cache_root
 
 LOCKFILE = Path(__file__).with_name("jars.lock")
 _DEADLINE = 900.0  # seconds: 30 on a usual line, and a slow one still gets through
@@ -111,7 +112,7 @@ def obtain(
     Safe among processes and threads that ask at once: one fetches, the others wait for it.
     """
     expected = (lock if lock is not None else read_lock(LOCKFILE.read_text()))[jar_set.name]
-    root = (cache or cache_folder()) / "jars"
+    root = (cache or cache_root()) / "jars"
     # Named after its content: another release of lowmark on the same machine has its own.
     content = hashlib.sha256(repr(sorted(expected.items())).encode()).hexdigest()[:16]
     folder = root / f"{jar_set.name}-{content}"
@@ -254,7 +255,7 @@ def resolve_lock(java: Java, progress: Progress) -> Lock:
     lock = {}
     for jar_set in SETS:
         with tempfile.TemporaryDirectory() as folder:
-            jars = _resolve(jar_set, 0, java, cache_folder(), Path(folder), progress)
+            jars = _resolve(jar_set, 0, java, cache_root(), Path(folder), progress)
             lock[jar_set.name] = _digests(jars)
     return lock
 

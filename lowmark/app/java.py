@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lowmark.app.errors import EnvironmentNotReady
+from lowmark.wire.cachefolder import cache_root
 
 OLDEST = 17
 Progress = Callable[[str], None]
@@ -67,15 +68,6 @@ class Java:
     @property
     def executable(self) -> Path:
         return self.home / "bin" / "java"
-
-
-def cache_folder() -> Path:
-    """Where downloads are kept: $LOWMARK_CACHE, else lowmark/ in $XDG_CACHE_HOME, else in ~/.cache."""
-    if chosen := os.environ.get("LOWMARK_CACHE"):
-        return Path(chosen).absolute()
-    # The specification of XDG says that a relative path in its variables is to be ignored.
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / "lowmark"
 
 
 def find_java() -> Java:
@@ -136,7 +128,7 @@ def spark_java_home(java: Java, cache: Path | None = None) -> Path:
     if re.search(r"^jdk\.incubator\.vector\b", modules.stdout, re.MULTILINE):
         return java.home
     script = _WRAPPER.format(java=_shell_quoted(java.executable))
-    home = (cache or cache_folder()) / "java" / hashlib.sha256(script.encode()).hexdigest()[:16]
+    home = (cache or cache_root()) / "java" / hashlib.sha256(script.encode()).hexdigest()[:16]
     wrapper = home / "bin" / "java"
     if not wrapper.exists():
         _write_atomically(wrapper, lambda path: _write_script(path, script))
@@ -176,7 +168,7 @@ def trust_options(java: Java, cache: Path | None = None) -> tuple[str, ...]:
         ) from error
     own = java.home / "lib" / "security" / "cacerts"
     digest = hashlib.sha256(own.read_bytes() + wanted).hexdigest()[:16]
-    store = (cache or cache_folder()) / "java" / f"trust-{digest}.store"
+    store = (cache or cache_root()) / "java" / f"trust-{digest}.store"
     if not store.exists():
         certificates = _certificates(wanted.decode(errors="replace"))
         _write_atomically(store, lambda path: _build_store(java, own, certificates, path))

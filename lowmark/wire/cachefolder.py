@@ -7,15 +7,22 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-__all__ = ["cache_folder", "put_in_place"]
+__all__ = ["cache_folder", "cache_root", "put_in_place"]
+
+
+def cache_root() -> Path:
+    """$LOWMARK_CACHE, else lowmark/ in $XDG_CACHE_HOME, else in ~/.cache; it need not be there."""
+    if chosen := os.environ.get("LOWMARK_CACHE"):
+        return Path(chosen).absolute()
+    # The specification of XDG says that a relative path in its variables is to be ignored.
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / "lowmark"
 
 
 def cache_folder(kind: str) -> Path:
-    """A folder for things of this kind below $LOWMARK_CACHE, else below the user's cache folder, else one of this
-    process alone. What lies there may be run: nobody else can put anything there."""
-    given = os.environ.get("LOWMARK_CACHE")
-    base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lowmark"
-    folder = base / kind
+    """A folder for things of this kind below the cache's root; where that cannot be, one of this process alone. What
+    lies there may be run: nobody else can put anything there."""
+    folder = cache_root() / kind
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()

@@ -12,7 +12,8 @@ import pytest
 
 from lowmark.app import java as module
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.java import Java, cache_folder, find_java, spark_java_home, trust_options
+from lowmark.app.java import Java, find_java, spark_java_home, trust_options
+from lowmark.wire.cachefolder import cache_root
 
 
 def write_java(folder: Path, body: str) -> Path:
@@ -198,4 +199,4 @@ def test_where_the_cache_is(variables: dict[str, str], folder: str, monkeypatch:
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert cache_folder() == Path(folder)
+    assert cache_root() == Path(folder)
