@@ -74,7 +74,7 @@ class _Chunk:
 @dataclass(slots=True)
 class _Summary:
     """What a node's ledger says beyond single granules. `low` and `high` are the first and last granule that ever held
-    a tuple, merged or only promised."""
+    a tuple, merged or only promised, of whichever bucket: all buckets begin and end with the same windows."""
 
     frontier: int = NEVER
     low: int | None = None
@@ -115,7 +115,7 @@ class Ledger:
         entry = self._touch(account.granule, lane)
         entry.here = (entry.here or 0) + account.here
         self._supplement(entry, account)
-        self._content(account.granule, account.here)
+        self._content(account.granule, account.everywhere)
 
     def supplement(self, lane: Lane, account: Account, reasons: frozenset[Reason]) -> None:
         """What became known of an open granule outside the promise that closes it: no more tuples, but losses."""
