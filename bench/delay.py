@@ -16,7 +16,7 @@ from bench.settings import PAIRS, Installation
 from bench.watching import Watcher
 from lowlevel.outbox import Rows
 from lowmark.app.broker import Broker
-from lowmark.app.java import cache_folder
+from lowmark.wire.cachefolder import cache_root
 
 __all__ = ["measure_delay"]
 
@@ -30,9 +30,9 @@ _MEDIAN_GOAL_S, _P99_GOAL_S = 0.5, 1.0
 
 def measure_delay(results: Path, *, windows: int) -> None:
     """One-second windows of a few hundred rows; the checkpoint is on the disk of the user's cache."""
-    cache_folder().mkdir(parents=True, exist_ok=True)
+    cache_root().mkdir(parents=True, exist_ok=True)
     with (
-        tempfile.TemporaryDirectory(prefix="bench-", dir=cache_folder()) as name,
+        tempfile.TemporaryDirectory(prefix="bench-", dir=cache_root()) as name,
         Broker(Path(name) / "broker") as broker,
     ):
         sql = PAIRS.format(window="1 second")
