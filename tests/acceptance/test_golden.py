@@ -181,7 +181,14 @@ GOLDEN = {
 every_golden = pytest.mark.parametrize("golden", [pytest.param(golden, id=name) for name, golden in GOLDEN.items()])
 
 
-@every_golden
+QUICK = ("border", "nulls", "addresses", "top", "ungated")
+"""Each compiles a kernel."""
+
+
+@pytest.mark.parametrize(
+    "golden",
+    [pytest.param(GOLDEN[name], id=name, marks=() if name in QUICK else pytest.mark.slow) for name in GOLDEN],
+)
 def test_golden(golden: Golden, tmp_path: Path) -> None:
     outcome = query(golden.query, written(tmp_path, golden.streams), *golden.options)
     assert outcome.code == 0, outcome.error

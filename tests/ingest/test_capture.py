@@ -141,6 +141,7 @@ def test_a_pcapng_cut_anywhere_gives_the_whole_frames_before(tmp_path: Path) -> 
     every_cut(mixed(), 16, tmp_path / "a.pcapng")
 
 
+@pytest.mark.slow
 def test_a_cut_gzip_gives_the_whole_frames_that_came_out(tmp_path: Path) -> None:
     built = captures.pcap([(os.urandom(200), 200, 1, n) for n in range(20)])
     packed = gzip.compress(bytes(built.data))

@@ -118,6 +118,7 @@ def test_declarations() -> None:
             parse_disorder(text)
 
 
+@pytest.mark.slow
 def test_scan_tells_which_disorder_would_do(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     write_capture(path, TrafficSpec(packets=20_000, duration_ns=10**9, jitter_ns=3 * MS, nanoseconds=True))

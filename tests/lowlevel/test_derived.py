@@ -92,6 +92,7 @@ def test_every_tunnel_is_seen_through() -> None:
     assert [name for name, row in zip(tunnels(), rows, strict=True) if row["inner.srcIP"] is None] == []
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(deadline=None, max_examples=30)
 def test_any_bytes(data: st.DataObject) -> None:

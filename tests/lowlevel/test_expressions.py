@@ -192,7 +192,7 @@ def same(found: Scalar, expected: Scalar) -> bool:
 
 
 @pytest.mark.parametrize("build", Build)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_trees_have_the_values_of_their_definition(seed: int, build: Build) -> None:
     trees = Trees(seed)
     kinds = (Kind.INT, Kind.FLOAT, Kind.BOOL)

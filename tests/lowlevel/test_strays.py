@@ -57,7 +57,8 @@ def disordered(draw: st.DrawFn) -> tuple[list[Packet], list[int]]:
     return stream, [int(low) for low in np.maximum.accumulate(np.array(steps, np.int64) * SECOND // 4)]
 
 
-@pytest.mark.parametrize("build", [Build.FAST, pytest.param(Build.CHECKED, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("build", Build)
 def test_late_tuples_are_put_out_once_each(build: Build) -> None:
     @settings(max_examples=30, deadline=None)
     @given(disordered(), st.lists(st.integers(0, 200), max_size=4), configs)
