@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from highlevel.spark.checkpoint import BucketKey
 from lowmark.wire.codec import decode
-from lowmark.wire.kafka import KafkaSettings, translate
+from lowmark.wire.kafka import KafkaSettings, translate, watermarks
 from lowmark.wire.kafkasettings import consumer_options
 from lowmark.wire.record import Headers, Refused
 from lowmark.wire.results import Complete
@@ -35,7 +35,7 @@ def read_history(settings: KafkaSettings, topics: Mapping[str, tuple[str, int]],
         generation, bounds = 0, {}
         for query, (topic, partitions) in topics.items():
             for bucket in range(partitions):
-                written, bound = _read_end(reader, TopicPartition(topic, bucket))
+                written, bound = _read_end(reader, TopicPartition(topic, bucket), settings)
                 generation = max(generation, written)
                 if bound is not None:
                     bounds[query, bucket] = bound
@@ -46,10 +46,10 @@ def read_history(settings: KafkaSettings, topics: Mapping[str, tuple[str, int]],
         reader.close()
 
 
-def _read_end(reader: Consumer, place: TopicPartition) -> tuple[int, int | None]:
+def _read_end(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> tuple[int, int | None]:
     """The generation of the partition's last record, and the end of its last completion: read in growing steps from
     the end, because all that is wanted stands there."""
-    low, high = reader.get_watermark_offsets(place, timeout=_ANSWER_WITHIN_S)
+    low, high = watermarks(reader, place, settings)
     generation, step, end = 0, _STEP, high
     while end > low:
         start = max(low, high - step)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from lowmark.wire.kafka import KafkaProblem, KafkaSettings, KafkaUnavailable, consumer, translate
+from lowmark.wire.kafka import KafkaProblem, KafkaSettings, KafkaUnavailable, consumer, translate, watermarks
 
 __all__ = ["PatientReader"]
 
@@ -18,9 +17,6 @@ _LOOK_EVERY_S = 1.0
 """How long a wait for records lasts before `stop` is asked, and a broker that was away is called."""
 
 _AT_ONCE = 1000
-_ANSWER_WITHIN_S = 10.0
-_PAUSE_S = 0.1
-_NOT_YET = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.LEADER_NOT_AVAILABLE}
 
 
 class PatientReader:
@@ -46,17 +42,7 @@ class PatientReader:
 
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset, and the one behind the last."""
-        deadline_s = time.monotonic() + _ANSWER_WITHIN_S
-        while True:
-            try:
-                low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
-            except KafkaException as error:
-                # A topic that was made a moment ago is not known everywhere.
-                if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline_s:
-                    raise translate(error.args[0], self._kafka) from None
-                self._consumer.poll(_PAUSE_S)
-            else:
-                return low, high
+        return watermarks(self._consumer, TopicPartition(topic, partition), self._kafka)
 
     def batches(self, stop: Callable[[], bool]) -> Iterator[list[Message]]:
         """What has come, as soon as something has; nothing, about once a second, when nothing has. Until `stop`."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from lowmark.wire.codec import decode
-from lowmark.wire.kafka import KafkaSettings, admin, consumer, translate
+from lowmark.wire.kafka import KafkaSettings, admin, consumer, translate, watermarks
 from lowmark.wire.promises import FOREVER, Ending, Punctuation
 from lowmark.wire.registration import Registration
 from lowmark.wire.topics import Topic, TopicKind, parse_topic
@@ -84,7 +84,7 @@ def _read(reader: Consumer, kafka: KafkaSettings, topics: Sequence[str], tail: i
     ends: dict[str, int] = {}
     parts: list[TopicPartition] = []
     for topic in topics:
-        low, high = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+        low, high = watermarks(reader, TopicPartition(topic, 0), kafka)
         start = low if tail is None else max(low, high - tail)
         if start < high:
             ends[topic] = high

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
 
 from lowmark.wire.kafkasettings import (
@@ -29,7 +29,7 @@ from lowmark.wire.topics import TopicSettings, suits
 __all__ = [
     "KafkaProblem", "KafkaRefused", "KafkaSettings", "KafkaSettingsError", "KafkaUnavailable", "SaslMechanism",
     "Secret", "SecurityProtocol", "TopicProblem", "admin", "consumer", "ensure_topics", "gapless_producer", "producer",
-    "spark_options", "transactional_producer", "translate", "verify_topics",
+    "spark_options", "transactional_producer", "translate", "verify_topics", "watermarks",
 ]  # fmt: skip
 
 _LOG = logging.getLogger("lowmark.kafka")
@@ -38,6 +38,7 @@ _LOG.addFilter(Seldom())
 _LOG.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())
 
 _PAUSE_S = 0.02
+_ANSWER_WITHIN_S = 10.0
 
 _UNAVAILABLE = {
     KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
@@ -49,6 +50,11 @@ _REFUSED = {
     KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}  # fmt: skip
+
+_NOT_YET = {
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC,
 }  # fmt: skip
 
 
@@ -115,6 +121,21 @@ def transactional_producer(
 def consumer(settings: KafkaSettings, group: str, reset: str = "earliest", on_problem: OnProblem = _log) -> Consumer:
     """A read_committed consumer that commits only when told to."""
     return _made(Consumer, consumer_options(settings, group, reset), settings, on_problem)
+
+
+def watermarks(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> tuple[int, int]:
+    """The first offset of a partition, and the one behind its last. Asked again while the partition is moving, or was
+    made a moment ago: brokers hear of that one after the other."""
+    deadline = time.monotonic() + _ANSWER_WITHIN_S
+    while True:
+        try:
+            low, high = reader.get_watermark_offsets(place, timeout=_ANSWER_WITHIN_S)
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+                raise translate(error.args[0], settings) from None
+            time.sleep(_PAUSE_S)
+        else:
+            return low, high
 
 
 C = TypeVar("C")
