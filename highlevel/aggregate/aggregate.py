@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-import numpy.typing as npt
-
 from highlevel.aggregate.assembly import Panes, assembly_of
 from highlevel.aggregate.groups import GroupTable
+from highlevel.aggregate.incoming import in_windows, panes_of, timely
 from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.resultrows import ResultRows
 from highlevel.aggregate.spaces import ONLY, Closing, closing_space, tables_space
@@ -64,16 +62,11 @@ class AggregateOperator:
         return (Port(self._plan.output, progressing, self._plan.keys),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
-        panes = rows[:, 1].view(np.int64)
         closing = state.get(self._closing, ONLY)
-        if closing is not None and len(panes) and panes.min() < closing.frontier:
-            late = panes < closing.frontier
-            out.late(0, rows[late])
-            rows, panes = rows[~late], panes[~late]
-        if self._window.kind is WindowKind.SLIDING and self._window.size < self._window.slide:
-            held = self._held(panes)
-            rows, panes = rows[held], panes[held]
-        for pane, part in split(panes, rows):
+        if closing is not None:
+            rows = timely(rows, closing.frontier, out)
+        rows = in_windows(rows, panes_of(rows), self._window)
+        for pane, part in split(panes_of(rows), rows):
             table = state.get(self._panes, pane) or GroupTable(self._layout)
             table.merge(part)
             state.put(self._panes, pane, table)
@@ -117,12 +110,6 @@ class AggregateOperator:
             if lossy.any():
                 out.overflow(0, pane)
             state.put(self._panes, pane, table)
-
-    def _held(self, panes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Where there are gaps between windows: which panes lie in a window."""
-        slide, size = self._window.slide, self._window.size
-        held: npt.NDArray[np.bool_] = panes % slide >= slide - size
-        return held
 
     def _end(self, frontier: int, panes: Panes) -> int | None:
         """The first window that stays open; at the end of the input the one behind the last that holds a tuple."""

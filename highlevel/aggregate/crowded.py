@@ -10,6 +10,7 @@ import numpy as np
 
 from highlevel.aggregate.extents import Extents, Spans
 from highlevel.aggregate.groups import GroupRows, GroupTable
+from highlevel.aggregate.incoming import in_windows, panes_of, timely
 from highlevel.aggregate.spaces import ONLY, Closing, closing_space, tables_space
 from highlevel.aggregate.splitting import split
 from highlevel.interface import Out, Port, State, Words
@@ -52,17 +53,11 @@ class CrowdedAggregateOperator:
         return (Port(self._plan.output, self._plan.output.names[:2], self._plan.keys),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
-        panes = rows[:, 1].view(np.int64)
         closing = state.get(self._closing, ONLY)
-        if closing is not None and len(panes) and panes.min() < closing.frontier:
-            late = panes < closing.frontier
-            out.late(0, rows[late])
-            rows, panes = rows[~late], panes[~late]
-        slide, size = self._window.slide, self._window.size
-        if size < slide:
-            held = panes % slide >= slide - size
-            rows, panes = rows[held], panes[held]
-        for piece, part in split(panes // _PANES, _with_pane_as_key(rows)):
+        if closing is not None:
+            rows = timely(rows, closing.frontier, out)
+        rows = in_windows(rows, panes_of(rows), self._window)
+        for piece, part in split(panes_of(rows) // _PANES, _with_pane_as_key(rows)):
             table = state.get(self._bins, piece) or GroupTable(self._extents.layout)
             table.merge(part)
             state.put(self._bins, piece, table)

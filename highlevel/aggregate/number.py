@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from highlevel.aggregate.incoming import panes_of, timely
 from highlevel.aggregate.ordering import sort_keys, sorted_rows
 from highlevel.aggregate.splitting import split
 from highlevel.interface import Out, Port, Space, State, Words
@@ -64,12 +65,9 @@ class NumberOperator:
         return (Port(self._plan.output, (*((PANE,) if self._passes_panes else ()), *number), order=number),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
-        panes = rows[:, 1].view(np.int64)
         counter = state.get(self._counter, _ONLY) or _Counter()
-        if len(panes) and panes.min() < counter.frontier:
-            late = panes < counter.frontier
-            out.late(0, rows[late])
-            rows, panes = rows[~late], panes[~late]
+        rows = timely(rows, counter.frontier, out)
+        panes = panes_of(rows)
         if not self._plan.order and len(panes):
             panes = np.maximum(np.maximum.accumulate(panes), counter.high)
             counter.high = int(panes[-1])

@@ -13,6 +13,7 @@ import numpy as np
 
 from highlevel.aggregate.extents import Extents, Spans
 from highlevel.aggregate.groups import GroupRows, GroupTable
+from highlevel.aggregate.incoming import in_windows
 from highlevel.aggregate.partitions import Partitions, as_tuples
 from highlevel.aggregate.spaces import tables_space
 from highlevel.interface import Out, Port, State, Words
@@ -94,8 +95,7 @@ class PartitionedRowsOperator:
         counters, places, numbers = self._partitions.count(sub, rows, state)
         panes = (numbers - 1) // self._window.axis.unit
         rows[:, _AT] = panes.view(np.uint64)
-        if self._window.kind is WindowKind.SLIDING and self._window.size < self._window.slide:
-            rows = rows[panes % self._window.slide >= self._window.slide - self._window.size]
+        rows = in_windows(rows, panes, self._window)
         bins = state.get(self._bins, sub) or GroupTable(self._extents.layout)
         bins.merge(rows)
         state.put(self._bins, sub, bins)

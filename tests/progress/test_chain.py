@@ -41,14 +41,14 @@ def counts(a: Sender, groups: list[tuple[int, int, int]]):
     return a.words(np.array([[0, *group] for group in groups], np.int64).view(np.uint64), panes)
 
 
-def drive(plan: QueryPlan, records, *, cut: bool = False) -> list[Outcome]:
+def drive(plan: QueryPlan, records, *, cut: bool = False, roster: Roster = ROSTER) -> list[Outcome]:
     """In one micro-batch, or each record in one of its own with the state read from bytes."""
     store, outcomes = MemoryByteStore(), []
-    bucket = BucketDriver(plan.stage, (plan,), 0, MemoryState(), ROSTER, 1)
+    bucket = BucketDriver(plan.stage, (plan,), 0, MemoryState(), roster, 1)
     for record, arrival in finite(records):
         if cut:
             state = PiecewiseState(store, plan.stage.fingerprint)
-            bucket = BucketDriver(plan.stage, (plan,), 0, state, ROSTER, 1)
+            bucket = BucketDriver(plan.stage, (plan,), 0, state, roster, 1)
         bucket.take(record, arrival)
         if cut:
             outcomes.append(bucket.flush())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,13 +10,13 @@ import pytest
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Outcome
 from highlevel.progress.roster import Roster
-from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
+from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.promises import Account
 from lowmark.wire.results import Reason
 from tests.progress.harness import Sender, completes, finite
-from tests.progress.test_chain import column
+from tests.progress.test_chain import column, drive
 
 SECOND = 10**9
 ROSTER = Roster.of({"A": ("a",), "B": ("b",)})
@@ -50,21 +50,6 @@ class Both:
         return sender.words(rows, panes)
 
 
-def drive(both: Both, records: Iterable[object], cut: bool) -> list[Outcome]:
-    """In one micro-batch, or each record in one of its own with the state read from bytes."""
-    plan, store, outcomes = both.plan, MemoryByteStore(), []
-    bucket = BucketDriver(plan.stage, (plan,), 0, MemoryState(), ROSTER, 1)
-    for record, arrival in finite(records):
-        if cut:
-            state = PiecewiseState(store, plan.stage.fingerprint)
-            bucket = BucketDriver(plan.stage, (plan,), 0, state, ROSTER, 1)
-        bucket.take(record, arrival)
-        if cut:
-            outcomes.append(bucket.flush())
-            state.commit()
-    return outcomes or [bucket.flush()]
-
-
 def told(outcomes: Sequence[Outcome]) -> list[tuple[int, int, frozenset[Reason]]]:
     """Bound in seconds, rows and reasons of each completion."""
     return [(c.end // SECOND, c.rows, c.verdict.reasons) for c in completes(outcomes)]
@@ -75,7 +60,7 @@ def test_rows_are_complete_up_to_the_least_bound(cut: bool) -> None:
     both = Both(f"SELECT x.ts, y.ts {BAND}")
     a, b = both.a, both.b
     records = [both.packets(a, 100, 105), both.packets(b, 95, 110), a.promise(130), b.promise(120), a.promise(140)]
-    outcomes = drive(both, [*records, b.end(), a.end()], cut)
+    outcomes = drive(both.plan, [*records, b.end(), a.end()], cut=cut, roster=ROSTER)
     assert sorted(column(outcomes, "x.ts")) == [100 * SECOND] * 2 + [105 * SECOND] * 2
     # On x.ts 120 - 20 s (and one ns), on y.ts 130 - 10 s: nothing comes before 100 s, and the pairs of 100 s are out.
     assert told(outcomes) == [(100, 4, frozenset())]
@@ -95,7 +80,7 @@ def test_a_loss_is_told_with_the_rows_that_it_may_be_missing_from(cut: bool) -> 
     for time in range(60, 120, 5):
         records += [a.promise(time), b.promise(time)]
     records += [both.packets(a, 116), both.packets(b, 116), a.promise(150), b.promise(150)]
-    outcomes = drive(both, [*records, a.end(), b.end()], cut)
+    outcomes = drive(both.plan, [*records, a.end(), b.end()], cut=cut, roster=ROSTER)
     lossy = [(end, reasons) for end, _, reasons in told(outcomes) if reasons]
     # Of a pair with y.ts in 50 … 51 s the lesser time lies from 50 - 20 s to 51 s.
     before = [end for end, _, reasons in told(outcomes) if end <= 30]
@@ -116,7 +101,7 @@ def test_a_loss_reaches_the_windows_over_the_other_input(source: str, first: int
     records += lost({"a": a, "b": b}[source], 52)
     for time in range(60, 130, 5):
         records += [a.promise(time), b.promise(time)]
-    found = completes(drive(both, [*records, a.end(), b.end()], cut))
+    found = completes(drive(both.plan, [*records, a.end(), b.end()], cut=cut, roster=ROSTER))
     lossy = [n for c in found if not c.verdict.exact for n in range(c.windows.first, c.windows.to + 1)]
     # y.ts of 52 … 53 s is missing to x.ts from 52 - 20 to 53 + 10 s.
     assert (min(lossy), max(lossy)) == (first, last) if source == "b" else (first in lossy and len(lossy) <= 5)
@@ -138,11 +123,11 @@ def test_groups_over_both_times_close_by_both_promises(cut: bool) -> None:
         a.promise(6),
         b.promise(6),
     ]
-    outcomes = drive(both, [*records, both.packets(a, 7)], cut)
+    outcomes = drive(both.plan, [*records, both.packets(a, 7)], cut=cut, roster=ROSTER)
     before = sorted(zip(column(outcomes, "a"), column(outcomes, "b"), strict=True))
     # y.ts / 2 below 6 / 2: a group of y.ts = 5 s is of 4 s, which is not below it before 6 s have passed.
     assert before == [(t * SECOND, half) for t in (1, 3, 5) for half in (0, 1, 2)]
-    outcomes = drive(both, [*records, both.packets(a, 7), a.end(), b.end()], cut)
+    outcomes = drive(both.plan, [*records, both.packets(a, 7), a.end(), b.end()], cut=cut, roster=ROSTER)
     pairs = zip(column(outcomes, "a"), column(outcomes, "b"), column(outcomes, "count"), strict=True)
     assert sorted(pairs) == [(t * SECOND, half, 1) for t in (1, 3, 5, 7) for half in (0, 1, 2)]
 
@@ -152,7 +137,7 @@ def test_what_comes_late_is_missing_from_what_is_open() -> None:
     a, b = both.a, both.b
     records = [both.packets(a, *range(0, 100, 5)), both.packets(b, *range(0, 100, 5)), a.promise(60), b.promise(60)]
     records += [both.packets(b, 58), a.promise(110), b.promise(110), a.end(), b.end()]
-    found = completes(drive(both, records, False))
+    found = completes(drive(both.plan, records, cut=False, roster=ROSTER))
     lossy = [n for c in found if not c.verdict.exact for n in range(c.windows.first, c.windows.to + 1)]
     # Windows up to x.ts = 40 s were closed; y.ts = 58 s is missing to x.ts from 38 to 69 s.
     assert lossy == [4, 5, 6]

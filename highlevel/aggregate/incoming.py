@@ -1,0 +1,35 @@
+"""What an operator over panes takes of a batch: rows that are in time, in panes that some window holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from highlevel.interface import Out, Words
+from lowmark.query.windows import Window, WindowKind
+
+__all__ = ["in_windows", "panes_of", "timely"]
+
+Ints = npt.NDArray[np.int64]
+
+
+def panes_of(rows: Words) -> Ints:
+    panes: Ints = rows[:, 1].view(np.int64)
+    return panes
+
+
+def timely(rows: Words, frontier: int, out: Out) -> Words:
+    """The rows of panes that have not ended; the others are told as late."""
+    panes = panes_of(rows)
+    if not len(panes) or panes.min() >= frontier:
+        return rows
+    late = panes < frontier
+    out.late(0, rows[late])
+    return rows[~late]
+
+
+def in_windows(rows: Words, panes: Ints, window: Window) -> Words:
+    """Without the rows between windows whose SLIDE is longer than their RANGE; `panes` has one entry a row."""
+    if window.kind is not WindowKind.SLIDING or window.size >= window.slide:
+        return rows
+    return rows[panes % window.slide >= window.slide - window.size]
