@@ -9,42 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from highlevel.interface import Out, Port, Space, State, Words
-from highlevel.join.bins import Bin
-from highlevel.join.kept import Kept
+from highlevel.interface import Out, State, Words
+from highlevel.join.base import WindowJoin
 from highlevel.join.lookups import Key, Lookup, keys_of, lookups, matchable
-from highlevel.join.output import Combine
-from highlevel.join.promising import Promising
 from lowmark.query.evaluate import holds
 from lowmark.query.plan import Join
-from lowmark.wire.partials import PANE
 from lowmark.wire.promises import Promise
 
 __all__ = ["JoinOperator"]
 
 
-class JoinOperator:
+class JoinOperator(WindowJoin):
     """Rows of each input's schema in, on a port of its own; rows of `plan.output` out."""
 
     def __init__(self, plan: Join) -> None:
-        self._plan = plan
-        self._schemas = [port.schema for port in plan.inputs]
+        super().__init__(plan)
         self._lookups = lookups(plan)
-        self._kept = Kept(plan)
-        self._combine = Combine(plan)
-        self._promising = Promising(plan)
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return tuple(Port(port.schema, (PANE,)) for port in self._plan.inputs)
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.output, self._promising.columns),)
-
-    def rows_of(self, port: int) -> Space[Bin]:
-        """The rows that are kept of a port, for audits."""
-        return self._kept.bins(port)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         bounds = self._kept.bounds(state)

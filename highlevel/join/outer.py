@@ -12,16 +12,13 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.interface import Out, Port, Space, State, Words
+from highlevel.interface import Out, State, Words
+from highlevel.join.base import WindowJoin
 from highlevel.join.bins import Bin
-from highlevel.join.kept import Kept
 from highlevel.join.lookups import Key, keys_of, lookups, matchable
-from highlevel.join.output import Combine
-from highlevel.join.promising import Promising
 from lowmark.query.evaluate import holds
 from lowmark.query.plan import Join
 from lowmark.query.syntax import JoinKind
-from lowmark.wire.partials import PANE
 from lowmark.wire.promises import Promise
 
 __all__ = ["OuterJoinOperator"]
@@ -32,30 +29,14 @@ _MET = -1
 """The last word of a row: 1 when it has met another."""
 
 
-class OuterJoinOperator:
+class OuterJoinOperator(WindowJoin):
     """Rows of two inputs in; out come pairs and unmatched rows (outer joins), or rows of the first input with a match
     (semi) or without one (anti). Columns of an input that a row has none of are null."""
 
     def __init__(self, plan: Join) -> None:
-        self._plan = plan
-        self._schemas = [port.schema for port in plan.inputs]
+        super().__init__(plan)
         self._lookups = [found for (found,) in lookups(plan)]
-        self._kept = Kept(plan)
-        self._combine = Combine(plan)
-        self._promising = Promising(plan)
         self._pairs = plan.kind not in (JoinKind.SEMI, JoinKind.ANTI)
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return tuple(Port(port.schema, (PANE,)) for port in self._plan.inputs)
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.output, self._promising.columns),)
-
-    def rows_of(self, port: int) -> Space[Bin]:
-        """The rows that are kept of a port, for audits."""
-        return self._kept.bins(port)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         bounds = self._kept.bounds(state)
