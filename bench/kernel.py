@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 import typer
 
+from bench.frames import MINUTE_NS, START_NS, Traffic, blocks_of, records_of
 from bench.reports import RESULTS, Figure, describe_machine, write_csv
 from lowlevel.config import Flush, LowLevelConfig, Order
 from lowlevel.node import SourceNodes
@@ -26,10 +26,6 @@ from lowmark.query.compile import compile_query
 from lowmark.query.plan import Node
 from lowmark.wire.frames import FrameBlock
 
-_MINUTE_NS = 60_000_000_000
-_START_NS = 28_575_000 * _MINUTE_NS
-_FRAME = 96  # captured bytes of each frame
-_STRIDE = 112  # with the header of a pcap record
 _BLOCK = 32_768
 _SLOTS = 1 << 20
 _ROOM = 8192
@@ -51,19 +47,8 @@ _TEN = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Traffic:
-    groups: int
-    zipf: bool
-    version: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.groups // 1000}k {'Zipf' if self.zipf else 'uniform'} IPv{self.version}"
-
-
-@dataclass(frozen=True, slots=True)
 class _Case:
-    traffic: _Traffic
+    traffic: Traffic
     mode: str = "slow"
 
     @property
@@ -106,51 +91,18 @@ class _InC:
     def take(self, block: FrameBlock) -> None:
         columns = (block.data, block.offset, block.captured, block.length, block.ts, block.link, block.low)
         pointers = (ctypes.c_void_p(column.ctypes.data) for column in columns)
-        self._run(ctypes.byref(self._state), *pointers, ctypes.c_int64(len(block)), ctypes.c_int64(_MINUTE_NS))
+        self._run(ctypes.byref(self._state), *pointers, ctypes.c_int64(len(block)), ctypes.c_int64(MINUTE_NS))
 
 
-def _frames(traffic: _Traffic, packets: int) -> npt.NDArray[np.uint8]:
-    """Packets of UDP, a record each."""
-    rng = np.random.default_rng(traffic.groups)
-    if traffic.zipf:
-        ranks = 1 / np.arange(1, traffic.groups + 1)
-        numbers = np.searchsorted(np.cumsum(ranks) / ranks.sum(), rng.random(packets))
-    else:
-        numbers = rng.integers(0, traffic.groups, packets)
-    records = np.zeros((packets, _STRIDE), np.uint8)
-    frames = records[:, _STRIDE - _FRAME :]
-    scattered = (numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(">u8").view(np.uint8).reshape(-1, 8)
-    if traffic.version == 4:
-        frames[:, 12:14], frames[:, 14], frames[:, 16:18], frames[:, 22:24] = (8, 0), 0x45, (0, 82), (64, 17)
-        frames[:, 26:34] = scattered
-        ports = 34
-    else:
-        frames[:, 12:14], frames[:, 14], frames[:, 18:22] = (0x86, 0xDD), 0x60, (0, 42, 17, 64)
-        frames[:, 22:24], frames[:, 38:40], frames[:, 30:38] = (0x20, 1), (0x20, 1), scattered
-        frames[:, 46:54] = scattered[:, ::-1]
-        ports = 54
-    frames[:, ports : ports + 2] = scattered[:, :2]
-    frames[:, ports + 3] = 53
-    return records
-
-
-def _blocks(traffic: _Traffic, packets: int) -> list[FrameBlock]:
+def _blocks(traffic: Traffic, packets: int) -> list[FrameBlock]:
     """A minute and a half of packets, in order."""
-    data = _frames(traffic, packets).reshape(-1)
-    times = _START_NS + np.arange(packets, dtype=np.int64) * (3 * _MINUTE_NS // 2 // packets)
-    blocks = []
-    for start in range(0, packets, _BLOCK):
-        ts = times[start : start + _BLOCK]
-        count = len(ts)
-        offset = np.arange(start, start + count, dtype=np.int64) * _STRIDE + _STRIDE - _FRAME
-        captured, length = np.full(count, _FRAME, np.int64), np.full(count, 700, np.int64)
-        blocks.append(FrameBlock(data, offset, captured, length, ts, np.ones(count, np.int32), ts, int(ts[-1])))
-    return blocks
+    times = START_NS + np.arange(packets, dtype=np.int64) * (3 * MINUTE_NS // 2 // packets)
+    return list(blocks_of(records_of(traffic, packets), times, _BLOCK))
 
 
 def _later(blocks: Sequence[FrameBlock], repetition: int) -> list[FrameBlock]:
     """The same packets, as they come after those of the repetitions before."""
-    shift = repetition * 2 * _MINUTE_NS
+    shift = repetition * 2 * MINUTE_NS
     return [
         replace(block, ts=block.ts + shift, low=block.low + shift, low_after=block.low_after + shift)
         for block in blocks
@@ -193,8 +145,8 @@ def _taking(nodes: SourceNodes) -> Callable[[FrameBlock], None]:
 
 
 def measure_kernel(results: Path, packets: int, groups: Sequence[int], repeat: int) -> None:
-    cases = [_Case(_Traffic(count, zipf, version)) for version in (4, 6) for count in groups for zipf in (False, True)]
-    middle = _Traffic(groups[len(groups) // 2], False, 4)
+    cases = [_Case(Traffic(count, zipf, version)) for version in (4, 6) for count in groups for zipf in (False, True)]
+    middle = Traffic(groups[len(groups) // 2], False, 4)
     cases += [_Case(middle, mode) for mode in ("slow, i = 160", "lazy", "full", "in order")]
     rows: list[tuple[str, str, float, float, float]] = []
     with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as folder:

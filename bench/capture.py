@@ -1,0 +1,54 @@
+"""`python -m bench.capture [flush|sources]`: what capture hosts do, measured.
+
+Each command prints its figures and leaves them, with a plot, in bench/results; bench/README.md says what they show.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.reports import RESULTS, describe_machine
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
+
+Results = Annotated[Path, typer.Option(help="Where CSV files and plots go.")]
+
+
+@app.command()
+def flush(
+    groups: Annotated[int, typer.Option(help="Pairs of addresses.")] = 66_000,
+    rate: Annotated[int, typer.Option(help="Packets a second of packet time.")] = 200_000,
+    pane: Annotated[int, typer.Option(help="Seconds that a window takes, of which three pass.")] = 10,
+    results: Results = RESULTS,
+) -> None:
+    """When the partials of a window leave the table after its end, by flush mode."""
+    from bench.emission import measure_emission
+
+    describe_machine(results)
+    measure_emission(results, groups=groups, rate=rate, pane_s=pane)
+
+
+@app.command()
+def sources(
+    hosts: Annotated[list[int] | None, typer.Option(help="Numbers of hosts (repeatable).")] = None,
+    packets: Annotated[int, typer.Option(help="Packets that the hosts see together.")] = 8_000_000,
+    pairs: Annotated[int, typer.Option(help="Pairs of addresses, of which each host sees all.")] = 10_000,
+    skew: Annotated[float, typer.Option(help="Seconds by which clocks are ahead or behind, at most.")] = 2.0,
+    repeat: Annotated[int, typer.Option(help="Runs of each; the least CPU time counts.")] = 2,
+    results: Results = RESULTS,
+) -> None:
+    """Packets per CPU-second of one query over many capture hosts of skewed clocks, and whether it is exact."""
+    from bench.hosts import measure_hosts
+
+    describe_machine(results)
+    counts = hosts or [1, 2, 4, 8, 16, 32]
+    measure_hosts(results, hosts=counts, packets=packets, pairs=pairs, skew_s=skew, repeat=repeat)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended
+    app()

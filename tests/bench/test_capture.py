@@ -1,0 +1,35 @@
+"""What is measured of capture hosts, at tiny sizes."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from bench.emission import emission, modes
+from bench.frames import Traffic
+from bench.hosts import measure_hosts
+
+
+def test_a_slow_flush_spreads_what_a_full_one_puts_out_at_once() -> None:
+    config = modes(slots=1024)
+    seen = {mode: emission(Traffic(500), config[mode], rate=20_000, pane_s=1) for mode in ("full", "slow", "lazy")}
+    full, slow, lazy = seen.values()
+    assert full.out_by(1) == 1
+    assert full.out_by(1) < slow.out_by(1) <= 1001
+    assert slow.out_by(0.99) < lazy.out_by(0.99)
+    assert max(slow.burst, lazy.burst) < full.burst / 4
+    # Collisions before the end are the same ones, and what is in the table then leaves after it.
+    assert slow.before == full.before == lazy.before
+    assert slow.rows.sum() == full.rows.sum() == lazy.rows.sum()
+    assert 0 < full.promised_ms <= slow.promised_ms <= lazy.promised_ms
+
+
+@pytest.mark.slow
+def test_many_hosts_have_the_answer_of_one(tmp_path: Path) -> None:
+    measure_hosts(tmp_path, hosts=[3], packets=3000, pairs=40, skew_s=5, repeat=1)
+    with (tmp_path / "sources.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert row["exact"] == "yes"
+    assert (tmp_path / "sources.png").exists()
