@@ -64,6 +64,12 @@ class Bin:
         return self._rows[: self._used]
 
     @property
+    def held(self) -> int:
+        """Bytes of memory, indexes and room to grow included."""
+        parts = [(i.keys, i.times, i.heads, i.following) for i in self._indexes.values()]
+        return self._rows.nbytes + sum(part.nbytes for index in parts for part in index)
+
+    @property
     def times(self) -> Ints:
         times: Ints = self.rows[:, self._at].view(np.int64)
         return times

@@ -39,33 +39,22 @@ class Lookup:
 
 
 def lookups(plan: Join) -> tuple[tuple[Lookup, ...], ...]:
-    """For a new row of each input, the others in turn: those first that equalities tie to what was met before."""
+    """For a new row of each input, the others in the order of the plan."""
     ways: dict[tuple[int, tuple[str, ...]], int] = {}
-    return tuple(_order(plan, port, ways) for port in range(len(plan.inputs)))
+    return tuple(_order(plan, port, probe.order, ways) for port, probe in enumerate(plan.probes))
 
 
-def _order(plan: Join, first: int, ways: dict[tuple[int, tuple[str, ...]], int]) -> tuple[Lookup, ...]:
+def _order(
+    plan: Join, first: int, order: Sequence[int], ways: dict[tuple[int, tuple[str, ...]], int]
+) -> tuple[Lookup, ...]:  # fmt: skip
     met, found = [first], []
-    rest = [port for port in range(len(plan.inputs)) if port != first]
-    while rest:
-        tied = {port: _ties(plan, met, port) for port in rest}
-        port = max(rest, key=lambda port: (len(tied[port]), -port))
-        columns = tuple(column for column, _ in tied[port])
+    for port in order:
+        tied = plan.tied(met, port)
+        columns = tuple(column for column, _, _ in tied)
         way = ways.setdefault((port, columns), len(ways))
-        found.append(Lookup(port, columns, tuple(key for _, key in tied[port]), way))
+        found.append(Lookup(port, columns, tuple(Key(other, name) for _, other, name in tied), way))
         met.append(port)
-        rest.remove(port)
     return tuple(found)
-
-
-def _ties(plan: Join, met: Sequence[int], port: int) -> list[tuple[str, Key]]:
-    ties = []
-    for columns in plan.equal:
-        column = columns[port]
-        known = next((Key(other, name) for other in met if (name := columns[other]) is not None), None)
-        if column is not None and known is not None:
-            ties.append((column, known))
-    return ties
 
 
 def keys_of(schemas: Sequence[Schema], parts: Parts, keys: Sequence[Key]) -> Words:

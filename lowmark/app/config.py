@@ -15,6 +15,7 @@ from lowlevel.config import LowLevelConfig, QueueConfig
 from lowmark.app.health import parse_listen
 from lowmark.app.scheduling import Scheduling
 from lowmark.app.tables import ConfigError, Toml, expand, read_table
+from lowmark.query.expected import Expected
 from lowmark.query.late import Late
 from lowmark.wire.kafkasettings import KafkaSettings, Secret
 from lowmark.wire.topics import Provision
@@ -85,8 +86,15 @@ class Query:
     file: Path | None = None  # relative to the configuration file
     buckets: int | None = None  # partitions of its partials; without, the job's
     late: Late = Late.COUNT
+    rates: Mapping[str, float] = field(default_factory=dict)  # rows a second, of inputs of joins or of streams
+    selectivities: Mapping[str, float] = field(default_factory=dict)  # of pairs of inputs, "A,B"
+
+    @property
+    def expected(self) -> Expected:
+        return Expected.of(self.rates, self.selectivities)
 
     def __post_init__(self) -> None:
+        Expected.of(self.rates, self.selectivities)
         if (self.sql is None) == (self.file is None):
             raise ValueError("a query is given as `sql` or as the `file` that holds it: give one of the two")
         if self.buckets is not None and self.buckets < 1:

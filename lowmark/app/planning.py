@@ -8,6 +8,7 @@ from lowmark.app.config import Config
 from lowmark.app.tables import ConfigError
 from lowmark.query.compile import compile_query
 from lowmark.query.errors import QueryError
+from lowmark.query.expected import UnknownInput
 from lowmark.query.late import Late
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.topics import Topic, TopicKind, TopicSettings, settings_of
@@ -30,9 +31,13 @@ def plan_queries(config: Config, names: Sequence[str] | None = None) -> tuple[Qu
         query = config.queries[name]
         buckets = query.buckets or config.job.buckets
         try:
-            plan = compile_query(config.sql(name), name=name, streams=streams, buckets=buckets, late=query.late)
+            plan = compile_query(
+                config.sql(name), name=name, streams=streams, buckets=buckets, late=query.late, expected=query.expected
+            )
         except QueryError as error:
             raise ConfigError(f"{config.path}: query {name}: {error.render()}") from None
+        except UnknownInput as error:
+            raise ConfigError(f"{config.path}: queries.{name}: {error}") from None
         plans.append(plan)
     return tuple(plans)
 

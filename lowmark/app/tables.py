@@ -77,6 +77,10 @@ def _value(hint: object, value: object, where: str) -> object:
         if not isinstance(value, list):
             raise ConfigError(f"{where}: {value!r} is not a list")
         return tuple(_value(args[0], item, f"{where}[{index}]") for index, item in enumerate(value))
+    if origin is Mapping:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where}: {value!r} is not a table")
+        return {expand(key, f"{where}.{key}"): _value(args[1], item, f"{where}.{key}") for key, item in value.items()}
     if not isinstance(hint, type):
         raise TypeError(f"{where}: no rule for {hint}")
     return _single(hint, value, where)

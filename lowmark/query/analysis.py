@@ -8,6 +8,7 @@ from lowmark.query import syntax as s
 from lowmark.query.errors import QueryError, unknown_word
 from lowmark.query.existing import existences
 from lowmark.query.expressions import Expr
+from lowmark.query.hints import refuse_hints
 from lowmark.query.joining import conditions_of, inputs_of, join, kind_of, label_of, unlabelled
 from lowmark.query.relations import Arm, Relation, packets
 from lowmark.query.scope import Scope
@@ -73,9 +74,10 @@ class _Analysis:
         if len(inputs) > 1:
             items = [(item, self._relation(item.relation)) for item in inputs]
             kind = kind_of(select.sources, self._text)
-            scope = join(items, conditions_of(select.sources), kind, self._text, self._strings)
+            scope = join(items, conditions_of(select.sources), kind, select.hints, self._text, self._strings)
             return bind_select(select, scope, self._strings)
         (item,) = inputs
+        refuse_hints(select.hints, self._text, "FROM has one input")
         rest, found = existences(select, self._text)
         if item.window is not None and not found:
             hint = "put the window into the SELECT list, behind the aggregates"
@@ -83,7 +85,7 @@ class _Analysis:
         scope = Scope(self._text, label_of(item), self._relation(item.relation))
         for test in found:
             items = [(item, scope.relation), (test.input, self._relation(test.input.relation))]
-            scope = unlabelled(join(items, test.conditions, test.kind, self._text, self._strings))
+            scope = unlabelled(join(items, test.conditions, test.kind, (), self._text, self._strings))
         return bind_select(rest, scope, self._strings)
 
     def _relation(self, node: s.Relation) -> Relation:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from lowmark.query.analysis import analyse, texts
 from lowmark.query.correcting import CannotCorrect, merges
 from lowmark.query.errors import QueryError
+from lowmark.query.expected import UNKNOWN, Expected, check_names
 from lowmark.query.fingerprint import fingerprint
 from lowmark.query.late import Late
 from lowmark.query.notes import notes
@@ -36,20 +37,23 @@ def compile_query(
     streams: Mapping[str, int] | None = None,
     buckets: int = DEFAULT_BUCKETS,
     late: Late = Late.COUNT,
+    expected: Expected = UNKNOWN,
 ) -> QueryPlan:
     """The plan of a query, or QueryError with the spot in the text.
 
     `streams`: the streams that are bound, each with its number of sources, called as `link` shows them; None: any name
     is a stream of one source. `buckets`: wanted; a plan whose rows must meet in one place has 1, and a note on why.
-    `late`: what becomes of late tuples; corrections that would be wrong are refused.
+    `late`: what becomes of late tuples; corrections that would be wrong are refused. `expected`: what is known of the
+    data; UnknownInput where it is said of what the query has not.
     """
     if buckets < 1:
         raise ValueError(f"{buckets} buckets: at least one is needed")
     script = parse(sql)
+    check_names(expected, script)
     strings = texts(script, streams)
     answer = analyse(script, sql, streams, strings)
     try:
-        halves = split(answer.relation, strings)
+        halves = split(answer.relation, strings, expected)
     except CannotRunYet as error:
         raise QueryError(f"{error} cannot run yet", sql, script.statements[-1].span) from None
     spread = 1 if halves.reasons else buckets

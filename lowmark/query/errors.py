@@ -113,6 +113,7 @@ _NOUNS = {
     "_COMMA": '","',
     "_DOT": '"."',
     "_SEMICOLON": '";"',
+    "_HINT_CLOSE": '"*/"',
     "_LPAR": '"("',
     "_RPAR": '")"',
     "_LBRACKET": 'a window "[…]"',
@@ -120,7 +121,12 @@ _NOUNS = {
     "$END": "the end of the query",
 }
 _CLAUSES = ("_WHERE", "_GROUP_BY", "_HAVING", "_ORDER_BY", "_LIMIT")
-_NAME_AFTER = {"_AS": "a name", "_DOT": "a field's name", "_STREAM": "a name for the stream"}
+_NAME_AFTER = {
+    "_HINT_OPEN": "a hint such as probe(A, B, C)",
+    "_AS": "a name",
+    "_DOT": "a field's name",
+    "_STREAM": "a name for the stream",
+}
 _UNITS = ("ns", "us", "ms", "seconds", "minutes", "hours", "days", "weeks", "rows")
 _OTHER_LANGUAGES = {
     "==": "equality is written =",
@@ -128,6 +134,7 @@ _OTHER_LANGUAGES = {
     "||": "write OR",
     "!": "write NOT, or <> for unequal",
 }
+_HINT_PLACE = "it stands behind SELECT, as in SELECT /*+ probe(A, B, C) */ …"
 _IN_EXPRESSIONS = {
     "_NULL": "write IS NULL or IS NOT NULL",
     "_SELECT": "a subquery stands in FROM (SELECT …) AS name, or in EXISTS (SELECT …)",
@@ -154,6 +161,8 @@ def syntax_error(
     pair = text[max(0, span.start - 1) : span.end]
     if "/*" in {pair, text[span.start : span.start + 2]}:
         start = text.rindex("/*", 0, span.start + 2)
+        if text.startswith("/*+", start):
+            return QueryError("a hint cannot stand here", text, Span(start, start + 3), hint=_HINT_PLACE)
         return QueryError("this comment has no end", text, Span(start, start + 2), hint="it ends with */")
     if terminal == "NAME" and previous in _SIZE and before[-2] in {"_RANGE", "_SLIDE", "_TUMBLING"}:
         return unknown_word("unit", word, text, span, _UNITS)
@@ -183,7 +192,7 @@ def _hint(word: str, terminal: str | None, previous: str, valid: Collection[str]
 
 def _expected(previous: str, valid: Collection[str]) -> tuple[str, ...]:
     """The valid terminals in words, those of one sort as one."""
-    left = set(valid) - {"_STRAY_COMMA"}
+    left = set(valid) - {"_STRAY_COMMA", "_HINT_OPEN"}
     names: list[str] = []
     if {"NAME", "INTEGER"} <= left:
         names += ["a field", "a literal", "a function"]

@@ -40,6 +40,7 @@ _JSON_TYPES: Mapping[Kind, Mapping[str, str]] = {
     Kind.MAC: {"type": "string", "description": "a MAC address"},
     Kind.STR: {"type": "string"},
 }
+_LONG = 60
 _WIDTH = 12  # of the words that lines of the text begin with
 
 
@@ -119,8 +120,16 @@ def _block(title: str, facts: Mapping[str, Json]) -> Iterator[str]:
     for name, value in facts.items():
         if name in ("name", "step") or value is None or value == [] or value is False:
             continue
-        shown = ", ".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
-        yield f"    {name.replace('_', ' '):<{_WIDTH}} {'yes' if shown is True else shown}"
+        shown = _listed(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        for number, line in enumerate(shown):
+            label = "" if number else name.replace("_", " ")
+            yield f"    {label:<{_WIDTH}} {'yes' if line is True else line}"
+
+
+def _listed(values: Sequence[Json]) -> list[str]:
+    """On one line, but for long sentences."""
+    texts = list(map(str, values))
+    return texts if max(map(len, texts)) > _LONG else [", ".join(texts)]
 
 
 # Facts

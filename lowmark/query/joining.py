@@ -11,6 +11,7 @@ from lowmark.query.arithmetic import KIND_NAMES
 from lowmark.query.errors import QueryError
 from lowmark.query.expressions import Expr, Field, Literal, Named, Op
 from lowmark.query.folding import conjoin, words
+from lowmark.query.hints import hinted_probes
 from lowmark.query.lowering import Lowering
 from lowmark.query.names import InputNames
 from lowmark.query.plan import AT, has_every_row
@@ -59,7 +60,8 @@ def label_of(item: s.Input) -> str | None:
 
 
 def join(
-    items: Sequence[Item], on: Sequence[s.Expression], kind: s.JoinKind, text: str, strings: tuple[str, ...]
+    items: Sequence[Item], on: Sequence[s.Expression], kind: s.JoinKind, hints: Sequence[s.Hint], text: str,
+    strings: tuple[str, ...],
 ) -> Scope:  # fmt: skip
     """The scope of a SELECT over a join; `on` are the conditions of its FROM."""
     tumbling, specs = _specs([item for item, _ in items], text)
@@ -78,7 +80,8 @@ def join(
     alone = kind in (s.JoinKind.SEMI, s.JoinKind.ANTI)
     sides = tuple(side if has_every_row(kind, n) else replace(side, progress=()) for n, side in enumerate(sides))
     columns = tuple(_column(side, own, kind, n) for n, side in enumerate(sides) for own in side.relation.known)
-    base = Joined(sides, tumbling, where, columns, kind=kind)
+    probes = hinted_probes(hints, labels, text)
+    base = Joined(sides, tumbling, where, columns, kind=kind, probes=probes)
     values: dict[str, Expr] = {column.name: Field(column.name, column.kind, column.nullable) for column in columns}
     seen = sides[:1] if alone else sides
     shown = tuple(_column(side, own, kind, n) for n, side in enumerate(seen) for own in side.relation.columns)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
+from lowmark.query.bands import Bands
 from lowmark.query.bucketing import joint_keys
 from lowmark.query.columns import CannotRunYet, typed
+from lowmark.query.expected import Expected
 from lowmark.query.expressions import Expr, Field, Named, fields
 from lowmark.query.keys import free_name
 from lowmark.query.plan import Join, JoinInput, Pane, Reduction
+from lowmark.query.probing import Costs, choose
 from lowmark.query.relations import Arm, Joined, Side
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
@@ -56,7 +60,7 @@ class JoinPlan:
     sent: tuple[Sent, ...]
 
 
-def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...]) -> JoinPlan:
+def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], expected: Expected) -> JoinPlan:
     """The step of a join for readers that compute these expressions over its columns. The join knows its keys
     (`pushing`)."""
     read = {name for expr in exprs for name in fields(expr)}
@@ -76,11 +80,27 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...]) -> 
             size=item.side.size,
             output=item.shown,
             progress=tuple(named for named in item.side.progress if named.name in names),
+            rate=expected.rate(item.side),
         )
         for item in sent
     )
     equal = tuple(zip(*(item.keys for item in sent), strict=True)) if base.equal else ()
-    return JoinPlan(Join(inputs, base.tumbling, equal, base.where, Schema(output, strings), base.kind), sent)
+    probes = choose(_costs(inputs, base.tumbling, equal, expected), base.probes)
+    schema = Schema(output, strings)
+    return JoinPlan(Join(inputs, base.tumbling, equal, base.where, schema, base.kind, probes=probes), sent)
+
+
+def _costs(
+    inputs: Sequence[JoinInput], tumbling: bool, equal: Sequence[Sequence[str | None]], expected: Expected
+) -> Costs:  # fmt: skip
+    shares = {
+        (one, other): share
+        for one, other in combinations(range(len(inputs)), 2)
+        if (share := expected.selectivity(inputs[one].label, inputs[other].label)) is not None
+    }
+    tied = tuple(frozenset(n for n, column in enumerate(columns) if column is not None) for columns in equal)
+    bands = Bands(tuple(port.size for port in inputs), tumbling)
+    return Costs(bands, tuple(port.rate for port in inputs), tied, shares)
 
 
 def _sent(base: Joined, number: int, read: set[str], strings: tuple[str, ...]) -> Sent:

@@ -115,6 +115,7 @@ class _Builder(Transformer_NonRecursive[Token, s.Script]):
     def select(
         self,
         span: Span,
+        hints: tuple[s.Hint, ...] | None,
         distinct: Token | None,
         selected: _SelectList,
         sources: tuple[s.Source, ...],
@@ -125,8 +126,15 @@ class _Builder(Transformer_NonRecursive[Token, s.Script]):
         limit: s.IntegerLiteral | None,
     ) -> s.Select:
         return s.Select(
-            distinct is not None, *selected, sources, where, group_by or (), having, order_by or (), limit, span=span
-        )
+            distinct is not None, *selected, sources, where, group_by or (), having, order_by or (), limit, hints or (),
+            span=span,
+        )  # fmt: skip
+
+    def hints(self, _span: Span, *hints: s.Hint) -> tuple[s.Hint, ...]:
+        return hints
+
+    def hint(self, span: Span, word: s.Identifier, *names: s.Identifier) -> s.Hint:
+        return s.Hint(word, names, span=span)
 
     def select_list(self, _span: Span, *items: _SelectItem) -> _SelectList:
         windows = [window for item in items for window in item.windows if window]

@@ -6,7 +6,8 @@ A `Reduction` says what a node does with tuples; the same description above Kafk
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from lowmark.query.bands import Bands
@@ -19,8 +20,8 @@ from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = [
     "AT", "Aggregate", "AggregateCall", "Counted", "Finish", "Fold", "FoldOp", "Join", "JoinInput", "Node", "NodeInput",
-    "Number", "Order", "Pane", "QueryPlan", "Reduce", "Reduction", "SlideByTuple", "Stage", "Step", "StepInput",
-    "StepPlan", "Total", "has_every_row", "keeping",
+    "Number", "Order", "Pane", "Probe", "QueryPlan", "Reduce", "Reduction", "SlideByTuple", "Stage", "Step",
+    "StepInput", "StepPlan", "Total", "has_every_row", "keeping",
 ]  # fmt: skip
 
 AT = "at"
@@ -258,6 +259,17 @@ _KEEPING = {
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """In which order a new row of a join's input meets the others; and, as it was estimated, how many combinations
+    there are of it after each, and how many in all in the most laborious order."""
+
+    order: tuple[int, ...]
+    meets: tuple[float, ...]
+    most: float
+    hinted: bool  # the query's text asks for this order
+
+
+@dataclass(frozen=True, slots=True)
 class JoinInput:
     """One port of a join. Its rows are of pane k where the attribute lies from k·unit up to (k + 1)·unit, in ns."""
 
@@ -268,13 +280,17 @@ class JoinInput:
     size: int  # of its window, in ns
     output: tuple[tuple[str, str], ...]  # columns that the join's rows show, and how they are called there
     progress: tuple[Named, ...]  # columns of the output that progress with the attribute: non-decreasing over Field(AT)
+    rate: float | None = field(default=None, repr=False)  # rows a second that are expected
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
     """Rows of several inputs to those combinations that lie in each other's windows, agree in the columns that must be
     equal, and pass `where`. Or, of two inputs, to what the kind makes of them; columns that a row has no value of are
-    null, and of a semi or anti join the second input's always are."""
+    null, and of a semi or anti join the second input's always are.
+
+    What is expected of the inputs, and `probes`, which follow from it, are no part of a plan's text: state can be
+    carried on with whatever they are."""
 
     inputs: tuple[JoinInput, ...]
     tumbling: bool
@@ -282,10 +298,21 @@ class Join:
     where: Expr | None  # over the output: what decides whether rows match
     output: Schema
     kind: JoinKind = JoinKind.INNER  # any other is of two inputs
+    probes: tuple[Probe, ...] = field(kw_only=True, repr=False)  # of a new row of each input
 
     def keys(self, port: int) -> tuple[str, ...]:
         """The columns of an input that must equal others."""
         return tuple(name for columns in self.equal if (name := columns[port]) is not None)
+
+    def tied(self, met: Sequence[int], port: int) -> list[tuple[str, int, str]]:
+        """The columns of a port that must equal one of the ports that were met before: of which port, which column."""
+        found = []
+        for columns in self.equal:
+            column = columns[port]
+            known = next(((other, name) for other in met if (name := columns[other]) is not None), None)
+            if column is not None and known is not None:
+                found.append((column, *known))
+        return found
 
     def keeps(self, port: int) -> bool:
         """Whether rows of an input that match none come out."""

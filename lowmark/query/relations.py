@@ -154,6 +154,8 @@ class Joined:
     """Equalities that `where` no longer has: of each side, over its own columns, what must be equal; None: not that
     side. Found when predicates are pushed down."""
     kind: JoinKind = JoinKind.INNER
+    probes: tuple[tuple[int, ...], ...] = ()
+    """The orders in which the query asks for rows to meet: first the side of the new row, then all others."""
 
     @property
     def progress(self) -> tuple[str, ...]:

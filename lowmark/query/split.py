@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from lowmark.query.bucketing import bucket_keys, reasons_for_one
 from lowmark.query.columns import CannotRunYet, itself, itself_of, schema_of, typed
+from lowmark.query.expected import Expected
 from lowmark.query.expressions import Call, Expr, Field, Named, fields
 from lowmark.query.folding import conjoin
 from lowmark.query.joinsplit import Sent, plan_join
@@ -45,11 +46,11 @@ class Halves:
     reasons: tuple[str, ...]  # why all must be in one bucket; (): any number will do
 
 
-def split(relation: Relation, strings: tuple[str, ...]) -> Halves:
+def split(relation: Relation, strings: tuple[str, ...], expected: Expected) -> Halves:
     """`strings` is the query's table of texts. It goes into the plan only where a text can turn up."""
     relation = pushed(relation)
-    halves = _Split(relation, strings).halves()
-    return halves if _mentions_text(halves) else _Split(relation, ()).halves()
+    halves = _Split(relation, strings, expected).halves()
+    return halves if _mentions_text(halves) else _Split(relation, (), expected).halves()
 
 
 def _mentions_text(halves: Halves) -> bool:
@@ -72,7 +73,8 @@ def _expressions(reduction: Reduction) -> list[Expr]:
 
 
 class _Split:
-    def __init__(self, relation: Relation, strings: tuple[str, ...]) -> None:
+    def __init__(self, relation: Relation, strings: tuple[str, ...], expected: Expected) -> None:
+        self._expected = expected
         self._relation = relation
         self._strings = strings
         self._made = Steps(strings)
@@ -222,7 +224,7 @@ class _Split:
 
     def _joined(self, base: Joined, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
         """The pairs of a join, with the columns that expressions over them read."""
-        planned = plan_join(base, exprs, self._strings)
+        planned = plan_join(base, exprs, self._strings, self._expected)
         keys = [key for key in self._bucket_keys[id(base)] if isinstance(key, int)]
         inputs: list[Input] = []
         ports: list[int] = []

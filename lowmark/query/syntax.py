@@ -329,6 +329,14 @@ class OrderItem(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
+class Hint(SyntaxNode):
+    """One word of `SELECT /*+ word(name, …) … */`: how the query is to run. It changes no answer."""
+
+    word: Identifier
+    names: tuple[Identifier, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Select(SyntaxNode):
     distinct: bool
     items: tuple[SelectItem, ...]
@@ -339,6 +347,7 @@ class Select(SyntaxNode):
     having: Expression | None
     order_by: tuple[OrderItem, ...]
     limit: IntegerLiteral | None
+    hints: tuple[Hint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

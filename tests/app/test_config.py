@@ -122,6 +122,9 @@ def test_a_source_may_be_named_after_its_host(tmp_path: Path, monkeypatch: pytes
         (LEAST + "[queries.q]", "queries.q: a query is given as `sql` or as the `file` that holds it"),
         (LEAST + '[queries.q]\nsql = "x"\nfile = "y"', "queries.q: a query is given as `sql` or"),
         (LEAST + '[queries.q]\nsql = "x"\nbuckets = 0', "queries.q: buckets is 0; it is a number above 0"),
+        (LEAST + '[queries.q]\nsql = "x"\nrates = 1', "queries.q.rates: 1 is not a table"),
+        (LEAST + '[queries.q]\nsql = "x"\nrates = {a = "b"}', "queries.q.rates.a: 'b' is not a number"),
+        (LEAST + '[queries.q]\nsql = "x"\nselectivities = {"a,b" = 2}', "queries.q: the selectivity of a,b is 2; it"),
         (LEAST + "[streams.S]", "streams.S: no source feeds it; give its `roster` or a [sources.NAME]"),
         (LEAST + '[streams.S]\nroster = ["a"]\n[streams.s]\nroster = ["a"]', "differ in case alone"),
         (

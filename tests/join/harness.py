@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from highlevel.interface import State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
 from lowmark.query.expressions import Call, Field, Named, Op
-from lowmark.query.plan import AT, Join, JoinInput, has_every_row
+from lowmark.query.plan import AT, Join, JoinInput, Probe, has_every_row
 from lowmark.query.syntax import JoinKind
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.promises import FOREVER, Bound, Promise
@@ -69,8 +69,12 @@ class Scene:
 
 def plan_of(
     sizes: Sequence[int], tumbling: bool, equal: Sequence[tuple[str | None, ...]], residual: bool,
-    kind: JoinKind = JoinKind.INNER,
+    kind: JoinKind = JoinKind.INNER, orders: Sequence[Sequence[int]] = (),
 ) -> Join:  # fmt: skip
+    """`orders`: in which a new row of each input meets the others; without, that of the inputs."""
+    ports = range(len(sizes))
+    chosen = orders or [[other for other in ports if other != port] for port in ports]
+    probes = tuple(Probe(tuple(order), (0.0,) * len(order), 0.0, False) for order in chosen)
     inputs = tuple(
         JoinInput(
             f"i{n}", INPUT, "t", UNIT, size, tuple((name, f"i{n}.{name}") for name in ("t", "id", "a")),
@@ -84,13 +88,13 @@ def plan_of(
     )
     ids = [Field(f"i{n}.id", Kind.INT) for n in (0, len(sizes) - 1)]
     where = Call(Op.NE, (ids[0], ids[1]), Kind.BOOL, False) if residual else None
-    return Join(inputs, tumbling, tuple(equal), where, output, kind)
+    return Join(inputs, tumbling, tuple(equal), where, output, kind, probes=probes)
 
 
 @st.composite
 def scenes(draw: st.DrawFn, kinds_of_join: tuple[JoinKind, ...] = (JoinKind.INNER,)) -> Scene:
     kind_of_join = draw(st.sampled_from(kinds_of_join))
-    count = draw(st.sampled_from((2, 2, 3))) if kind_of_join is JoinKind.INNER else 2
+    count = draw(st.sampled_from((2, 3, 3, 4))) if kind_of_join is JoinKind.INNER else 2
     tumbling = draw(st.booleans())
     size = st.integers(1, 30)
     sizes = (draw(size),) * count if tumbling else tuple(draw(size) for _ in range(count))
@@ -101,7 +105,8 @@ def scenes(draw: st.DrawFn, kinds_of_join: tuple[JoinKind, ...] = (JoinKind.INNE
         columns = tuple(kind if draw(column) is not None else None for _ in range(count))
         if sum(name is not None for name in columns) > 1:
             equal.append(columns)
-    plan = plan_of(sizes, tumbling, equal, draw(st.booleans()), kind_of_join)
+    orders = [draw(st.permutations([n for n in range(count) if n != port])) for port in range(count)]
+    plan = plan_of(sizes, tumbling, equal, draw(st.booleans()), kind_of_join, orders)
     events = draw(_events(count))
     return Scene(plan, events, tuple(draw(st.booleans()) for _ in events))
 

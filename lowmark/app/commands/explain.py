@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lowmark.app.commands.query import query_text
+from lowmark.query.expected import Expected, UnknownInput
 from lowmark.query.late import Late
 
 __all__ = ["explain"]
@@ -23,6 +24,21 @@ def explain(
     late: Annotated[
         Late, typer.Option(help="What becomes of late tuples. What cannot be corrected is refused, with the reason.")
     ] = Late.COUNT,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=N/s",
+            help="Rows a second to expect of a join's input, behind its conditions, or of a stream. Gives the memory "
+            "that joins will take, and decides in which order their inputs are probed.",
+        ),
+    ] = None,
+    selectivity: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="A,B=SHARE",
+            help="Of pairs of rows of two inputs in each other's windows, the share that is equal where it must be.",
+        ),
+    ] = None,
     kernel: Annotated[bool, typer.Option("--kernel", help="Also show the generated low-level kernel.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
@@ -34,12 +50,17 @@ def explain(
     \b
       lowmark explain "SELECT srcIP, count(*) [RANGE 10 minutes, SLIDE 1 minute] FROM Main GROUP BY srcIP"
       lowmark explain -f query.sql --kernel
+      lowmark explain -f join.sql --rate M1=100000/s --rate M2=20000/s --selectivity M1,M2=0.00001
     """
     text, name = query_text(sql, file)
+    expected = _expected(rate or [], selectivity or [])
     from lowmark.query.compile import compile_query
     from lowmark.query.explain import describe, render
 
-    plan = compile_query(text, name=name, buckets=buckets, late=late)
+    try:
+        plan = compile_query(text, name=name, buckets=buckets, late=late, expected=expected)
+    except UnknownInput as error:
+        raise typer.BadParameter(str(error), param_hint="'--rate' or '--selectivity'") from None
     if json_:
         typer.echo(json.dumps(describe(plan), indent=2))
     else:
@@ -48,3 +69,23 @@ def explain(
         from lowlevel.kernel.assemble import kernel_source
 
         typer.echo(kernel_source(plan.stage.nodes))
+
+
+def _expected(rates: list[str], selectivities: list[str]) -> Expected:
+    try:
+        return Expected.of(_numbers(rates, "/s"), _numbers(selectivities, ""))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--rate' or '--selectivity'") from None
+
+
+def _numbers(given: list[str], unit: str) -> dict[str, float]:
+    found = {}
+    for item in given:
+        name, sign, number = item.rpartition("=")
+        try:
+            found[name.strip()] = float(number.strip().removesuffix(unit).replace("_", ""))
+        except ValueError:
+            sign = ""
+        if not sign:
+            raise ValueError(f"{item!r} is not NAME=NUMBER{unit}")
+    return found

@@ -1,0 +1,142 @@
+"""In which order inputs of a join are probed: by what is expected of them, or as the query asks."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from highlevel.join import JoinOperator
+from highlevel.state import MemoryState
+from lowmark.query.bands import Bands
+from lowmark.query.compile import compile_query
+from lowmark.query.errors import QueryError
+from lowmark.query.expected import UNKNOWN, Expected, UnknownInput
+from lowmark.query.explain import render
+from lowmark.query.plan import Join, QueryPlan
+from lowmark.query.probing import Costs, choose
+from tests.aggregate.harness import Sink
+
+CHAIN = (
+    "SELECT {} a.ts, b.len, c.len FROM M1 AS a [RANGE 3 minutes], M2 AS b [RANGE 2 minutes], M3 AS c [RANGE 1 minute] "
+    "WHERE a.srcIP = b.destIP AND b.srcPort = c.destPort"
+)
+
+
+def plan(hint: str = "", expected: Expected = UNKNOWN) -> QueryPlan:
+    return compile_query(CHAIN.format(hint), buckets=1, expected=expected)
+
+
+def orders(of: QueryPlan) -> list[tuple[int, ...]]:
+    return [probe.order for probe in join_of(of).probes]
+
+
+def join_of(of: QueryPlan) -> Join:
+    (found,) = [step.plan for step in of.steps if isinstance(step.plan, Join)]
+    return found
+
+
+def test_what_equalities_tie_comes_first_where_nothing_is_known() -> None:
+    first, _, last = orders(plan())
+    assert (first, last) == ((1, 2), (1, 0))
+
+
+def test_the_fewer_a_row_finds_the_sooner_they_are_met() -> None:
+    few = Expected.of({"a": 1e5, "b": 1e5, "c": 1}, {"b,c": 1e-6})
+    assert orders(plan(expected=few))[1] == (2, 0)
+    many = Expected.of({"a": 1, "b": 1e5, "c": 1e5}, {"b,c": 0.5})
+    assert orders(plan(expected=many))[1] == (0, 2)
+
+
+def test_of_many_inputs_one_order_is_found_without_weighing_all() -> None:
+    count = 9
+    costs = Costs(Bands((10**9,) * count, False), (None,) * count, (frozenset(range(count)),), {})
+    assert choose(costs, [])[0].order == tuple(range(1, count))
+
+
+def test_a_hint_forces_any_order() -> None:
+    hinted = plan("/*+ probe(b, c, a) probe(C, A, B) */")
+    assert orders(hinted) == [(1, 2), (2, 0), (0, 1)]
+    assert [probe.hinted for probe in join_of(hinted).probes] == [False, True, True]
+
+
+def test_neither_hints_nor_rates_change_a_stage_or_what_state_can_be_carried_on_with() -> None:
+    plans = [plan(), plan("/*+ probe(b, c, a) */"), plan(expected=Expected.of({"a": 3}, {}))]
+    assert len({(p.stage.fingerprint, repr(p.steps)) for p in plans}) == 1
+
+
+@pytest.mark.parametrize(
+    ("hint", "message"),
+    [
+        ("/*+ prob(a, b, c) */", "there is no hint called prob"),
+        ("/*+ probe(a, b, d) */", "there is no input called d"),
+        ("/*+ probe(a, b) */", "probe names every input once"),
+        ("/*+ probe(a, b, b) */", "probe names every input once"),
+        ("/*+ probe(a, b, c) probe(a, c, b) */", "probe has said already what rows of a meet"),
+        ("/*+ */", "*/ cannot stand here"),
+        ("/*+ probe(a, b, c)", ". cannot stand here"),
+    ],
+)
+def test_what_is_wrong_of_a_hint_is_said(hint: str, message: str) -> None:
+    with pytest.raises(QueryError) as error:
+        plan(hint)
+    assert error.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT /*+ probe(A) */ ts FROM A", "probe says nothing here: FROM has one input"),
+        ("SELECT ts FROM /*+ probe(A) */ A", "a hint cannot stand here"),
+        ("/*+ probe(A) */ SELECT ts FROM A", "a hint cannot stand here"),
+    ],
+)
+def test_where_a_hint_has_no_place(sql: str, message: str) -> None:
+    with pytest.raises(QueryError, match=re.escape(message)):
+        compile_query(sql)
+
+
+def test_what_is_expected_must_be_of_an_input() -> None:
+    with pytest.raises(UnknownInput, match="no input or stream called x in this query; there are a, M1, b, M2, c, M3"):
+        plan(expected=Expected.of({"x": 1}, {}))
+    for rates, shares, message in (
+        ({"a": 0.0}, {}, "the rate of a is 0"),
+        ({}, {"a": 0.1}, "'a' is no pair of inputs"),
+        ({}, {"a,b": 2.0}, "the selectivity of a,b is 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Expected.of(rates, shares)
+
+
+def test_explain_tells_the_choice_and_the_memory() -> None:
+    text = render(plan("/*+ probe(b, c, a) */", Expected.of({"a": 1e5, "M2": 100, "M3": 50}, {})))
+    assert "a row of b meets c then a (" in text
+    assert "; the query asks for this order)" in text
+    assert "up to " in text
+    assert "a 100,000 rows/s" in text
+    assert re.search(r"about [\d.]+ GiB for the rows of a \(18,100,000 of them\)", text)
+    assert "in all buckets together" in text
+    assert "memory" not in render(plan())
+
+
+def test_the_expected_memory_is_that_of_the_operator() -> None:
+    """Of two seconds of 20,000 rows each, within a factor of two."""
+    sql = "SELECT a.ts, b.ts FROM A AS a [RANGE 1 s], B AS b [RANGE 1 s] WHERE a.srcIP = b.destIP"
+    rate = 20_000
+    made = compile_query(sql, buckets=1, expected=Expected.of({"a": rate, "b": rate}, {}))
+    join, state = join_of(made), MemoryState()
+    operator = JoinOperator(join)
+    for half in (0, 1):
+        for port, of in enumerate(join.inputs):
+            rows = np.zeros((rate, of.schema.words), np.uint64)
+            rows[:, of.schema.offset(of.attribute)] = half * 10**9 + np.arange(rate) * 10**9 // rate
+            (key,) = join.keys(port)
+            rows[:, of.schema.offset(key)] = np.arange(rate) + port * rate
+            operator.on_batch(port, rows, state, Sink())
+    told = re.findall(r"about ([\d.]+) MiB for the rows of [ab]", render(made))
+    assert len(told) == 2
+    for port, expected in enumerate(map(float, told)):
+        space = operator.rows_of(port)
+        kept = sum(piece.held for key in state.keys(space) if (piece := state.get(space, key)) is not None) / 2**20
+        assert kept / 2 < expected < kept * 2
