@@ -21,6 +21,7 @@ from lowlevel.metrics import LowLevelMetrics
 from lowmark.app.cli import app
 from lowmark.query import aggregates
 from lowmark.query.catalog import DERIVED_FIELDS, field_table
+from lowmark.wire.schema import Kind
 
 FOLDER = Path(__file__).parent
 SECTION = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
@@ -86,7 +87,9 @@ def _aggregates() -> str:
     for name in sorted({*aggregates.names(), "count distinct"}):
         function = aggregates.function(*name.split()[:1], distinct=name.endswith(" distinct"))
         least, most = function.arguments
-        takes = ["any kind" if len(function.kinds) == 8 else ", ".join(sorted(kind.value for kind in function.kinds))]
+        takes = [
+            "any kind" if len(function.kinds) == len(Kind) else ", ".join(sorted(kind.value for kind in function.kinds))
+        ]
         takes += ["`*`"] * (least == 0) + ["one or more"] * (most is None) + [*function.parameters]
         below = "a row for each value" if function.holistic else "one row a group"
         rows.append((f"`{_call(name, function)}`", "; ".join(takes), below, _MEANING[name]))

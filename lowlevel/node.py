@@ -13,6 +13,7 @@ import numpy.typing as npt
 from lowlevel.config import LowLevelConfig
 from lowlevel.kernel.assemble import SECRETS, Build, SkipReason, fields_of
 from lowlevel.kernel.cache import Kernel, kernel
+from lowlevel.kernel.community import SCHEDULE
 from lowlevel.table import Counts, NodeMemory
 from lowmark.query.plan import Node, Pane
 from lowmark.wire.frames import FOREVER, FUTURE_NS, FrameBlock
@@ -131,6 +132,7 @@ class SourceNodes:
         self._members: dict[str, _Member] = {}
         self._progress = np.zeros(3, np.int64)  # the block's first frame not taken; decoded packets; 1: a bad frame
         self._skipped = np.zeros(len(SkipReason), np.int64)
+        self._schedule = np.zeros(SCHEDULE, np.int64)
         self._received = 0
         self._dropped = 0
         self._low = INT64_MIN
@@ -222,7 +224,7 @@ class SourceNodes:
         members = self._members.values()
         tags = _NO_TAGS if block.vlan is None else block.vlan
         columns = (block.data, block.offset, block.captured, block.length, block.ts, block.link, block.low, tags)
-        shared = (block.low_after, latest, force, self._progress, self._skipped, self._secrets)
+        shared = (block.low_after, latest, force, self._progress, self._skipped, self._secrets, self._schedule)
         arguments = (*columns, *shared, *(array for member in members for array in member.memory.arguments))
         self._progress[0] = 0
         done = False

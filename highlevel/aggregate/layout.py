@@ -17,12 +17,12 @@ from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Kind, Schema
 
 __all__ = [
-    "ADD", "ADD_FLOAT", "ADD_WIDE", "BIT_AND", "BIT_OR", "BY_ADDRESS", "BY_FLOAT", "BY_WORD", "GREATEST", "LEAST",
-    "Layout",
+    "ADD", "ADD_FLOAT", "ADD_WIDE", "BIT_AND", "BIT_OR", "BY_ADDRESS", "BY_FLOAT", "BY_NUMBER", "BY_WORD", "GREATEST",
+    "LEAST", "Layout",
 ]  # fmt: skip
 
 ADD, ADD_WIDE, ADD_FLOAT, BIT_AND, BIT_OR, LEAST, GREATEST = range(7)
-BY_WORD, BY_FLOAT, BY_ADDRESS = range(3)
+BY_WORD, BY_FLOAT, BY_ADDRESS, BY_NUMBER = range(4)
 
 _CODES = {
     FoldOp.ADD: ADD,
@@ -36,7 +36,7 @@ _CODES = {
     FoldOp.MAX: GREATEST,
     FoldOp.LAST: GREATEST,
 }
-_ORDERS = {Kind.FLOAT: BY_FLOAT, Kind.IP: BY_ADDRESS}
+_ORDERS = {Kind.FLOAT: BY_FLOAT, Kind.IP: BY_ADDRESS, Kind.COMMUNITY_ID: BY_NUMBER}
 
 
 @dataclass(frozen=True)

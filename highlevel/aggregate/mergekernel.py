@@ -10,7 +10,17 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.aggregate.layout import ADD, ADD_FLOAT, ADD_WIDE, BIT_AND, BIT_OR, BY_ADDRESS, BY_FLOAT, LEAST
+from highlevel.aggregate.layout import (
+    ADD,
+    ADD_FLOAT,
+    ADD_WIDE,
+    BIT_AND,
+    BIT_OR,
+    BY_ADDRESS,
+    BY_FLOAT,
+    BY_NUMBER,
+    LEAST,
+)
 from lowmark.wire.compiled import compiled
 
 __all__ = ["BLOCK", "fill_index", "merge_rows"]
@@ -60,6 +70,16 @@ def _compare_addresses(a_high: np.uint64, a_low: np.uint64, b_high: np.uint64, b
     if a_high != b_high:
         return -1 if a_high < b_high else 1
     return -1 if a_low < b_low else 1 if a_low > b_low else 0
+
+
+@compiled
+def _compare_numbers(rows: Words, i: int, from_word: int, table: Words, g: int, at: int) -> int:
+    """Unsigned numbers of three words, the high one first."""
+    for word in range(3):
+        a, b = rows[i, from_word + word], table[g, at + word]
+        if a != b:
+            return -1 if a < b else 1
+    return 0
 
 
 @compiled
@@ -161,6 +181,8 @@ def _fold_extremes(
             new, old = rows[i, at + shift], table[g, at]
             if order == BY_ADDRESS:
                 compared = _compare_addresses(new, rows[i, at + shift + 1], old, table[g, at + 1])
+            elif order == BY_NUMBER:
+                compared = _compare_numbers(rows, i, at + shift, table, g, at)
             else:
                 x = _float_rank(new) if order == BY_FLOAT else np.int64(new)
                 y = _float_rank(old) if order == BY_FLOAT else np.int64(old)

@@ -21,6 +21,8 @@ def sort_keys(values: Values, descending: bool = False) -> tuple[Data, ...]:
     if values.kind is Kind.IP:
         six = (data[:, 0] != 0) | (data[:, 1] >> _HALF != _MAPPED)
         keys = (six, data[:, 0], data[:, 1])
+    elif values.kind.words > 1:
+        keys = tuple(data.T)
     elif values.kind is Kind.FLOAT:
         nan = np.isnan(data)
         keys = (nan, np.where(nan, 0.0, -data if descending else data))

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from lowlevel.kernel.machine import fold_product, wrap_sub
 
 __all__ = [
-    "canonical_double", "double_less", "floor_div", "floor_mod", "hash_pair", "ip_less", "unsigned_less",
+    "canonical_double", "double_less", "floor_div", "floor_mod", "hash_pair", "ip_less", "number_less",
+    "unsigned_less",
 ]  # fmt: skip
 
 
@@ -41,6 +42,15 @@ def ip_less(a_high: int, a_low: int, b_high: int, b_low: int) -> bool:
         return b_other
     if a_high != b_high:
         return unsigned_less(a_high, b_high)
+    return unsigned_less(a_low, b_low)
+
+
+def number_less(a_high: int, a_middle: int, a_low: int, b_high: int, b_middle: int, b_low: int) -> bool:
+    """Unsigned numbers of three words."""
+    if a_high != b_high:
+        return unsigned_less(a_high, b_high)
+    if a_middle != b_middle:
+        return unsigned_less(a_middle, b_middle)
     return unsigned_less(a_low, b_low)
 
 

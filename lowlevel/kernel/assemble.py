@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from lowlevel.config import Order
-from lowlevel.kernel import arithmetic, bytewise, flush, layers, ordered, panes, tunnels
+from lowlevel.kernel import arithmetic, bytewise, community, flush, layers, ordered, panes, tunnels
 from lowlevel.kernel.nodetext import BATCH, SECRETS, NodeText
 from lowlevel.kernel.parse import KNOWN, write_parser
 from lowlevel.kernel.source import Source
@@ -43,16 +43,18 @@ class SkipReason(Enum):
 
 # Functions that stand in every kernel, so that its text is all that its native code is made of.
 _FUNCTIONS: tuple[Callable[..., object], ...] = (
-    arithmetic.floor_div, arithmetic.floor_mod, arithmetic.unsigned_less, arithmetic.ip_less, arithmetic.double_less,
-    arithmetic.canonical_double, arithmetic.hash_pair, layers.find_ip, layers.walk_extensions, tunnels.find_inner,
-    tunnels.conversation, panes.pane_of, panes.since_pane, panes.pane_start, panes.pane_end, panes.note_late,
-    panes.copy_row, ordered.flush_below, flush.flush,
-    ordered.flush_in_order,
+    arithmetic.floor_div, arithmetic.floor_mod, arithmetic.unsigned_less, arithmetic.ip_less, arithmetic.number_less,
+    arithmetic.double_less, arithmetic.canonical_double, arithmetic.hash_pair, layers.find_ip, layers.walk_extensions,
+    tunnels.find_inner, tunnels.conversation, community.flow_ports, community.sha1, community.community_id,
+    panes.pane_of, panes.since_pane, panes.pane_start, panes.pane_end, panes.note_late, panes.copy_row,
+    ordered.flush_below, flush.flush, ordered.flush_in_order,
 )  # fmt: skip
 _LOADS: tuple[Callable[..., object], ...] = (bytewise.be16, bytewise.be32, bytewise.be64)
 
 _CONSTANTS = {
     **panes.CONSTANTS,
+    "NO_PORTS": community.NO_PORTS,
+    "SCHEDULE": community.SCHEDULE,
     "LINK_TYPE": layers.LINK_TYPE,
     "TRUNCATED": layers.TRUNCATED,
     "MALFORMED": layers.MALFORMED,
@@ -66,6 +68,7 @@ _PARAMETERS = (
     ("data", "bytes_"), ("offset", "words"), ("captured", "words"), ("length", "words"), ("ts", "words"),
     ("link", "codes"), ("low", "words"), ("vlan", "codes"), ("low_after", "types.int64"), ("latest", "types.int64"),
     ("force", "types.int64"), ("progress", "words_out"), ("skipped", "words_out"), ("secrets", "words"),
+    ("schedule", "words_out"),
 )  # fmt: skip
 
 

@@ -125,18 +125,19 @@ class Scalars:
         return self._result(f"{a} {sign} {divisor}", args, f"{b} == 0.0")
 
     def compared(self, op: Op, args: tuple[Expr, ...]) -> Value:
-        if args[0].kind is not Kind.IP:
+        kind = args[0].kind
+        if kind.words == 1:
             a, b = (self._word(arg) for arg in args)
             return self._result(f"{a} {_COMPARISONS[op]} {b}", args)
         left, right = (self.value(arg).words for arg in args)
-        equal = f"({left[0]} == {right[0]} and {left[1]} == {right[1]})"
+        equal = f"({' and '.join(f'{a} == {b}' for a, b in zip(left, right, strict=True))})"
         text = {
             Op.EQ: equal,
             Op.NE: f"not {equal}",
-            Op.LT: ip_less(left, right),
-            Op.GT: ip_less(right, left),
-            Op.LE: f"not {ip_less(right, left)}",
-            Op.GE: f"not {ip_less(left, right)}",
+            Op.LT: less(kind, left, right),
+            Op.GT: less(kind, right, left),
+            Op.LE: f"not {less(kind, right, left)}",
+            Op.GE: f"not {less(kind, left, right)}",
         }[op]
         return self._result(text, args)
 
@@ -246,7 +247,7 @@ def _literal(value: int | float | None, kind: Kind) -> Value:
         return Value(("np.nan" if math.isnan(value) else "np.inf" if value > 0 else "(-np.inf)",))
     if kind is Kind.BOOL:
         return Value((str(bool(value)),))
-    return Value(tuple(word_literal(int(value) >> shift) for shift in ((64, 0) if kind is Kind.IP else (0,))))
+    return Value(tuple(word_literal(int(value) >> shift) for shift in range(64 * kind.words - 64, -1, -64)))
 
 
 def ip_less(left: tuple[str, ...], right: tuple[str, ...]) -> str:
@@ -257,6 +258,8 @@ def less(kind: Kind, left: tuple[str, ...], right: tuple[str, ...]) -> str:
     """Source of a boolean: `left` before `right`, in the order of the kind, both in the form of rows."""
     if kind is Kind.IP:
         return ip_less(left, right)
+    if kind is Kind.COMMUNITY_ID:
+        return f"number_less({', '.join((*left, *right))})"
     if kind is Kind.FLOAT:
         return f"double_less(double_of({left[0]}), double_of({right[0]}))"
     return f"{left[0]} < {right[0]}"

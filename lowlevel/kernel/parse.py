@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from lowlevel.kernel.parseinner import write_connection, write_inner
+from lowlevel.kernel.parseinner import write_community_id, write_connection, write_inner
 from lowlevel.kernel.source import Source
 
 __all__ = ["FIELDS", "KNOWN", "NULLS", "write_parser"]
@@ -35,6 +35,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "arrival_ts": ("time",),  # of a file it is the time of capture, and on a ring the kernel stamps both
     "_rank": ("rank",),
     "_position": ("position",),
+    "community_id": ("id_high", "id_middle", "id_low"),
     "conn.aIP": ("a_high", "a_low"),
     "conn.aPort": ("a_port",),
     "conn.bIP": ("b_high", "b_low"),
@@ -68,8 +69,10 @@ def write_parser(source: Source, needed: Collection[str]) -> None:
     the variables of the needed fields are set, and `time` and `position` in any case."""
     fields = set(needed)
     inner, conn = ({name for name in fields if name.startswith(group)} for group in ("inner.", "conn."))
-    if inner:
+    if inner or "community_id" in fields:
         fields |= {"proto", "fragment"}
+    if "community_id" in fields:
+        fields |= {"srcIP", "destIP"}
     if conn:
         fields |= {"srcIP", "destIP", "srcPort", "destPort", "proto"}
     # Nearly all frames are IPv4 right behind an Ethernet header: they take no call.
@@ -103,6 +106,8 @@ def write_parser(source: Source, needed: Collection[str]) -> None:
             source.line("tag = 0")
     _write_macs(source, fields)
     _write_transport(source, fields)
+    if "community_id" in fields:
+        write_community_id(source)
     if conn:
         write_connection(source)
     if inner:

@@ -1,10 +1,23 @@
-"""The part of a kernel that makes fields of others: the ends of a connection, and the packet inside a tunnel."""
+"""The part of a kernel that makes fields of others: a flow's Community ID, the ends of a
+connection, and the packet inside a tunnel."""
 
 from __future__ import annotations
 
 from lowlevel.kernel.source import Source
 
-__all__ = ["write_connection", "write_inner"]
+__all__ = ["write_community_id", "write_connection", "write_inner"]
+
+
+def write_community_id(source: Source) -> None:
+    """Behind the statements for addresses, `proto` and `fragment`."""
+    source.lines("""
+        flow, one_way = NO_PORTS, False
+        if later == 0:
+            flow, one_way = flow_ports(data, upper, stop, proto)
+        id_high, id_middle, id_low = community_id(
+            schedule, version, src_high, src_low, dest_high, dest_low, proto, flow, one_way
+        )
+    """)
 
 
 def write_connection(source: Source) -> None:

@@ -125,7 +125,7 @@ def _shown(schema: Schema, batch: pa.RecordBatch, rows: Words | None = None) -> 
     words = _nothing(schema) if rows is None else rows
     arrays, fields = [], []
     for column, array in zip(schema, batch.columns, strict=True):
-        if column.kind in (Kind.IP, Kind.MAC, Kind.STR):
+        if column.kind in (Kind.IP, Kind.MAC, Kind.COMMUNITY_ID, Kind.STR):
             array = text_column(schema, words, column.name).cast(pa.string())
         arrays.append(array)
         fields.append(pa.field(column.name, array.type, column.nullable))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from lowmark.query import syntax as s
-from lowmark.query.constants import NS, nanoseconds, parse_address, parse_mac, parse_time
+from lowmark.query.constants import NS, nanoseconds, parse_address, parse_community_id, parse_mac, parse_time
 from lowmark.query.expressions import Expr, Literal, Op
 from lowmark.query.folding import compare, doubles, words
 from lowmark.wire.schema import Kind
@@ -25,12 +25,20 @@ KIND_NAMES = {
     Kind.DURATION: "a duration",
     Kind.IP: "an address",
     Kind.MAC: "a MAC address",
+    Kind.COMMUNITY_ID: "a Community ID",
     Kind.STR: "a text",
 }
 
 _NUMBERS = frozenset({Kind.INT, Kind.FLOAT})
-_TEXT_FORMS = {Kind.IP: parse_address, Kind.MAC: parse_mac, Kind.TIME: parse_time}
-_TEXT_EXAMPLES = {Kind.IP: "'10.0.0.1'", Kind.MAC: "'00:11:22:33:44:55'", Kind.TIME: "'2024-05-01T12:00:00Z'"}
+_TEXT_FORMS = {
+    Kind.IP: parse_address, Kind.MAC: parse_mac, Kind.COMMUNITY_ID: parse_community_id, Kind.TIME: parse_time,
+}  # fmt: skip
+_TEXT_EXAMPLES = {
+    Kind.IP: "'10.0.0.1'",
+    Kind.MAC: "'00:11:22:33:44:55'",
+    Kind.COMMUNITY_ID: "'1:LQU9qZlK+B5F3KDmev6m5PMibrg='",
+    Kind.TIME: "'2024-05-01T12:00:00Z'",
+}
 _ONE_SECOND = Literal(NS, Kind.INT)
 
 _COMPARISONS = {

@@ -127,6 +127,13 @@ _INNER = (
 
 DERIVED_FIELDS = (
     PacketField(
+        "community_id",
+        Kind.COMMUNITY_ID,
+        "Community ID of the flow, version 1 with seed 0, as other tools show it: the same for both directions. It "
+        "goes by the addresses, proto, and the ports of TCP, UDP and SCTP, or the type (and code) of ICMP and ICMPv6; "
+        "by the addresses and proto alone in fragments but the first and where ports or type were not captured.",
+    ),
+    PacketField(
         "conn.aIP",
         Kind.IP,
         "Of the connection's two ends, a is the one with the lesser address (of equal ones the lesser port), whichever "

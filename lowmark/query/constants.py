@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -15,7 +16,8 @@ from lowmark.wire.schema import Kind
 from lowmark.wire.values import INT64_MAX, INT64_MIN, IPV4_MAPPED
 
 __all__ = [
-    "NS", "address", "in_prefix", "nanoseconds", "number", "parse_address", "parse_mac", "parse_prefix", "parse_time",
+    "NS", "address", "in_prefix", "nanoseconds", "number", "parse_address", "parse_community_id", "parse_mac",
+    "parse_prefix", "parse_time",
 ]  # fmt: skip
 
 NS = 1_000_000_000
@@ -23,6 +25,7 @@ NS = 1_000_000_000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII)
+_COMMUNITY_ID = re.compile(r"1:[A-Za-z0-9+/]{26}[AEIMQUYcgkosw048]=", re.ASCII)  # the last digit holds four bits
 _MAC = re.compile(r"[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5}", re.ASCII | re.IGNORECASE)
 
 
@@ -49,6 +52,13 @@ def parse_mac(text: str) -> Literal:
     if not _MAC.fullmatch(text):
         raise ValueError(f"{text!r} is no MAC address")
     return Literal(int(text.replace(":", "").replace("-", ""), 16), Kind.MAC)
+
+
+def parse_community_id(text: str) -> Literal:
+    """ValueError for a text that is no Community ID of version 1."""
+    if not _COMMUNITY_ID.fullmatch(text):
+        raise ValueError(f"{text!r} is no Community ID of version 1")
+    return Literal(int.from_bytes(b64decode(text[2:])), Kind.COMMUNITY_ID)
 
 
 def parse_time(text: str) -> Literal:

@@ -28,8 +28,9 @@ Data = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Values:
-    """A column of values. `data` is float64 (FLOAT), uint64 of shape [n, 2] (IP: high and low word) or int64 (all
-    others; BOOL 0 or 1), and may be a view that cannot be written. Where not `valid` it holds nothing in particular."""
+    """A column of values. `data` is float64 (FLOAT), uint64 of shape [n, words] (IP, COMMUNITY_ID: high word first) or
+    int64 (all others; BOOL 0 or 1), and may be a view that cannot be written. Where not `valid` it holds nothing in
+    particular."""
 
     kind: Kind
     data: Data
@@ -59,7 +60,7 @@ def assemble(schema: Schema, columns: Sequence[Values], rows: int) -> Words:
     at = 1
     for index, (column, values) in enumerate(zip(schema, columns, strict=True)):
         target = words[:, at : at + column.kind.words]
-        if column.kind is Kind.IP:
+        if column.kind.words > 1:
             target[:] = values.data
         else:
             target[:, 0] = values.data.view(np.uint64) if values.data.strides[0] else values.data.copy().view(np.uint64)
@@ -110,9 +111,11 @@ def _constant(value: bool, rows: int) -> Bools:
 def _literal(value: int | float | None, kind: Kind, rows: int) -> Values:
     valid = _constant(value is not None, rows)
     number = value or 0
-    if kind is Kind.IP:
-        words = np.array([int(number) >> 64, int(number) & 2**64 - 1], np.uint64)
-        return Values(kind, np.broadcast_to(words, (rows, 2)), valid)
+    if kind.words > 1:
+        words = np.array(
+            [int(number) >> shift & 2**64 - 1 for shift in range(64 * kind.words - 64, -1, -64)], np.uint64
+        )
+        return Values(kind, np.broadcast_to(words, (rows, kind.words)), valid)
     scalar = np.float64(number) if kind is Kind.FLOAT else np.int64(number)
     return Values(kind, np.broadcast_to(scalar, rows), valid)
 
@@ -131,16 +134,18 @@ def _divisor(b: Data) -> Data:
 
 def _equal(a: Data, b: Data) -> Bools:
     same: Bools = a == b
-    return same if same.ndim == 1 else same[:, 0] & same[:, 1]
+    return same if same.ndim == 1 else np.logical_and.reduce(same, axis=1)
 
 
 def _less(a: Data, b: Data) -> Bools:
-    """Of words, doubles, or addresses: those order by version (IPv4 as ::ffff:0:0/96), then by number."""
+    """Of words, doubles, or numbers of several words. Addresses order by version (IPv4 as ::ffff:0:0/96) first."""
     if a.ndim == 1:
         return a < b
-    ranks = [(_is_v6(address), address[:, 0], address[:, 1]) for address in (a, b)]
-    less: Bools = ranks[0][2] < ranks[1][2]
-    for left, right in ((ranks[0][1], ranks[1][1]), (ranks[0][0], ranks[1][0])):
+    ranks = [list(number.T) for number in (a, b)]
+    if a.shape[1] == Kind.IP.words:
+        ranks = [[_is_v6(number), *rank] for number, rank in zip((a, b), ranks, strict=True)]
+    less = _constant(False, len(a))
+    for left, right in zip(*map(reversed, ranks), strict=True):
         less = (left < right) | ((left == right) & less)
     return less
 

@@ -38,6 +38,7 @@ _JSON_TYPES: Mapping[Kind, Mapping[str, str]] = {
     Kind.DURATION: {"type": "number", "description": "seconds"},
     Kind.IP: {"type": "string", "description": "an IPv4 or IPv6 address"},
     Kind.MAC: {"type": "string", "description": "a MAC address"},
+    Kind.COMMUNITY_ID: {"type": "string", "description": "a Community ID of version 1"},
     Kind.STR: {"type": "string"},
 }
 _LONG = 60

@@ -198,6 +198,6 @@ def _complete(details: Details | None) -> Details:
 
 
 def _columns(values: Values) -> tuple[Data, ...]:
-    if values.kind is Kind.IP:
-        return values.data[:, 0], values.data[:, 1]
+    if values.kind.words > 1:
+        return tuple(values.data.T)
     return (values.data.view(np.int64),)

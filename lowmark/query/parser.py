@@ -298,6 +298,10 @@ class _Builder(Transformer_NonRecursive[Token, s.Script]):
     def field(self, span: Span, source: s.Identifier | None, name: s.Identifier) -> s.FieldRef:
         return s.FieldRef(source, name, span=span)
 
+    def grouped_field(self, span: Span, source: s.Identifier, group: s.Identifier, name: s.Identifier) -> s.FieldRef:
+        whole = s.Identifier(f"{group.text}.{name.text}", span=Span(group.span.start, name.span.end))
+        return s.FieldRef(source, whole, span=span)
+
     def identifier(self, span: Span, word: Token) -> s.Identifier:
         return s.Identifier(word.value, span=span)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lowmark.query.expressions import Call, Expr, Field, Literal, Op
 from lowmark.wire.schema import Kind
-from lowmark.wire.values import IPV4_MAPPED, address, mac, seconds, time
+from lowmark.wire.values import IPV4_MAPPED, address, community_id, mac, seconds, time
 
 __all__ = ["span_text", "text_of"]
 
@@ -80,6 +80,8 @@ def _literal(literal: Literal, strings: tuple[str, ...]) -> str:
             return address(value)
         case Kind.MAC:
             return mac(value)
+        case Kind.COMMUNITY_ID:
+            return f"'{community_id(value)}'"
         case Kind.STR:
             return f"'{strings[value]}'"
     return str(value)

@@ -48,12 +48,12 @@ class Scope:
 
     def expanded(self, item: s.Expression | s.Star) -> tuple[s.Expression, ...]:
         """The expressions of a SELECT item: `*` is all columns, `conn` those of a connection, each at its place."""
-        if isinstance(item, s.FieldRef) and item.input is None and self.relation.column(item.name.text) is None:
-            parts = (name.split(".") for name in self.relation.group(item.name.text))
-            refs = tuple(
-                s.FieldRef(*(s.Identifier(part, span=item.span) for part in pair), span=item.span) for pair in parts
-            )
-            return refs or (item,)
+        if isinstance(item, s.FieldRef) and not self.has(item):
+            whole = item.name.text
+            if item.input is not None and (self.inputs or not self._is_label(item.input)):
+                whole = f"{item.input.text}.{whole}"
+            names = (s.Identifier(name, span=item.span) for name in self.relation.group(whole))
+            return tuple(s.FieldRef(None, name, span=item.span) for name in names) or (item,)
         if not isinstance(item, s.Star):
             return (item,)
         if item.input is not None:

@@ -131,7 +131,7 @@ class ComparisonOperator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldRef(SyntaxNode):
-    """`name` or `input.name`: a field, a column of a stage, or an alias."""
+    """`name` or `input.name`: a field, a column of a stage, or an alias. `input.group.name` has a name with a point."""
 
     input: Identifier | None
     name: Identifier

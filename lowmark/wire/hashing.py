@@ -1,9 +1,9 @@
 """Which bucket a row belongs to: XXH64 (seed 0) of the canonical bytes of its key, modulo the number of buckets.
 
 The canonical bytes are 64-bit little-endian words: the null mask of the key (bit i set: its i-th column is null), then
-each column's words; an address is its high and its low word; -0.0 is 0.0 and there is one NaN; a string is the XXH64
-of its UTF-8 bytes, so that the codes of different dictionaries agree. All hosts and exchanges share this function, and
-golden vectors pin it: changing it changes every stage's fingerprint.
+each column's words; an address or a Community ID is its words, the high one first; -0.0 is 0.0 and there is one NaN; a
+string is the XXH64 of its UTF-8 bytes, so that the codes of different dictionaries agree. All hosts and exchanges share
+this function, and golden vectors pin it: changing it changes every stage's fingerprint.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ __all__ = [
 Words = npt.NDArray[np.uint64]
 
 _METADATA = b"lowmark"
+_ID_PADDING = 4  # bytes of a Community ID's words that are no part of it
 
 _TYPES: dict[Kind, pa.DataType] = {
     Kind.INT: pa.int64(),
@@ -31,6 +32,7 @@ _TYPES: dict[Kind, pa.DataType] = {
     Kind.DURATION: pa.duration("ns"),
     Kind.IP: pa.binary(16),  # network order
     Kind.MAC: pa.int64(),
+    Kind.COMMUNITY_ID: pa.binary(20),  # network order
     Kind.STR: pa.int64(),  # code: an index into the schema's strings
 }
 
@@ -109,6 +111,9 @@ def to_batch(schema: Schema, words: Words) -> pa.RecordBatch:
 def _arrow_data(kind: Kind, words: Words, offset: int) -> npt.NDArray[np.generic]:
     if kind is Kind.IP:
         return words[:, offset : offset + 2].astype(">u8", order="C")
+    if kind is Kind.COMMUNITY_ID:
+        whole = words[:, offset : offset + 3].astype(">u8", order="C").view(np.uint8)
+        return np.ascontiguousarray(whole[:, _ID_PADDING:])
     if kind is Kind.BOOL:
         return np.packbits(words[:, offset] != 0, bitorder="little")
     return np.ascontiguousarray(words[:, offset])
@@ -136,6 +141,10 @@ def _copy_data(column: Column, array: pa.Array, target: Words) -> None:
     data, start, rows = array.buffers()[1], array.offset, len(array)
     if column.kind is Kind.IP:
         target[:] = np.frombuffer(data, ">u8", 2 * rows, 16 * start).reshape(rows, 2)
+    elif column.kind is Kind.COMMUNITY_ID:
+        whole = np.zeros((rows, 24), np.uint8)
+        whole[:, _ID_PADDING:] = np.frombuffer(data, np.uint8, 20 * rows, 20 * start).reshape(rows, 20)
+        target[:] = whole.view(">u8")
     elif column.kind is Kind.BOOL:
         target[:, 0] = _bits(array, 1)
     else:
@@ -152,10 +161,10 @@ def _bits(array: pa.Array, buffer: int) -> npt.NDArray[np.bool_]:
 
 def column_of(schema: Schema, words: Words, name: str) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.bool_]]:
     """One column's values and which of them are valid. The values are a view of the matrix, of dtype float64 (FLOAT),
-    uint64 of shape [n, 2] (IP: high and low word) or int64 (all others)."""
+    uint64 of shape [n, words] (IP and COMMUNITY_ID: high word first) or int64 (all others)."""
     offset, index = schema.offset(name), schema.index(name)
     valid = words[:, 0] & np.uint64(1 << index) == 0
     kind = schema.columns[index].kind
-    if kind is Kind.IP:
-        return words[:, offset : offset + 2], valid
+    if kind.words > 1:
+        return words[:, offset : offset + kind.words], valid
     return words[:, offset].view(np.float64 if kind is Kind.FLOAT else np.int64), valid

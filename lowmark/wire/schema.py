@@ -2,7 +2,7 @@
 
 A row has two forms. Between processes it is a row of an Arrow batch. Inside kernels, tables and state it is a run of
 64-bit *words*: word 0 is the null mask (bit i set: column i is null, its words are 0), then the columns in order, one
-word each and two for an address. Both forms are defined by the same `Schema`.
+word each, two for an address and three for a Community ID. Both forms are defined by the same `Schema`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,15 @@ class Kind(Enum):
     DURATION = "duration"  # int64 ns
     IP = "ip"  # 128-bit number, high word first; IPv4 as ::ffff:a.b.c.d (one value with its mapped form)
     MAC = "mac"  # 48-bit number
+    COMMUNITY_ID = "community_id"  # 160-bit number, a SHA-1; high word first, as an address
     STR = "str"  # index into the schema's sorted `strings`: all of a query's strings are known when it is planned
 
     @property
     def words(self) -> int:
-        return 2 if self is Kind.IP else 1
+        return _WORDS.get(self, 1)
+
+
+_WORDS = {Kind.IP: 2, Kind.COMMUNITY_ID: 3}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Result rows as text: JSON lines and CSV, without a Python object a row.
 
 Columns come in their order. A TIME is RFC 3339 in UTC with 0, 3, 6 or 9 digits of fraction; a DURATION an exact number
-of seconds; an IP or MAC its usual text; a FLOAT the shortest decimal that reads back as the same double (NaN and the
-infinities are null); null is null, in CSV an empty field. `values` has the same forms for single values.
+of seconds; an IP, MAC or Community ID its usual text; a FLOAT the shortest decimal that reads back as the same double
+(NaN and the infinities are null); null is null, in CSV an empty field. `values` has the same forms for single values.
 """
 
 from __future__ import annotations
@@ -31,11 +31,15 @@ _OPS = {
     Kind.DURATION: kernel.OP_DURATION,
     Kind.IP: kernel.OP_IP,
     Kind.MAC: kernel.OP_MAC,
+    Kind.COMMUNITY_ID: kernel.OP_COMMUNITY_ID,
     Kind.STR: kernel.OP_STR,
 }
 
 # The longest text of a value, quotes included; strings and floats are measured.
-_WIDEST = {Kind.INT: 20, Kind.FLOAT: 2, Kind.BOOL: 5, Kind.TIME: 32, Kind.DURATION: 21, Kind.IP: 41, Kind.MAC: 19}
+_WIDEST = {
+    Kind.INT: 20, Kind.FLOAT: 2, Kind.BOOL: 5, Kind.TIME: 32, Kind.DURATION: 21, Kind.IP: 41, Kind.MAC: 19,
+    Kind.COMMUNITY_ID: 32,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,21 +15,23 @@ from lowmark.wire.compiled import compiled
 from lowmark.wire.rows import Words
 
 __all__ = [
-    "OP_BOOL", "OP_DURATION", "OP_FLOAT", "OP_INT", "OP_IP", "OP_MAC", "OP_STR", "OP_TIME", "write_rows",
+    "OP_BOOL", "OP_COMMUNITY_ID", "OP_DURATION", "OP_FLOAT", "OP_INT", "OP_IP", "OP_MAC", "OP_STR", "OP_TIME",
+    "write_rows",
 ]  # fmt: skip
 
-OP_INT, OP_FLOAT, OP_BOOL, OP_TIME, OP_DURATION, OP_IP, OP_MAC, OP_STR = range(8)
+OP_INT, OP_FLOAT, OP_BOOL, OP_TIME, OP_DURATION, OP_IP, OP_MAC, OP_STR, OP_COMMUNITY_ID = range(9)
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
 Number = int | np.int64
 
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+_BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 _PAIRS = np.frombuffer("".join(f"{i:02d}" for i in range(100)).encode(), np.uint8)
 _TRUE = np.frombuffer(b"true".ljust(SLACK), np.uint8)
 _FALSE = np.frombuffer(b"false".ljust(SLACK), np.uint8)
 
-_QUOTE, _MINUS, _EXPONENT, _DOT, _COLON, _ZERO = 34, 45, 101, 46, 58, 48
+_QUOTE, _MINUS, _EXPONENT, _DOT, _COLON, _ZERO, _ONE, _EQUALS = 34, 45, 101, 46, 58, 48, 49, 61
 _NS = 1_000_000_000
 _DAYS_TO_1970 = 719_468  # from 0000-03-01, where the cycle of leap years begins
 _MAPPED = np.uint64(0xFFFF)
@@ -194,6 +196,29 @@ def _mac(out: Bytes, at: int, word: np.uint64) -> int:
 
 
 @compiled
+def _community_id(out: Bytes, at: int, high: np.uint64, middle: np.uint64, low: np.uint64) -> int:
+    """Version 1, and the 160 bits in base64: 26 times 6 bits, 4 bits that two zeros complete, and the padding."""
+    out[at] = _ONE
+    out[at + 1] = _COLON
+    at += 2
+    for shift in range(154, -6, -6):
+        if shift >= 128:
+            bits = high >> np.uint64(shift - 128)
+        elif shift > 122:
+            bits = high << np.uint64(128 - shift) | middle >> np.uint64(shift - 64)
+        elif shift >= 64:
+            bits = middle >> np.uint64(shift - 64)
+        elif shift >= 0:
+            bits = low >> np.uint64(shift)
+        else:
+            bits = low << np.uint64(-shift)
+        out[at] = _BASE64[np.int64(bits & np.uint64(63))]
+        at += 1
+    out[at] = _EQUALS
+    return at + 1
+
+
+@compiled
 def _float(out: Bytes, at: int, text: Bytes, start: int, end: int) -> int:
     """A float's text as Arrow casts it, with ".0" where it would read as an integer."""
     at = copy(out, at, text, start, end)
@@ -268,6 +293,8 @@ def write_rows(
                     last_time[i], last_from[i], last_to[i] = word, begin, at
                 elif op == OP_IP:
                     at = _ip(out, at, word, words[row, offsets[i] + 1])
+                elif op == OP_COMMUNITY_ID:
+                    at = _community_id(out, at, word, words[row, offsets[i] + 1], words[row, offsets[i] + 2])
                 else:
                     at = _mac(out, at, word)
                 if quoted:

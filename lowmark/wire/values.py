@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address, IPv6Address
 
 from lowmark.wire.schema import Kind
 
-__all__ = ["INT64_MAX", "INT64_MIN", "IPV4_MAPPED", "address", "mac", "parse_time", "seconds", "show", "time"]
+__all__ = [
+    "INT64_MAX",
+    "INT64_MIN",
+    "IPV4_MAPPED",
+    "address",
+    "community_id",
+    "mac",
+    "parse_time",
+    "seconds",
+    "show",
+    "time",
+]
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
@@ -64,6 +76,11 @@ def address(number: int) -> str:
 
 def mac(number: int) -> str:
     return number.to_bytes(6, "big").hex(":")
+
+
+def community_id(number: int) -> str:
+    """A Community ID of version 1."""
+    return f"1:{b64encode(number.to_bytes(20, 'big')).decode()}"
 
 
 def show(kind: Kind, value: int) -> int | str:

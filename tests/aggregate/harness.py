@@ -163,8 +163,8 @@ def values(schema: Schema, rows: Words) -> list[Row]:
     columns = []
     for column in schema:
         data, valid = column_of(schema, rows, column.name)
-        if column.kind is Kind.IP:
-            numbers = [int(high) << 64 | int(low) for high, low in data.tolist()]
+        if column.kind.words > 1:
+            numbers = [sum(word << 64 * place for place, word in enumerate(row[::-1])) for row in data.tolist()]
         else:
             numbers = data.tolist()
         columns.append([number if is_valid else None for number, is_valid in zip(numbers, valid.tolist(), strict=True)])

@@ -18,7 +18,6 @@ from lowlevel.kernel.assemble import Build
 from lowlevel.node import SourceNodes
 from lowmark.query.catalog import DERIVED_FIELDS
 from lowmark.wire.rows import Words
-from lowmark.wire.schema import Kind
 from tests.lowlevel.frames import IP_PACKETS, MACS, encapsulations
 from tests.lowlevel.naive import block
 from tests.lowlevel.plans import selection
@@ -26,6 +25,7 @@ from tests.lowlevel.tshark import NEEDED, inner
 from tests.lowlevel.tunnelled import frames as tunnel_frames
 from tests.lowlevel.tunnelled import loop, tunnels
 from tests.naive.packets import Skipped, decode
+from tests.naive.values import CommunityId
 
 NODE = selection(*(field.name for field in DERIVED_FIELDS))
 SCHEMA = NODE.reduction.schema
@@ -47,8 +47,8 @@ def _row(words: Words) -> Row:
     for index, column in enumerate(SCHEMA):
         at = SCHEMA.offset(column.name)
         value = int(words[at])
-        if column.kind is Kind.IP:
-            value = value << 64 | int(words[at + 1])
+        for word in words[at + 1 : at + column.kind.words]:
+            value = value << 64 | int(word)
         null = int(words[0]) >> index & 1
         assert not null or value == 0
         found[column.name] = None if null else value
@@ -69,6 +69,8 @@ def expected(frames: Sequence[bytes]) -> list[Row]:
 def _number(value: object) -> int | None:
     if isinstance(value, IPv4Address):
         return int(value) | V4
+    if isinstance(value, CommunityId):
+        return int.from_bytes(value.digest)
     assert value is None or isinstance(value, int | IPv6Address)
     return None if value is None else int(value)
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from lowmark.query import syntax as s
 from tests.naive.scope import Refused, Unsupported
-from tests.naive.values import Address, Duration, Mac, Time, Value, order
+from tests.naive.values import Address, CommunityId, Duration, Mac, Time, Value, order
 
 NAMES = frozenset(
     (
@@ -65,7 +65,7 @@ def aggregate(call: s.FunctionCall, values_of: Arguments, rows: int, keys: Seque
 
 
 def _of_numbers(call: s.FunctionCall, name: str, values: list[Value]) -> Value:
-    if any(isinstance(value, bool | str | Time | Mac | Address) for value in values):
+    if any(isinstance(value, bool | str | Time | Mac | CommunityId | Address) for value in values):
         raise Refused(f"{name} of this is not defined")
     if isinstance(values[0], Duration):
         return _of_durations(call, name, values)

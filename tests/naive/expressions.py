@@ -13,12 +13,14 @@ from tests.naive.scope import Refused, Unsupported
 from tests.naive.values import (
     NS,
     Address,
+    CommunityId,
     Duration,
     Mac,
     Time,
     Value,
     address,
     address_of_text,
+    community_id_of_text,
     mac_of_text,
     order,
     time_of_text,
@@ -173,7 +175,9 @@ def _unary(operator: s.UnaryOperator, value: Value) -> Value:
 def binary(operator: Op, left: Value, right: Value | Decimal) -> Value:
     if left is None or right is None:
         return None
-    if isinstance(left, bool | str | Mac | Address) or isinstance(right, bool | str | Mac | Address):
+    if isinstance(left, bool | str | Mac | CommunityId | Address) or isinstance(
+        right, bool | str | Mac | CommunityId | Address
+    ):
         raise Refused("there is no arithmetic on this")
     if isinstance(left, Time | Duration) or isinstance(right, Time | Duration):
         return _time_arithmetic(operator, left, right)
@@ -281,6 +285,8 @@ def _alike(value: Value, other: Value) -> Value:
             return address_of_text(value)
         case str(), Mac():
             return mac_of_text(value)
+        case str(), CommunityId():
+            return community_id_of_text(value)
         case ((int() | float()), Time()):
             return Time(round(Fraction(value) * NS))
         case ((int() | float()), Duration()):

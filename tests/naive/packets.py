@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.naive.readers import Frame, read_capture
-from tests.naive.values import Mac, Time, Value, address, order
+from tests.naive.values import Address, CommunityId, Mac, Time, Value, address, order
 
 FIELDS = (
     "ts", "srcIP", "destIP", "srcPort", "destPort", "proto", "len", "ip_len", "payload_len", "tos", "ttl", "tcp_flags",
@@ -22,7 +23,7 @@ INNER = tuple(
     f"inner.{name}"
     for name in ("srcIP", "destIP", "srcPort", "destPort", "proto", "ip_len", "tos", "ttl", "tcp_flags", "ip_version")
 )
-DERIVED = (*CONN, *INNER)
+DERIVED = ("community_id", *CONN, *INNER)
 """Fields that `*` leaves out."""
 
 IPV4, IPV6 = 0x0800, 0x86DD
@@ -55,7 +56,7 @@ def decode(link_type: int, data: bytes, length: int) -> dict[str, Value]:
     fields: dict[str, Value] = {"len": length, "vlan": link.vlan}
     fields |= {"srcMAC": Mac(link.source), "destMAC": Mac(link.destination)}
     fields |= _ip(link.packet, link.version)
-    fields |= _conn(fields) | _inside(link.packet)
+    fields |= {"community_id": _community_id(fields)} | _conn(fields) | _inside(link.packet)
     return {name: fields[name] for name in (*FIELDS, *DERIVED) if name in fields}
 
 
@@ -193,6 +194,7 @@ def _ipv6(data: bytes) -> dict[str, Value]:
 def _upper(proto: int, data: bytes, length: int, first: bool) -> dict[str, Value]:
     """`length`: bytes behind the IP headers, as those state it; `data` those of them that were captured, and more."""
     fields: dict[str, Value] = dict.fromkeys(("srcPort", "destPort", "tcp_flags", "icmp_type", "icmp_code"), 0)
+    fields["has_ports"] = first and len(data) >= 4
     if first:
         if proto in WITH_PORTS and len(data) >= 4:
             fields["srcPort"] = int.from_bytes(data[:2], "big")
@@ -228,6 +230,31 @@ def _conn(fields: dict[str, Value]) -> dict[str, Value]:
     if not one_way:
         ends.sort(key=lambda end: (order(end[0]), end[1]))
     return dict(zip(CONN, (*ends[0], *ends[1], proto), strict=True))
+
+
+def _community_id(fields: dict[str, Value]) -> CommunityId:
+    size = 4 if fields["ip_version"] == 4 else 16
+    ends = [(_packed(fields[name], size), b"") for name in ("srcIP", "destIP")]
+    proto, one_way = fields["proto"], False
+    ports: tuple[int, int] | None = None
+    if proto in (6, 17, 132) and fields["has_ports"]:
+        ports = fields["srcPort"], fields["destPort"]
+    if proto in _PAIRS and not fields["later"] and fields["has_icmp"]:
+        kind = fields["icmp_type"]
+        answers = [sum(pair) - kind for pair in _PAIRS[proto] if kind in pair]
+        ports, one_way = (kind, answers[0] if answers else fields["icmp_code"]), not answers
+    if ports is not None:
+        ends = [(address, port.to_bytes(2, "big")) for (address, _), port in zip(ends, ports, strict=True)]
+    if not one_way:
+        ends.sort()
+    hashed = bytes(2) + ends[0][0] + ends[1][0] + bytes([proto, 0]) + ends[0][1] + ends[1][1]
+    return CommunityId(hashlib.sha1(hashed).digest())
+
+
+def _packed(value: Address, size: int) -> bytes:
+    """As it stands in the packet: IPv6 has mapped addresses, too."""
+    mapped = value.version == 4 and size == 16
+    return (bytes(10) + b"\xff\xff" if mapped else b"") + value.packed
 
 
 def _inside(data: bytes) -> dict[str, Value]:

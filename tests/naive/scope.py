@@ -61,14 +61,20 @@ class Scope:
             for column in item.columns
             if column.casefold() == wanted.casefold()
         ]
-        if not found and ref.input:
-            whole = f"{ref.input.text}.{ALIASES.get(name.casefold(), name)}"
-            found = [
-                self._key(i, c) for i in self.inputs for c in (*i.columns, *DERIVED) if c.casefold() == whole.casefold()
-            ]
+        if not found:
+            found = [self._key(*derived) for derived in self._derived(ref)]
         if len(set(found)) > 1 and len(self.inputs) > 1:
             raise Refused(f"{name} is in more than one input")
         return found[0] if found else None
+
+    def _derived(self, ref: s.FieldRef) -> list[tuple[ScopeInput, str]]:
+        """The inputs' fields of that name that `*` leaves out, and those whose group stands as the input."""
+        *group, last = ref.name.text.split(".")
+        name = ".".join((*group, ALIASES.get(last.casefold(), last))).casefold()
+        named = [(i, name) for i in self._named(ref.input.text if ref.input else None)]
+        if ref.input:
+            named += [(i, f"{ref.input.text}.{name}".casefold()) for i in self.inputs]
+        return [(i, c) for i, wanted in named for c in (*i.columns, *DERIVED) if c.casefold() == wanted]
 
     def resolve(self, node: s.Expression) -> s.Expression:
         """The expression with every reference as its key and every function in lower case: equal ones are equal."""
@@ -102,10 +108,9 @@ class Scope:
 
 def expanded(node: s.Expression) -> tuple[s.Expression, ...]:
     """`conn` is five fields."""
-    if not isinstance(node, s.FieldRef) or node.input is not None or node.name.text.casefold() != "conn":
+    if not isinstance(node, s.FieldRef) or node.name.text.casefold() != "conn":
         return (node,)
-    names = (s.Identifier(name.split(".")[1], span=node.span) for name in CONN)
-    return tuple(s.FieldRef(s.Identifier("conn", span=node.span), name, span=node.span) for name in names)
+    return tuple(s.FieldRef(node.input, s.Identifier(name, span=node.span), span=node.span) for name in CONN)
 
 
 def by_key(key: str, span: s.Span) -> s.FieldRef:

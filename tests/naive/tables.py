@@ -278,5 +278,5 @@ def _conjuncts(condition: s.Expression) -> list[s.Expression]:
 
 
 def _inputs_of(part: s.Expression, scope: Scope) -> set[int]:
-    keys = {node.name.text for node in s.walk(part) if isinstance(node, s.FieldRef)}
-    return {i for i, item in enumerate(scope.inputs) for column in item.columns if f"{item.name}.{column}" in keys}
+    keys = [node.name.text for node in s.walk(part) if isinstance(node, s.FieldRef)]
+    return {i for i, item in enumerate(scope.inputs) if any(key.startswith(f"{item.name}.") for key in keys)}

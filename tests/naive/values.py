@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,8 +27,13 @@ class Mac:
     number: int
 
 
+@dataclass(frozen=True, order=True)
+class CommunityId:
+    digest: bytes
+
+
 Address = IPv4Address | IPv6Address
-Value = None | bool | int | float | str | Time | Duration | Mac | Address
+Value = None | bool | int | float | str | Time | Duration | Mac | CommunityId | Address
 
 
 def address(value: Address) -> Address:
@@ -43,6 +49,10 @@ def address_of_text(text: str) -> Address:
 
 def mac_of_text(text: str) -> Mac:
     return Mac(int(text.replace(":", "").replace("-", ""), 16))
+
+
+def community_id_of_text(text: str) -> CommunityId:
+    return CommunityId(base64.b64decode(text.removeprefix("1:")))
 
 
 def time_of_text(text: str) -> Time:
@@ -67,6 +77,8 @@ def order(value: Value) -> tuple[int, int | float | str]:
             return 1, value.ns
         case Mac():
             return 1, value.number
+        case CommunityId():
+            return 1, int.from_bytes(value.digest)
     return 1, value
 
 
@@ -80,6 +92,8 @@ def shown(value: Value) -> bool | int | float | str | None:
             return int(seconds) if seconds.denominator == 1 else float(seconds)
         case Mac():
             return ":".join(f"{byte:02x}" for byte in value.number.to_bytes(6, "big"))
+        case CommunityId():
+            return f"1:{base64.b64encode(value.digest).decode()}"
         case IPv4Address() | IPv6Address():
             return str(value)
         case float() if value != value or value in (float("inf"), float("-inf")):

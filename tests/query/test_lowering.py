@@ -23,13 +23,15 @@ from lowmark.query.scope import Scope
 from lowmark.wire.schema import Column, Kind, Schema
 from tests.naive import expressions as naive
 from tests.naive.scope import Refused, Unsupported
-from tests.naive.values import Duration, Mac, Time, Value, address
+from tests.naive.values import CommunityId, Duration, Mac, Time, Value, address, community_id_of_text
 
 STRINGS = ("", "Main", "a", "b")
+IDS = ("1:LQU9qZlK+B5F3KDmev6m5PMibrg=", "1:d/FP5EW3wiY1vCndhwleRRKHowQ=", "1:wHyGvjMfljg6Bppwm3bg0LO8TY0=")
 SCHEMA = Schema(
     (
         Column("ts", Kind.TIME), Column("arrival_ts", Kind.TIME), Column("srcIP", Kind.IP), Column("destIP", Kind.IP),
         Column("len", Kind.INT), Column("ttl", Kind.INT), Column("srcMAC", Kind.MAC), Column("link", Kind.STR),
+        Column("community_id", Kind.COMMUNITY_ID),
     ),
     STRINGS,
 )  # fmt: skip
@@ -43,7 +45,7 @@ rows = st.fixed_dictionaries(
         "srcIP": addresses.map(lambda text: address(ip_address(text))),
         "destIP": addresses.map(lambda text: address(ip_address(text))),
         "len": st.integers(-3, 70_000), "ttl": st.integers(-2, 66), "srcMAC": st.integers(0, 3).map(Mac),
-        "link": st.sampled_from(STRINGS),
+        "link": st.sampled_from(STRINGS), "community_id": st.sampled_from(IDS).map(community_id_of_text),
     }
 )  # fmt: skip
 
@@ -93,6 +95,7 @@ _LEAVES = {
     Kind.DURATION: ("5 seconds", "1 ns", "2 hours", "(ts - arrival_ts)"),
     Kind.IP: ("srcIP", "destIP", "10.0.0.9", "2001:db8::1", "::ffff:10.0.0.1"),
     Kind.MAC: ("srcMAC", "00:00:00:00:00:02", "'00-00-00-00-00-01'"),
+    Kind.COMMUNITY_ID: ("community_id", *(f"'{text}'" for text in IDS)),
     Kind.STR: ("link", "'a'", "'10.0.0.1'"),
 }
 _LENGTHS = ("0", "8", "24", "32", "33", "96", "128", "20, 48", "0, 128", "32, 0")
@@ -133,6 +136,8 @@ def _values(column: Column, schema: Schema, value: Value) -> Values:
             return all_valid(column.kind, np.array([schema.strings.index(value)], np.int64))
         case int():
             return all_valid(column.kind, np.array([value], np.int64))
+        case CommunityId(digest=digest):
+            return all_valid(column.kind, np.frombuffer(bytes(4) + digest, ">u8").astype(np.uint64)[np.newaxis])
     number = int(value) + (0xFFFF << 32 if value.version == 4 else 0)  # type: ignore[union-attr,arg-type]
     return all_valid(column.kind, np.array([[number >> 64, number & 2**64 - 1]], np.uint64))
 
@@ -141,6 +146,8 @@ def _shown(values: Values, schema: Schema) -> Value:
     if values.kind is Kind.IP:
         high, low = (int(word) for word in values.data[0])
         return address(ip_address((high << 64 | low).to_bytes(16, "big")))
+    if values.kind is Kind.COMMUNITY_ID:
+        return CommunityId(values.data[0].astype(">u8").tobytes()[4:])
     item = values.data[0]
     match values.kind:
         case Kind.FLOAT:
@@ -202,7 +209,7 @@ def test_examples(text: str, expected: float | bool | None) -> None:
     row: dict[str, Value] = {
         "ts": Time(1_714_564_859_900_000_000), "arrival_ts": Time(1_714_564_859_000_000_000),
         "srcIP": address(ip_address("10.0.0.1")), "destIP": address(ip_address("::1")), "len": 1000, "ttl": 64,
-        "srcMAC": Mac(1), "link": "Main",
+        "srcMAC": Mac(1), "link": "Main", "community_id": community_id_of_text(IDS[0]),
     }  # fmt: skip
     expr, _, schema = lowered(text)
     found = value_of(expr, schema, row)

@@ -29,6 +29,7 @@ VALUES = {
     Kind.DURATION: st.one_of(INT64, st.integers(-20, 20).map(lambda tenths: tenths * 10**8)),
     Kind.IP: ADDRESSES,
     Kind.MAC: st.integers(0, 2**48 - 1),
+    Kind.COMMUNITY_ID: st.integers(0, 2**160 - 1),
     Kind.STR: st.integers(0, len(STRINGS) - 1),
 }
 
@@ -55,9 +56,9 @@ def matrix(schema: Schema, rows: list[list[object]]) -> Words:
         for index, (column, value) in enumerate(zip(schema, values, strict=True)):
             if value is None:
                 words[row, 0] |= np.uint64(1 << index)
-            elif column.kind is Kind.IP:
-                words[row, at] = value >> 64
-                words[row, at + 1] = value & 2**64 - 1
+            elif column.kind.words > 1:
+                for word in range(column.kind.words):
+                    words[row, at + word] = value >> 64 * (column.kind.words - 1 - word) & 2**64 - 1
             elif column.kind is Kind.FLOAT:
                 words[row, at] = np.float64(value).view(np.uint64)
             else:

@@ -25,8 +25,9 @@ def canonical_bytes(schema: Schema, row: list[object], key: tuple[str, ...]) -> 
         if value is None:
             mask |= 1 << position
             body += bytes(8 * kind.words)
-        elif kind is Kind.IP:
-            body += struct.pack("<QQ", value >> 64, value & 2**64 - 1)
+        elif kind.words > 1:
+            words = (value >> 64 * place & 2**64 - 1 for place in reversed(range(kind.words)))
+            body += struct.pack(f"<{kind.words}Q", *words)
         elif kind is Kind.FLOAT:
             body += struct.pack("<Q", 0x7FF8 << 48) if value != value else struct.pack("<d", value or 0.0)
         elif kind is Kind.STR:

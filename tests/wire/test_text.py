@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from ipaddress import ip_address
@@ -36,6 +37,8 @@ def naive(kind: Kind, value: object, strings: tuple[str, ...]) -> str | None:
         case Kind.IP:
             v4 = value - (0xFFFF << 32)
             return str(ip_address(v4 if 0 <= v4 < 2**32 else value.to_bytes(16, "big")))
+        case Kind.COMMUNITY_ID:
+            return "1:" + b64encode(value.to_bytes(20, "big")).decode()
         case Kind.MAC:
             return ":".join(f"{value:012x}"[i : i + 2] for i in range(0, 12, 2))
         case Kind.BOOL:
@@ -139,8 +142,9 @@ def test_single_times_and_durations(ns: int) -> None:
     assert values.seconds(ns) == naive(Kind.DURATION, ns, ())
 
 
-@given(ADDRESSES, st.integers(0, 2**48 - 1))
-def test_single_addresses(ip: int, mac: int) -> None:
+@given(ADDRESSES, st.integers(0, 2**48 - 1), st.integers(0, 2**160 - 1))
+def test_single_addresses(ip: int, mac: int, community_id: int) -> None:
+    assert values.community_id(community_id) == naive(Kind.COMMUNITY_ID, community_id, ())
     assert values.address(ip) == naive(Kind.IP, ip, ())
     assert values.mac(mac) == naive(Kind.MAC, mac, ())
 

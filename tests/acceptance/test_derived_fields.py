@@ -1,4 +1,4 @@
-"""Whole queries over packets in packets."""
+"""Whole queries over fields that are made of others: packets in packets, flows."""
 
 from __future__ import annotations
 
@@ -18,11 +18,28 @@ QUERIES = (
         "SELECT inner.src, prefix(inner.destIP, 24, 64) AS net, count(*), count(inner.ttl), sum(inner.ip_len) AS b "
         "[RANGE 1 minute] FROM A GROUP BY inner.src, prefix(inner.destIP, 24, 64)"
     ),
+    (
+        "SELECT ts, srcPort FROM A WHERE community_id = '1:LQU9qZlK+B5F3KDmev6m5PMibrg=' "
+        "OR community_id > '1:wA+B5F3KDmev6m5PMibrgLQU9qY='"
+    ),
+    (
+        "SELECT community_id, count(*), first(srcIP) AS opener [RANGE 1 minute] FROM A GROUP BY community_id "
+        "ORDER BY community_id LIMIT 9"
+    ),
+    (
+        "SELECT proto, min(community_id) AS least, max(community_id) AS most, last(community_id) AS latest, "
+        "count(distinct community_id) AS flows [RANGE 1 minute] FROM A GROUP BY proto"
+    ),
+    (
+        "SELECT one.community_id, one.len, other.inner.src, one.conn "
+        "FROM A AS one [RANGE 30 s], A AS other [RANGE 30 s] "
+        "WHERE one.community_id = other.community_id AND one.ts < other.ts AND other.inner.proto <> one.INNER.proto"
+    ),
 )
 
 
 @pytest.mark.parametrize("text", QUERIES)
-def test_tunnels(text: str, tmp_path: Path) -> None:
+def test_derived_fields(text: str, tmp_path: Path) -> None:
     path = tmp_path / "A.pcap"
     records = (
         struct.pack("<IIII", place, 0, len(data), len(data)) + data for place, data in enumerate(frames().values())
