@@ -19,20 +19,28 @@ from ingest.metrics import IngestMetrics
 from lowlevel.emitter import EmitterStats
 from lowlevel.metrics import LowLevelMetrics
 from lowmark.app.cli import app
-from lowmark.query import aggregates
+from lowmark.query import aggregates, sketches
 from lowmark.query.catalog import DERIVED_FIELDS, field_table
 from lowmark.wire.schema import Kind
 
 FOLDER = Path(__file__).parent
 SECTION = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 
+_LEADING = 2**sketches.LEADING_BITS
 _MEANING = {
+    "approx_count_distinct": "Number of different values (of several arguments: of combinations), with a standard "
+    f"error of {100 * sketches.CELL_ERROR:.1f}%: two of three answers are nearer, 95 of 100 within twice that.",
+    "approx_quantile": f"The value that `quantile` gives, up to 1/{_LEADING} of itself; whole numbers below {_LEADING} "
+    "are exact.",
     "avg": "The exact sum divided once by the number of values.",
     "bit_and": "Bitwise and of all values.",
     "bit_or": "Bitwise or of all values.",
     "count": "`count(*)` counts tuples, `count(x)` those where x is not null.",
     "count distinct": "Number of different values; of several arguments, of different combinations without a null.",
     "first": "Value of the earliest tuple, by `ts`, then arrival.",
+    "heavy_hitter": "`heavy_hitter(x, n)`: the value that comes n-th most often, exactly; of equally frequent ones the "
+    "least first; null where there are fewer.",
+    "heavy_hitter_count": "`heavy_hitter_count(x, n)`: how often that value comes.",
     "last": "Value of the latest tuple, by `ts`, then arrival.",
     "max": "Greatest value; IPv6 addresses are greater than IPv4 ones.",
     "median": "Middle value; of an even number of values the mean of the middle two.",
@@ -91,14 +99,17 @@ def _aggregates() -> str:
             "any kind" if len(function.kinds) == len(Kind) else ", ".join(sorted(kind.value for kind in function.kinds))
         ]
         takes += ["`*`"] * (least == 0) + ["one or more"] * (most is None) + [*function.parameters]
-        below = "a row for each value" if function.holistic else "one row a group"
+        below = "one row a group" if function.details is None else "a row for each value"
+        if function.most is not None:
+            below = f"at most {function.most(Kind.INT):,} rows a group"
         rows.append((f"`{_call(name, function)}`", "; ".join(takes), below, _MEANING[name]))
     return _table(("call", "takes", "the low level sends", "value"), rows)
 
 
 def _call(name: str, function: aggregates.AggregateFunction) -> str:
     word, _, distinct = name.partition(" ")
-    arguments = ["x", *("q" for _ in function.parameters), *(["y …"] if function.arguments[1] is None else [])]
+    signs = ["n" if parameter.startswith("a place") else "q" for parameter in function.parameters]
+    arguments = ["x", *signs, *(["y …"] if function.arguments[1] is None else [])]
     return f"{word}({'DISTINCT ' if distinct else ''}{', '.join(arguments)})"
 
 

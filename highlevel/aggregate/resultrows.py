@@ -76,19 +76,24 @@ class ResultRows:
         return tuple(table.overflowed(fold)[kept] for fold in range(len(self._plan.folds)))
 
     def _state_of(self, call: AggregateCall, groups: _Window) -> Groups:
-        folds = []
-        for index in call.folds:
-            fold = self._plan.folds[index]
-            columns = tuple(self._column(groups.rows, column.name) for column in fold.columns)
-            if fold.op in DIFFERENTIAL:
-                columns = tuple(all_valid(values.kind, values.data) for values in columns)
-            folds.append(columns)
+        folds = self._folds(call, groups.rows)
         details = None
         if call.details:
             values = tuple(self._column(groups.detail_rows, name) for name in call.details)
             repeat = not set(self._plan.details) <= set(call.details)
-            details = Details(groups.detail_groups, groups.detail_rows[:, 1].view(np.int64), values, repeat)
-        return Groups(groups.rows[:, 1].view(np.int64), tuple(folds), details)
+            tuples = groups.detail_rows[:, 1].view(np.int64)
+            details = Details(groups.detail_groups, tuples, values, self._folds(call, groups.detail_rows), repeat)
+        return Groups(groups.rows[:, 1].view(np.int64), folds, details)
+
+    def _folds(self, call: AggregateCall, rows: Words) -> tuple[tuple[Values, ...], ...]:
+        folds = []
+        for index in call.folds:
+            fold = self._plan.folds[index]
+            columns = tuple(self._column(rows, column.name) for column in fold.columns)
+            if fold.op in DIFFERENTIAL:
+                columns = tuple(all_valid(values.kind, values.data) for values in columns)
+            folds.append(columns)
+        return tuple(folds)
 
     def _column(self, rows: Words, name: str) -> Values:
         schema = self._layout.schema

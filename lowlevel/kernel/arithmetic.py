@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from lowlevel.kernel.machine import fold_product, wrap_sub
+    from lowlevel.kernel.machine import double_of, fold_product, word_of, wrap_add, wrap_mul, wrap_sub
 
 __all__ = [
-    "canonical_double", "double_less", "floor_div", "floor_mod", "hash_pair", "ip_less", "number_less",
-    "unsigned_less",
+    "canonical_double", "coarse_double", "coarse_word", "double_less", "floor_div", "floor_mod", "hash_pair", "ip_less",
+    "mixed", "number_less", "unsigned_less",
 ]  # fmt: skip
 
 
@@ -66,3 +66,31 @@ def canonical_double(value: float) -> float:
 
 def hash_pair(a: int, b: int, secret_a: int, secret_b: int) -> int:
     return int(fold_product(a ^ secret_a, b ^ secret_b))
+
+
+def mixed(hashed: int, word: int) -> int:
+    """A hash with one word more, as in splitmix64."""
+    z = wrap_add(hashed ^ word, -0x61C8864680B583EB)
+    z = wrap_mul(z ^ (z >> 30 & 0x3FFFFFFFF), -0x40A7B892E31B1A47)
+    z = wrap_mul(z ^ (z >> 27 & 0x1FFFFFFFFF), -0x6B2FB644ECCEEE15)
+    return int(z ^ (z >> 31 & 0x1FFFFFFFF))
+
+
+def coarse_word(value: int, bits: int) -> int:
+    """The middle of all words whose leading bits are those of the value."""
+    sign = value >> 63
+    magnitude = value ^ sign
+    rest, dropped = magnitude >> bits, 0
+    while rest > 0:
+        rest >>= 1
+        dropped += 1
+    return (magnitude >> dropped << dropped | 1 << dropped >> 1) ^ sign
+
+
+def coarse_double(value: float, bits: int) -> float:
+    """Rounded to its leading bits, unless that is beyond the greatest double."""
+    if value - value != 0.0:  # NaN and the infinities
+        return value
+    dropped = 53 - bits
+    rounded = double_of(wrap_add(word_of(value), 1 << dropped >> 1) >> dropped << dropped)
+    return rounded if rounded - rounded == 0.0 else value

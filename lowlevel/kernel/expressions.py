@@ -163,6 +163,17 @@ class Scalars:
                 return self._result(f"({inside})", args[:1])
         raise ValueError("a prefix is a literal network and a literal mask")
 
+    def hashed(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        text = "0"
+        for arg in args:
+            for word in self.row_words(arg, canonical=True).words:
+                text = f"mixed({text}, {word})"
+        return self._result(text, args)
+
+    def coarse(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        function = "coarse_double" if args[0].kind is Kind.FLOAT else "coarse_word"
+        return self._result(f"{function}({self._word(args[0])}, {self._word(args[1])})", args)
+
     def both(self, op: Op, args: tuple[Expr, ...]) -> Value:
         """AND and OR: what decides is false or true, whatever is null beside it."""
         values = [self.value(arg) for arg in args]
@@ -224,6 +235,8 @@ _WRITERS: dict[Op, _Writer] = {
     Op.FLOAT_MOD: Scalars.float_divided,
     Op.PREFIX: Scalars.prefix,
     Op.IN_PREFIX: Scalars.in_prefix,
+    Op.HASH: Scalars.hashed,
+    Op.COARSE: Scalars.coarse,
     Op.AND: Scalars.both,
     Op.OR: Scalars.both,
     Op.NOT: Scalars.inverted,

@@ -1,8 +1,8 @@
-"""Aggregate functions, each declared once: what it takes, what it folds below, and how a window's value is finished.
+"""Calls of aggregate functions, planned: the functions themselves are declared in `functions`, and by users.
 
-A call is planned into *lifts* (folds that have no names yet) and, where the function is holistic, into *details*: the
-values of its arguments then split the groups. `CallPlanner` collects the calls of one SELECT, shares what they have in
-common, and names the columns.
+A call is planned into *lifts* (folds that have no names yet) and, where its value does not follow from folds alone,
+into *details*: expressions whose values split the groups. `CallPlanner` collects the calls of one SELECT, shares what
+they have in common, and names the columns.
 
 - `count(*)`, and every count of an expression that is never null, is the partials' own column of tuples: no fold.
 - Aggregates skip nulls. A sum over a nullable argument therefore goes with a count of its values, and is null where
@@ -13,16 +13,14 @@ common, and names the columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 
-from lowmark.query import finishing, lifting
 from lowmark.query.errors import BadEntryPoint
-from lowmark.query.evaluate import Values
 from lowmark.query.expressions import Expr, Named
-from lowmark.query.finishing import Groups
+from lowmark.query.functions import BUILT_IN, AggregateFunction, Result
 from lowmark.query.lifting import Lift
 from lowmark.query.plan import AggregateCall, Fold, FoldOp
 from lowmark.wire.schema import Column, Kind
@@ -48,31 +46,6 @@ class BadAggregate(Exception):
         self.reason = reason
         self.argument = argument
         self.valid = valid
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The type of a call's value."""
-
-    kind: Kind
-    nullable: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AggregateFunction:
-    """One function. `lift` gives its folds from the arguments and from the columns that order the input (first, last);
-    `finish` the values of all groups from their merged state, nulls where a group has none."""
-
-    name: str
-    kinds: frozenset[Kind]  # that its arguments may have
-    lift: Callable[[tuple[Expr, ...], tuple[Named, ...]], tuple[Lift, ...]]
-    result: Callable[[tuple[Expr, ...]], Result]
-    finish: Callable[[Groups, tuple[str, ...]], Values]
-    arguments: tuple[int, int | None] = (1, 1)  # at least, at most (None: any number); `*` is none
-    parameters: tuple[str, ...] = ()  # names of the constants behind the arguments
-    check: Callable[[tuple[str, ...]], None] = lambda parameters: None  # ValueError: says what they must be
-    holistic: bool = False  # its arguments become details
-    ordered: bool = False  # it needs the order of the input
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +85,7 @@ def plan_aggregate(
     _check(called, name, args, parameters)
     if called.ordered and not order:
         raise BadAggregate(f"{name} needs an order, and these rows have none")
-    details = args if called.holistic else ()
+    details = () if called.details is None else called.details(args)
     return PlannedCall(called, called.lift(args, order), details, parameters, called.result(args))
 
 
@@ -201,62 +174,9 @@ class CallPlanner:
         return name
 
 
-_ANY = frozenset(Kind)
-_WHOLE = frozenset({Kind.INT})
-_QUANTITY = frozenset({Kind.INT, Kind.FLOAT, Kind.DURATION})
-
-
-def _never_null(kind: Kind) -> Callable[[tuple[Expr, ...]], Result]:
-    return lambda args: Result(kind, False)
-
-
-def _as_argument(args: tuple[Expr, ...]) -> Result:
-    return Result(args[0].kind, args[0].nullable)
-
-
-def _sum(args: tuple[Expr, ...]) -> Result:
-    return Result(args[0].kind, args[0].nullable or args[0].kind is not Kind.FLOAT)
-
-
-def _mean(args: tuple[Expr, ...]) -> Result:
-    return Result(Kind.FLOAT, _sum(args).nullable)
-
-
-def _median(args: tuple[Expr, ...]) -> Result:
-    return Result(Kind.FLOAT, args[0].nullable)
-
-
-_BUILT_IN = (
-    AggregateFunction("count", _ANY, lifting.count, _never_null(Kind.INT), finishing.count, arguments=(0, 1)),
-    AggregateFunction("sum", _QUANTITY, lifting.total, _sum, finishing.total),
-    AggregateFunction("avg", _QUANTITY, lifting.total, _mean, finishing.mean),
-    AggregateFunction("variance", _QUANTITY, lifting.squares, _mean, finishing.variance),
-    AggregateFunction("stddev", _QUANTITY, lifting.squares, _mean, finishing.deviation),
-    AggregateFunction("min", _ANY, lifting.single(FoldOp.MIN), _as_argument, finishing.only),
-    AggregateFunction("max", _ANY, lifting.single(FoldOp.MAX), _as_argument, finishing.only),
-    AggregateFunction("bit_or", _WHOLE, lifting.single(FoldOp.BIT_OR), _as_argument, finishing.only),
-    AggregateFunction("bit_and", _WHOLE, lifting.single(FoldOp.BIT_AND), _as_argument, finishing.only),
-    AggregateFunction(
-        "first", _ANY, lifting.by_order(FoldOp.FIRST), _as_argument, finishing.value_of_order, ordered=True
-    ),
-    AggregateFunction(
-        "last", _ANY, lifting.by_order(FoldOp.LAST), _as_argument, finishing.value_of_order, ordered=True
-    ),
-    AggregateFunction(
-        "count distinct", _ANY, lifting.nothing, _never_null(Kind.INT), finishing.count_distinct,
-        arguments=(1, None), holistic=True,
-    ),
-    AggregateFunction("median", _QUANTITY, lifting.nothing, _median, finishing.median, holistic=True),
-    AggregateFunction(
-        "quantile", _QUANTITY, lifting.nothing, _as_argument, finishing.quantile,
-        parameters=("a fraction from 0 to 1",), check=finishing.check_fraction, holistic=True,
-    ),
-)  # fmt: skip
-
-
 @cache
 def _registry() -> dict[str, AggregateFunction]:
-    registry = {item.name: item for item in _BUILT_IN}
+    registry = {item.name: item for item in BUILT_IN}
     for point in entry_points(group=ENTRY_POINTS):
         try:
             item = point.load()

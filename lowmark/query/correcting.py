@@ -82,7 +82,7 @@ def _only_steps(plan: QueryPlan) -> tuple[Aggregate, Finish]:
 
 def _merge(function: str, holistic: bool, column: str) -> Merge:
     if holistic:
-        raise CannotCorrect(f"{column}: {function} is holistic, it needs all values of the window again")
+        raise CannotCorrect(f"{column}: {function} needs all values of the window again")
     if function not in _MERGES:
         hint = "select sum and count, whose quotient it is" if function == "avg" else _EMIT
         raise CannotCorrect(f"{column}: its value over late tuples alone does not say how the window's changes", hint)

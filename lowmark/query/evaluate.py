@@ -159,6 +159,45 @@ def _is_v6(address: Data) -> Bools:
     return not_mapped
 
 
+_MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+
+
+def _hashed(*columns: Data) -> Ints:
+    """Each word of each column goes through splitmix64, together with the hash of those before it."""
+    hashed = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        if column.dtype == np.float64:
+            column = np.where(np.isnan(column), np.nan, column + 0.0)
+        words = np.ascontiguousarray(column).view(np.uint64)
+        for word in words.T if words.ndim > 1 else (words,):
+            hashed = (hashed ^ word) + np.uint64(0x9E3779B97F4A7C15)
+            for shift, factor in _MIXING:
+                hashed = (hashed ^ hashed >> np.uint64(shift)) * np.uint64(factor)
+            hashed ^= hashed >> np.uint64(31)
+    return hashed.view(np.int64)
+
+
+def _coarse(values: Data, bits: Ints) -> Data:
+    if values.dtype == np.float64:
+        dropped = 53 - bits
+        words = np.ascontiguousarray(values).view(np.int64) + (1 << dropped >> 1)
+        rounded = (words >> dropped << dropped).view(np.float64)
+        finite: Data = np.where(np.isfinite(values) & np.isfinite(rounded), rounded, values)
+        return finite
+    sign = values >> 63
+    magnitude = values ^ sign
+    dropped = np.maximum(_bit_length(magnitude) - bits, 0)
+    middle: Data = (magnitude >> dropped << dropped | 1 << dropped >> 1) ^ sign
+    return middle
+
+
+def _bit_length(words: Ints) -> Ints:
+    """Of words that are not negative. Halves, because a double has not room for all of their bits."""
+    high = np.frexp((words >> 32).astype(np.float64))[1]
+    low = np.frexp((words & 0xFFFFFFFF).astype(np.float64))[1]
+    return np.where(high > 0, high + 32, low).astype(np.int64)
+
+
 _COMPUTE: dict[Op, Callable[..., Data]] = {
     Op.NEG: np.negative,
     Op.INVERT: np.invert,
@@ -187,6 +226,8 @@ _COMPUTE: dict[Op, Callable[..., Data]] = {
     Op.GE: lambda a, b: _truth(_less_equal(b, a)),
     Op.PREFIX: lambda a, mask4, mask6: a & np.where(_is_v6(a)[:, np.newaxis], mask6, mask4),
     Op.IN_PREFIX: lambda a, network, mask: _truth(_equal(a & mask, network & mask)),
+    Op.HASH: _hashed,
+    Op.COARSE: _coarse,
     Op.NOT: lambda a: _truth(a == 0),
 }
 

@@ -6,7 +6,8 @@ kernel generator and the evaluator over columns (`evaluate.py`) both work on thi
 - integers are int64 and wrap; FLOOR_DIV and MOD round down, and by zero give null, as FLOAT_DIV and FLOAT_MOD do;
 - any null argument gives null, but for AND, OR (three-valued logic) and IS_NULL;
 - shifts are by 0…63, any other distance gives null; SHIFT_RIGHT keeps the sign;
-- addresses compare IPv4 before IPv6, each numerically (a literal address is its 128-bit number).
+- addresses compare IPv4 before IPv6, each numerically (a literal address is its 128-bit number);
+- HASH and COARSE are what sketches count by: they are part of what partials mean, and never change.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ class Op(Enum):
     GE = auto()
     PREFIX = auto()  # address, then the masks of an IPv4 and of an IPv6 one (literals)
     IN_PREFIX = auto()  # address, network, mask (both literals; IPv4 mapped, so versions never mix)
+    # sketches
+    HASH = auto()  # any arguments to one word: -0.0 is 0.0, there is one NaN
+    COARSE = auto()  # a word or a double to its leading bits, of which the second argument (a literal, 1 to 52) says
+    # how many: fewer values, each within 2^-bits of what it stands for, whole numbers below 2^bits as they are
     # truth values
     AND = auto()
     OR = auto()

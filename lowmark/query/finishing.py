@@ -14,12 +14,12 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from lowmark.query.evaluate import Data, Ints, Values, all_valid
+from lowmark.query.evaluate import Bools, Data, Ints, Values, all_valid
 from lowmark.wire.schema import Kind
 
 __all__ = [
-    "Details", "Groups", "check_fraction", "count", "count_distinct", "deviation", "mean", "median", "only", "quantile",
-    "total", "value_of_order", "variance",
+    "Details", "Groups", "check_fraction", "check_place", "count", "count_distinct", "deviation", "given",
+    "heavy_hitter", "heavy_hitter_count", "mean", "median", "only", "quantile", "total", "value_of_order", "variance",
 ]  # fmt: skip
 
 _NS = 1e9
@@ -30,11 +30,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Details:
-    """The values of a holistic call: one entry for each combination of details in a group, in any order."""
+    """What splits a call's groups: one entry for each combination of details in a group, in any order."""
 
     group: Ints  # index of the entry's group
     tuples: Ints  # how many tuples have these values
-    values: tuple[Values, ...]  # of the call's arguments
+    values: tuple[Values, ...]  # of the call's details
+    folds: tuple[tuple[Values, ...], ...] = ()  # the columns of the call's folds, of this entry's tuples alone
     repeat: bool = True  # a combination may stand in several entries of a group, for details of other calls
 
 
@@ -97,13 +98,7 @@ def count_distinct(groups: Groups, parameters: tuple[str, ...]) -> Values:
     details = _complete(groups.details)
     if not details.repeat:
         return all_valid(Kind.INT, np.bincount(details.group, minlength=len(groups.tuples)))
-    words = [column for values in details.values for column in _columns(values)]
-    order = np.lexsort((*words, details.group))
-    new = np.zeros(len(order), np.bool_)
-    for column in (details.group, *words):
-        placed = column[order]
-        new[1:] |= placed[1:] != placed[:-1]
-    new[:1] = True
+    order, new = _by_value(details)
     counts = np.bincount(details.group[order[new]], minlength=len(groups.tuples))
     return all_valid(Kind.INT, counts.astype(np.int64))
 
@@ -134,6 +129,23 @@ def quantile(groups: Groups, parameters: tuple[str, ...]) -> Values:
     return _Ranked(groups).at(rank)
 
 
+def heavy_hitter(groups: Groups, parameters: tuple[str, ...]) -> Values:
+    """The value that stands at this place when they are ranked by how often they come, equally frequent ones from the
+    least. Counts are exact; null where a group has fewer values."""
+    values, _, place, valid = _heaviest(groups, int(parameters[0]))
+    return Values(values.kind, values.data[place], valid)
+
+
+def heavy_hitter_count(groups: Groups, parameters: tuple[str, ...]) -> Values:
+    _, counts, place, valid = _heaviest(groups, int(parameters[0]))
+    return Values(Kind.INT, counts[place], valid)
+
+
+def check_place(parameters: tuple[str, ...]) -> None:
+    if not parameters[0].isdecimal() or not 0 < int(parameters[0]) < 2**31:
+        raise ValueError(f"{parameters[0]} is no place: the value that comes most often is at place 1")
+
+
 def check_fraction(parameters: tuple[str, ...]) -> None:
     try:
         fraction = Decimal(parameters[0])
@@ -141,6 +153,36 @@ def check_fraction(parameters: tuple[str, ...]) -> None:
         fraction = Decimal(-1)
     if not (fraction.is_finite() and 0 <= fraction <= 1):
         raise ValueError(f"{parameters[0]} is no fraction from 0 to 1")
+
+
+def _heaviest(groups: Groups, place: int) -> tuple[Values, Ints, Ints, Bools]:
+    """Each group's different values one after the other, the count of each, and by group the index of the one at this
+    place, and whether there is one."""
+    details = given(groups.details)
+    (values,) = details.values
+    order, new = _by_value(details)
+    firsts, counts = order[new], np.zeros(int(new.sum()), np.int64)
+    np.add.at(counts, np.cumsum(new) - 1, details.tuples[order])
+    # Stable: equal counts stay in the order of values. Nulls, which are no value, stand last.
+    ranked = np.lexsort((-counts, ~values.valid[firsts], details.group[firsts]))
+    firsts, counts = firsts[ranked], counts[ranked]
+    group, some = details.group[firsts], values.valid[firsts]
+    starts = np.searchsorted(group, np.arange(len(groups.tuples)))
+    valid = np.bincount(group[some], minlength=len(groups.tuples)) >= place
+    index = np.where(valid, starts + place - 1, 0)
+    return Values(values.kind, values.data[firsts], some), counts, index, valid
+
+
+def _by_value(details: Details) -> tuple[Ints, Bools]:
+    """The entries by group and value, and in that order where a value is another than the one before it."""
+    words = [column for values in details.values for column in (values.valid, *_columns(values))]
+    order = np.lexsort((*words[::-1], details.group))
+    new = np.zeros(len(order), np.bool_)
+    for column in (details.group, *words):
+        placed = column[order]
+        new[1:] |= placed[1:] != placed[:-1]
+    new[:1] = True
+    return order, new
 
 
 class _Ranked:
@@ -186,18 +228,31 @@ def _exact_variance(high: Ints, low: Ints, summed: Ints, n: Ints) -> Floats:
     return result
 
 
+def given(details: Details | None) -> Details:
+    """Those of a call that is declared with some."""
+    if details is None:
+        raise TypeError("an aggregate was finished without its details")
+    return details
+
+
 def _complete(details: Details | None) -> Details:
     """Without the entries that have a null."""
-    if details is None:
-        raise TypeError("a holistic aggregate was finished without its details")
+    details = given(details)
     valid = np.logical_and.reduce([values.valid for values in details.values])
     if valid.all():
         return details
     values = tuple(Values(value.kind, value.data[valid], value.valid[valid]) for value in details.values)
-    return Details(details.group[valid], details.tuples[valid], values, details.repeat)
+    return Details(details.group[valid], details.tuples[valid], values, repeat=details.repeat)
 
 
 def _columns(values: Values) -> tuple[Data, ...]:
+    """What equal values agree in, the weightiest first: they order as the language says, IPv4 before IPv6."""
+    if values.kind is Kind.IP:
+        high, low = values.data[:, 0], values.data[:, 1]
+        return (high != 0) | (low >> np.uint64(32) != 0xFFFF), high, low
     if values.kind.words > 1:
         return tuple(values.data.T)
+    if values.kind is Kind.FLOAT:
+        bits = values.data.view(np.int64)
+        return (bits ^ (bits >> 63 & np.iinfo(np.int64).max),)
     return (values.data.view(np.int64),)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
+from lowmark.query.aggregates import function
 from lowmark.query.plan import Aggregate, Counted, Join, Number
 from lowmark.query.split import Halves
 from lowmark.query.windows import WindowKind
@@ -26,8 +28,8 @@ def _growth(halves: Halves) -> Iterator[str]:
         match step.plan:
             case Aggregate(window=window, keys=keys) if window.kind is WindowKind.LANDMARK and keys:
                 yield f"state grows with every new ({', '.join(keys)}): a landmark window forgets none"
-            case Aggregate(details=details) if details:
-                yield "state grows with the distinct values in a window: a holistic aggregate keeps a count of each"
+            case Aggregate(details=details) as plan if details:
+                yield from _details(plan)
             case Join(equal=()):
                 yield "every row of one input meets all rows of the others in its window: the join has no equality"
             case Number(number="row_num"):
@@ -37,5 +39,31 @@ def _growth(halves: Halves) -> Iterator[str]:
             case Counted(partition=partition, slides=slides):
                 if slides is not None:
                     yield "state grows with the different RATTR in a window: a bin for each, with its groups"
+                yield from _details(step.plan)
                 if partition:
                     yield f"state grows with every new ({', '.join(partition)}): each goes on counting its tuples"
+
+
+def _details(plan: Aggregate | Counted) -> Iterator[str]:
+    """What groups are split into for calls whose value does not follow from a row each."""
+    calls = [(call, function(call.function)) for call in plan.calls if call.details]
+    for call, called in calls:
+        if called.error:
+            yield f"{call.column.name} {called.error}"
+    most = {call.details: called.most(plan.input.column(call.details[0]).kind) for call, called in calls if called.most}
+    if any(call.details not in most for call, _ in calls):
+        yield "state grows with the distinct values in a window: a holistic aggregate keeps a count of each"
+    elif most:
+        rows = " · ".join(f"{number:,}" for number in most.values())
+        size = 8 * (plan.input.words - 1)  # a group's row has no pane
+        room = _bytes(prod(most.values()) * size)
+        each = ", one for each combination: in queries of their own they would add up" if len(most) > 1 else ""
+        yield f"state of a group in each pane: at most {rows} rows of {size} bytes ({room}){each}"
+
+
+def _bytes(number: int) -> str:
+    units = iter(("KiB", "MiB", "GiB", "TiB"))
+    shown, unit = number / 1024, next(units)
+    while shown >= 1024:
+        shown, unit = shown / 1024, next(units)
+    return f"{shown:.{0 if shown >= 10 else 1}f} {unit}"

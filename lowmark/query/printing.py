@@ -15,6 +15,7 @@ _SIGNS = {
     Op.EQ: "=", Op.NE: "<>", Op.LT: "<", Op.LE: "<=", Op.GT: ">", Op.GE: ">=",
     Op.AND: "AND", Op.OR: "OR",
 }  # fmt: skip
+_FUNCTIONS = {Op.PREFIX, Op.HASH, Op.COARSE}
 _PREFIXES = {Op.NEG: "-", Op.FLOAT_NEG: "-", Op.INVERT: "~", Op.NOT: "NOT "}
 
 
@@ -42,6 +43,8 @@ def _call(op: Op, args: tuple[Expr, ...], strings: tuple[str, ...]) -> str:
         case Op.PREFIX:
             four, six = (int(mask.value or 0).bit_count() for mask in args[1:] if isinstance(mask, Literal))
             return f"prefix({text_of(args[0], strings)}, {four - 96}, {six})"
+        case Op.HASH | Op.COARSE:
+            return f"{op.name.lower()}({', '.join(text_of(arg, strings) for arg in args)})"
         case Op.IN_PREFIX:
             return f"{parts[0]} IN {_prefix(args)}"
     if op in _PREFIXES:
@@ -52,7 +55,7 @@ def _call(op: Op, args: tuple[Expr, ...], strings: tuple[str, ...]) -> str:
 def _compound(expr: Expr) -> bool:
     while isinstance(expr, Call) and expr.op is Op.TO_FLOAT:
         expr = expr.args[0]
-    return isinstance(expr, Call)
+    return isinstance(expr, Call) and expr.op not in _FUNCTIONS
 
 
 def _prefix(args: tuple[Expr, ...]) -> str:

@@ -108,6 +108,13 @@ def aggregates(columns: Columns, ordered: bool = True) -> Text:
         st.builds("count(distinct {}, {})".format, st.sampled_from(columns.addresses), whole),
         st.builds("quantile({}, {})".format, number, st.sampled_from(("0", "0.25", "0.5", "0.9", "0.999", "1"))),
     ]
+    places = st.integers(1, 4)
+    choices += [
+        st.builds("{}({}, {})".format, st.sampled_from(("heavy_hitter", "heavy_hitter_count")), anything, places),
+        st.builds("approx_count_distinct({})".format, anything),
+        st.builds("approx_count_distinct({}, {})".format, st.sampled_from(columns.addresses), whole),
+        st.builds("approx_quantile({}, {})".format, number, st.sampled_from(("0", "0.5", "0.9", "1"))),
+    ]
     if ordered:
         choices.append(st.builds("{}({})".format, st.sampled_from(("first", "last")), anything))
     return st.one_of(choices)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from lowmark.query.windows import Window, WindowKind
+from lowmark.wire.schema import Kind
 from tests.aggregate.harness import TUPLE, AskedCall, Row, Value
+from tests.naive.sketching import coarse, distinct, word_of
 
 _INT64 = range(-(2**63), 2**63)
 _INT128 = range(-(2**127), 2**127)
@@ -81,6 +84,13 @@ def _value(call: AskedCall, rows: list[Row]) -> Value:
     tuples = [tuple(row[name] for name in call.columns) for row in rows]
     if call.distinct:
         return len({values for values in tuples if None not in values})
+    if call.function == "approx_count_distinct":
+        kinds = [TUPLE.column(name).kind for name in call.columns]
+        return distinct(
+            tuple(word for value, kind in zip(values, kinds, strict=True) for word in _words(value, kind))
+            for values in tuples
+            if None not in values
+        )
     name = call.columns[0]
     held = [row for row in rows if row[name] is not None]
     present = [row[name] for row in held]
@@ -102,9 +112,17 @@ def _value(call: AskedCall, rows: list[Row]) -> Value:
         return result
     if call.function == "sum":
         return sum(present)
+    if call.function.startswith("heavy_hitter"):
+        counts = Counter(present)
+        second = (lambda value: value >> 32 != 0xFFFF) if kind == "ip" else (lambda value: 0)
+        by_weight = sorted(counts, key=lambda value: (-counts[value], second(value), value))
+        place = int(call.parameters[0])
+        found = by_weight[place - 1] if place <= len(by_weight) else None
+        return counts.get(found) if call.function.endswith("count") else found
     ranked = sorted(present)
-    if call.function == "quantile":
-        return ranked[max(1, math.ceil(Fraction(call.parameters[0]) * len(ranked))) - 1]
+    if call.function.endswith("quantile"):
+        value = ranked[max(1, math.ceil(Fraction(call.parameters[0]) * len(ranked))) - 1]
+        return value if call.function == "quantile" else coarse(value, 7)
     scale = 10**9 if kind == "duration" else 1
     exact = [Fraction(value) / scale for value in ranked]
     mean = sum(exact) / len(exact)
@@ -114,3 +132,9 @@ def _value(call: AskedCall, rows: list[Row]) -> Value:
         return float((exact[(len(exact) - 1) // 2] + exact[len(exact) // 2]) / 2)
     variance = sum((value - mean) ** 2 for value in exact) / len(exact)
     return float(variance) if call.function == "variance" else math.sqrt(variance)
+
+
+def _words(value: int | float, kind: Kind) -> tuple[int, ...]:
+    if kind is Kind.IP:
+        return int(value) >> 64, int(value)
+    return (word_of(value) if kind is Kind.FLOAT else int(value),)

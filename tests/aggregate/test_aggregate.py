@@ -67,6 +67,12 @@ CALLS = (
     AskedCall("median", ("gap",)),
     AskedCall("quantile", ("len",), parameters=("0.9",)),
     AskedCall("quantile", ("load",), parameters=("0.25",)),
+    AskedCall("heavy_hitter", ("host",), parameters=("2",)),
+    AskedCall("heavy_hitter_count", ("port",), parameters=("1",)),
+    AskedCall("approx_count_distinct", ("host", "port")),
+    AskedCall("approx_count_distinct", ("load",)),
+    AskedCall("approx_quantile", ("len",), parameters=("0.9",)),
+    AskedCall("approx_quantile", ("load",), parameters=("0.25",)),
 )
 SUMS = tuple(call for call in CALLS if call.function in ("count", "sum", "avg") and "load" not in call.columns)
 

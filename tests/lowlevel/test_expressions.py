@@ -17,6 +17,7 @@ from lowmark.query.plan import Node, Pane, Reduction
 from lowmark.wire.schema import Kind
 from tests.lowlevel.naive import V4, block, decode
 from tests.lowlevel.plans import field, null_if_zero
+from tests.naive.sketching import coarse, hashed
 
 Scalar = int | float | None
 EXTREMES = (0, 1, -1, 2, 63, 64, -(2**63), 2**63 - 1, 2**62, -7)
@@ -61,6 +62,10 @@ def apply(op: Op, values: list[Scalar], kind: Kind) -> Scalar:
     if op is Op.IN_PREFIX:
         value, network, mask = (int(value) for value in known)
         return int(value & mask == network & mask)
+    if op is Op.HASH:
+        return wrap(hashed([int(known[0])]))
+    if op is Op.COARSE:
+        return coarse(known[0], int(known[1]))
     if op in (Op.FLOAT_DIV, Op.FLOAT_MOD) and known[1] == 0:
         return None
     if op in FLOATS:
@@ -113,17 +118,26 @@ class Trees:
             return self.leaf(kind)
         match kind:
             case Kind.INT:
-                op = self.random.choice([*WORDS, Op.FLOOR_DIV, Op.MOD, Op.SHIFT_LEFT, Op.SHIFT_RIGHT])
-                count = 1 if op in (Op.NEG, Op.INVERT) else 2
+                op = self.random.choice(
+                    [*WORDS, Op.FLOOR_DIV, Op.MOD, Op.SHIFT_LEFT, Op.SHIFT_RIGHT, Op.HASH, Op.COARSE]
+                )
+                if op is Op.COARSE:
+                    return self.call(op, [self.of(kind, depth - 1), self.bits()], kind)
+                count = 1 if op in (Op.NEG, Op.INVERT, Op.HASH) else 2
                 return self.call(op, [self.of(Kind.INT, depth - 1) for _ in range(count)], kind)
             case Kind.FLOAT:
-                op = self.random.choice([*FLOATS])
+                op = self.random.choice([*FLOATS, Op.COARSE])
+                if op is Op.COARSE:
+                    return self.call(op, [self.of(kind, depth - 1), self.bits()], kind)
                 count = 1 if op in (Op.TO_FLOAT, Op.FLOAT_NEG) else 2
                 part = Kind.INT if op is Op.TO_FLOAT else Kind.FLOAT
                 return self.call(op, [self.of(part, depth - 1) for _ in range(count)], kind)
             case Kind.BOOL:
                 return self.condition(depth)
         return self.leaf(kind)
+
+    def bits(self) -> Expr:
+        return Literal(self.random.choice([1, 7, 52]), Kind.INT)
 
     def condition(self, depth: int) -> Expr:
         op = self.random.choice([*COMPARISONS, Op.AND, Op.OR, Op.NOT, Op.IS_NULL, Op.IN_PREFIX])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from ipaddress import IPv4Address, IPv6Address
 
 from lowmark.query import syntax as s
 from tests.naive.scope import Refused, Unsupported
+from tests.naive.sketching import coarse, distinct, word_of
 from tests.naive.values import Address, CommunityId, Duration, Mac, Time, Value, order
 
 NAMES = frozenset(
@@ -25,6 +28,10 @@ NAMES = frozenset(
         "bit_and",
         "median",
         "quantile",
+        "heavy_hitter",
+        "heavy_hitter_count",
+        "approx_count_distinct",
+        "approx_quantile",
     )
 ) | {"total"}
 Arguments = Callable[[s.Expression], list[Value]]
@@ -48,6 +55,10 @@ def aggregate(call: s.FunctionCall, values_of: Arguments, rows: int, keys: Seque
         return len({tuple(map(order, item)) for item in tuples if None not in item})
     if call.distinct:
         raise Refused("DISTINCT goes with count")
+    if name == "approx_count_distinct":
+        combined = zip(*(values_of(argument) for argument in call.arguments), strict=True)
+        complete = (item for item in combined if None not in item)
+        return distinct(tuple(word for value in item for word in _words(value)) for item in complete)
     values = values_of(call.arguments[0])
     present = [value for value in values if value is not None]
     if name == "count":
@@ -57,6 +68,12 @@ def aggregate(call: s.FunctionCall, values_of: Arguments, rows: int, keys: Seque
     if name in ("first", "last"):
         placed = [(key, i) for i, key in enumerate(keys) if values[i] is not None]
         return values[(min(placed) if name == "first" else max(placed))[1]]
+    if name.startswith("heavy_hitter"):
+        counts = Counter(present)
+        ranked = sorted(counts, key=lambda value: (-counts[value], order(value)))
+        place = call.arguments[1].value
+        found = ranked[place - 1] if place <= len(ranked) else None
+        return counts.get(found) if name.endswith("count") else found
     if name == "min":
         return min(present, key=order)
     if name == "max":
@@ -85,6 +102,8 @@ def _of_numbers(call: s.FunctionCall, name: str, values: list[Value]) -> Value:
             return float((ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) / 2)
         case "quantile":
             return sorted(values)[_rank(call, len(values)) - 1]
+        case "approx_quantile":
+            return coarse(sorted(values)[_rank(call, len(values)) - 1], 7)
         case "bit_or" | "bit_and":
             result = values[0]
             for value in values[1:]:
@@ -97,9 +116,26 @@ def _of_durations(call: s.FunctionCall, name: str, values: list[Value]) -> Value
     ns = [value.ns for value in values]
     if name == "sum":
         return Duration(sum(ns))
-    if name == "quantile":
-        return Duration(sorted(ns)[_rank(call, len(ns)) - 1])
+    if name in ("quantile", "approx_quantile"):
+        ranked = sorted(ns)[_rank(call, len(ns)) - 1]
+        return Duration(ranked if name == "quantile" else coarse(ranked, 7))
     return _of_numbers(call, name, [Fraction(value, 10**9) for value in ns])
+
+
+def _words(value: Value) -> tuple[int, ...]:
+    match value:
+        case IPv4Address():
+            return 0, 0xFFFF << 32 | int(value)
+        case IPv6Address():
+            return int(value) >> 64, int(value)
+        case Time() | Duration():
+            return (value.ns,)
+        case Mac():
+            return (value.number,)
+        case CommunityId():
+            number = int.from_bytes(value.digest, "big")
+            return number >> 128, number >> 64, number
+    return (word_of(value) if isinstance(value, float) else int(value),)
 
 
 def _variance(values: list[Fraction]) -> Fraction:

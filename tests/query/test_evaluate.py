@@ -14,6 +14,7 @@ from lowmark.query.evaluate import Values, assemble, evaluate, holds
 from lowmark.query.expressions import Call, Expr, Field, Literal, Op
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Column, Kind, Schema
+from tests.naive.sketching import coarse, hashed, word_of
 from tests.wire.strategies import STRINGS, VALUES, matrix
 
 Value = int | float | None
@@ -68,13 +69,19 @@ integers: st.SearchStrategy[Expr] = st.recursive(
     lambda inner: (
         calls(INT_OPS, Kind.INT, inner, inner)
         | calls([Op.NEG, Op.INVERT], Kind.INT, inner)
+        | calls([Op.HASH], Kind.INT, inner | leaves(Kind.IP) | leaves(Kind.FLOAT), inner)
+        | calls([Op.COARSE], Kind.INT, inner, st.integers(1, 52).map(_int))
         | calls([Op.SHIFT_LEFT, Op.SHIFT_RIGHT], Kind.INT, inner, inner | st.integers(-2, 66).map(_int))
     ),
     max_leaves=6,
 )
 floats: st.SearchStrategy[Expr] = st.recursive(
     leaves(Kind.FLOAT) | calls([Op.TO_FLOAT], Kind.FLOAT, integers),
-    lambda inner: calls(FLOAT_OPS, Kind.FLOAT, inner, inner) | calls([Op.FLOAT_NEG], Kind.FLOAT, inner),
+    lambda inner: (
+        calls(FLOAT_OPS, Kind.FLOAT, inner, inner)
+        | calls([Op.FLOAT_NEG], Kind.FLOAT, inner)
+        | calls([Op.COARSE], Kind.FLOAT, inner, st.integers(1, 52).map(_int))
+    ),
     max_leaves=5,
 )
 addresses = leaves(Kind.IP) | st.builds(
@@ -161,8 +168,17 @@ def naive(expr: Expr, row: Row) -> Value:
                 return 1 if 1 in values else None if None in values else 0
             if None in values:
                 return None
+            if op is Op.HASH:
+                parts = zip(values, args, strict=True)
+                return (hashed(word for v, arg in parts for word in words_of(v, arg.kind)) + 2**63) % 2**64 - 2**63
             return NAIVE[op](*(ip_rank(v) if arg.kind is Kind.IP and op in COMPARISONS else v
                                for v, arg in zip(values, args, strict=True)))  # fmt: skip
+
+
+def words_of(value: int | float, kind: Kind) -> tuple[int, ...]:
+    if kind is Kind.IP:
+        return int(value) >> 64, int(value)
+    return (word_of(value) if kind is Kind.FLOAT else int(value),)
 
 
 def ip_rank(address: int) -> tuple[bool, int]:
@@ -191,6 +207,7 @@ def float_mod(a: float, b: float) -> float:
 
 
 NAIVE: dict[Op, Callable[..., Value]] = {
+    Op.COARSE: coarse,
     Op.NEG: wrapped(operator.neg),
     Op.INVERT: operator.invert,
     Op.ADD: wrapped(operator.add),

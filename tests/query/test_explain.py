@@ -113,3 +113,25 @@ def test_expressions_as_text(literal: Expr, text: str) -> None:
 def test_lengths_of_time() -> None:
     lengths = (60 * 10**9, 10**9, 5 * 10**6, 1_500_000_000, 7, 0)
     assert [span_text(ns) for ns in lengths] == ["1 min", "1 s", "5 ms", "1500 ms", "7 ns", "0 ns"]
+
+
+def test_approximate_aggregates_say_how_far_they_err_and_what_a_group_keeps() -> None:
+    sql = "SELECT srcIP, {} [RANGE 1 minute] FROM Main GROUP BY srcIP"
+    both = "approx_count_distinct(destIP) AS d, approx_quantile(len, 0.5) AS q"
+    one, two, exact = (
+        compile_query(sql.format(calls), streams={"Main": 1}).notes
+        for calls in (both.partition(",")[0], both, f"{both}, heavy_hitter(destPort, 1) AS h")
+    )
+    errors = (
+        "approx_count_distinct_destIP has a standard error of 1.6%",
+        "approx_quantile_len_0_5 is within 1/128 of the value at that rank",
+    )
+    assert one == (errors[0], "state of a group in each pane: at most 4,096 rows of 48 bytes (192 KiB)")
+    assert two[:2] == errors
+    assert two[2].startswith(
+        "state of a group in each pane: at most 4,096 · 7,424 rows of 56 bytes (1.6 GiB), one for each"
+    )
+    assert exact == (
+        *errors,
+        "state grows with the distinct values in a window: a holistic aggregate keeps a count of each",
+    )

@@ -1,0 +1,125 @@
+"""Aggregate functions, each declared once: what it takes, what it folds below, and how a window's value is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lowmark.query import finishing, lifting, sketches
+from lowmark.query.evaluate import Values
+from lowmark.query.expressions import Expr, Named
+from lowmark.query.finishing import Groups
+from lowmark.query.lifting import Lift
+from lowmark.query.plan import FoldOp
+from lowmark.wire.schema import Kind
+
+__all__ = ["BUILT_IN", "AggregateFunction", "Result"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The type of a call's value."""
+
+    kind: Kind
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateFunction:
+    """One function. `lift` gives its folds from the arguments and from the columns that order the input (first, last);
+    `finish` the values of all groups from their merged state, nulls where a group has none."""
+
+    name: str
+    kinds: frozenset[Kind]  # that its arguments may have
+    lift: Callable[[tuple[Expr, ...], tuple[Named, ...]], tuple[Lift, ...]]
+    result: Callable[[tuple[Expr, ...]], Result]
+    finish: Callable[[Groups, tuple[str, ...]], Values]
+    arguments: tuple[int, int | None] = (1, 1)  # at least, at most (None: any number); `*` is none
+    parameters: tuple[str, ...] = ()  # names of the constants behind the arguments
+    check: Callable[[tuple[str, ...]], None] = lambda parameters: None  # ValueError: says what they must be
+    details: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] | None = None
+    """From the arguments what splits a group, a row for each combination of values; None: it is one row a group."""
+    most: Callable[[Kind], int] | None = None  # rows that details make of a group, by the first one's kind
+    error: str = ""  # of a value that is approximate: how far it may be off
+    ordered: bool = False  # it needs the order of the input
+
+
+_ANY = frozenset(Kind)
+_WHOLE = frozenset({Kind.INT})
+_QUANTITY = frozenset({Kind.INT, Kind.FLOAT, Kind.DURATION})
+_FRACTION = "a fraction from 0 to 1"
+_PLACE = "a place from 1"
+
+
+def _values(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    return args
+
+
+def _never_null(kind: Kind) -> Callable[[tuple[Expr, ...]], Result]:
+    return lambda args: Result(kind, False)
+
+
+def _as_argument(args: tuple[Expr, ...]) -> Result:
+    return Result(args[0].kind, args[0].nullable)
+
+
+def _sum(args: tuple[Expr, ...]) -> Result:
+    return Result(args[0].kind, args[0].nullable or args[0].kind is not Kind.FLOAT)
+
+
+def _mean(args: tuple[Expr, ...]) -> Result:
+    return Result(Kind.FLOAT, _sum(args).nullable)
+
+
+def _perhaps(args: tuple[Expr, ...]) -> Result:
+    return Result(args[0].kind, True)
+
+
+def _median(args: tuple[Expr, ...]) -> Result:
+    return Result(Kind.FLOAT, args[0].nullable)
+
+
+BUILT_IN = (
+    AggregateFunction("count", _ANY, lifting.count, _never_null(Kind.INT), finishing.count, arguments=(0, 1)),
+    AggregateFunction("sum", _QUANTITY, lifting.total, _sum, finishing.total),
+    AggregateFunction("avg", _QUANTITY, lifting.total, _mean, finishing.mean),
+    AggregateFunction("variance", _QUANTITY, lifting.squares, _mean, finishing.variance),
+    AggregateFunction("stddev", _QUANTITY, lifting.squares, _mean, finishing.deviation),
+    AggregateFunction("min", _ANY, lifting.single(FoldOp.MIN), _as_argument, finishing.only),
+    AggregateFunction("max", _ANY, lifting.single(FoldOp.MAX), _as_argument, finishing.only),
+    AggregateFunction("bit_or", _WHOLE, lifting.single(FoldOp.BIT_OR), _as_argument, finishing.only),
+    AggregateFunction("bit_and", _WHOLE, lifting.single(FoldOp.BIT_AND), _as_argument, finishing.only),
+    AggregateFunction(
+        "first", _ANY, lifting.by_order(FoldOp.FIRST), _as_argument, finishing.value_of_order, ordered=True
+    ),
+    AggregateFunction(
+        "last", _ANY, lifting.by_order(FoldOp.LAST), _as_argument, finishing.value_of_order, ordered=True
+    ),
+    AggregateFunction(
+        "count distinct", _ANY, lifting.nothing, _never_null(Kind.INT), finishing.count_distinct,
+        arguments=(1, None), details=_values,
+    ),
+    AggregateFunction("median", _QUANTITY, lifting.nothing, _median, finishing.median, details=_values),
+    AggregateFunction(
+        "quantile", _QUANTITY, lifting.nothing, _as_argument, finishing.quantile,
+        parameters=(_FRACTION,), check=finishing.check_fraction, details=_values,
+    ),
+    AggregateFunction(
+        "heavy_hitter", _ANY, lifting.nothing, _perhaps, finishing.heavy_hitter,
+        parameters=(_PLACE,), check=finishing.check_place, details=_values,
+    ),
+    AggregateFunction(
+        "heavy_hitter_count", _ANY, lifting.nothing, lambda args: Result(Kind.INT, True), finishing.heavy_hitter_count,
+        parameters=(_PLACE,), check=finishing.check_place, details=_values,
+    ),
+    AggregateFunction(
+        "approx_count_distinct", _ANY - {Kind.STR}, sketches.least_of_cell, _never_null(Kind.INT),
+        sketches.count_distinct, arguments=(1, None), details=sketches.cell, most=lambda kind: sketches.CELLS,
+        error=f"has a standard error of {100 * sketches.CELL_ERROR:.1f}%",
+    ),
+    AggregateFunction(
+        "approx_quantile", _QUANTITY, lifting.nothing, _as_argument, finishing.quantile,
+        parameters=(_FRACTION,), check=finishing.check_fraction, details=sketches.leading,
+        most=sketches.leading_values, error=f"is within 1/{2**sketches.LEADING_BITS} of the value at that rank",
+    ),
+)  # fmt: skip
