@@ -69,9 +69,10 @@ class GroupNames:
         if is_aggregated(node) or not self._reads_fields_only(node):
             return None
         expr = self.input.lower(node)
-        if isinstance(expr, Literal):
-            return None
-        return next((_column(key) for key in self.keys if key.expr == expr), None)
+        key = next((key for key in self.keys if key.expr == expr), None)
+        if isinstance(expr, Literal):  # reads fields, and yet always comes to this; other constants are no keys
+            return expr if key is not None and any(isinstance(part, s.FieldRef) for part in s.walk(node)) else None
+        return None if key is None else _column(key)
 
     def field(self, ref: s.FieldRef) -> Expr:
         folded = ref.name.text.casefold()
