@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-__all__ = ["Flush", "LowLevelConfig", "LowLevelConfigError", "Order", "QueueConfig", "SpillCodec", "table_size"]
+from lowmark.wire.arrowstream import Codec
+
+__all__ = ["Flush", "LowLevelConfig", "LowLevelConfigError", "Order", "QueueConfig", "table_size"]
 
 _SECOND_NS = 1_000_000_000
 
@@ -106,14 +108,6 @@ class LowLevelConfig:
                 return 0
 
 
-class SpillCodec(Enum):
-    """How records on disk are compressed."""
-
-    NONE = "none"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
-
-
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
     """Of the queue between the nodes and Kafka."""
@@ -122,8 +116,8 @@ class QueueConfig:
     linger_ms: int = 5
     retry_s: float = 1.0  # before a client that failed is replaced
     spill: Path | None = None  # folder for what has no room in memory; None: it is given up
-    spill_bytes: int = 4 << 30  # of records, before they are compressed
-    spill_codec: SpillCodec = SpillCodec.NONE
+    spill_bytes: int = 4 << 30  # of records there
+    compression: Codec = Codec.ZSTD  # of batches, wherever they go from here
 
     def __post_init__(self) -> None:
         if self.max_bytes < 1 << 20:

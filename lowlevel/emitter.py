@@ -77,7 +77,7 @@ class Emitter:
         self._thread = threading.Thread(target=self._run, name="emitter", daemon=True)
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._queued_records = self._queued_bytes = self._spilled_bytes = 0
-        self._folder = None if config.spill is None else SpillFolder(config.spill, config.spill_codec)
+        self._folder = None if config.spill is None else SpillFolder(config.spill)
         self._disk_full = False
         self._held = False  # the producer had no room for a queue
         self._records = self._size = self._restarts = 0

@@ -15,9 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-import pyarrow as pa
-
-from lowlevel.config import LowLevelConfigError, SpillCodec
+from lowlevel.config import LowLevelConfigError
 from lowmark.wire.record import WireRecord
 
 __all__ = ["Backlog", "SpillError", "SpillFolder"]
@@ -25,7 +23,7 @@ __all__ = ["Backlog", "SpillError", "SpillFolder"]
 _LOG = logging.getLogger("lowmark.spill")
 
 _SEGMENT = 64 << 20  # bytes after which another file is begun: a file's room is free again when all of it was read
-_HEAD = struct.Struct("<II")  # bytes of a record as it lies there, and before it was compressed
+_HEAD = struct.Struct("<I")  # bytes of the record behind it
 
 
 class SpillError(Exception):
@@ -33,12 +31,11 @@ class SpillError(Exception):
 
 
 class SpillFolder:
-    """Where files are made, and how records lie in them."""
+    """Where files are made."""
 
-    def __init__(self, path: Path, codec: SpillCodec) -> None:
+    def __init__(self, path: Path) -> None:
         """LowLevelConfigError where nothing can be written."""
         self._path = path
-        self._codec = None if codec is SpillCodec.NONE else pa.Codec(codec.value)
         try:
             path.mkdir(parents=True, exist_ok=True)
             self.file().close()
@@ -49,14 +46,11 @@ class SpillFolder:
         made: BinaryIO = tempfile.TemporaryFile(dir=self._path, buffering=0)  # noqa: SIM115  # its segment closes it
         return made
 
-    def pack(self, record: WireRecord) -> bytes:
-        plain = pickle.dumps((record.key, record.value, record.headers), pickle.HIGHEST_PROTOCOL)
-        packed = plain if self._codec is None else self._codec.compress(plain, asbytes=True)
-        return _HEAD.pack(len(packed), len(plain)) + packed
 
-    def unpack(self, packed: bytes, size: int) -> WireRecord:
-        plain = packed if self._codec is None else self._codec.decompress(packed, size, asbytes=True)
-        return WireRecord(*pickle.loads(plain))
+def _packed(record: WireRecord) -> bytes:
+    """As it lies in a file."""
+    plain = pickle.dumps((record.key, record.value, record.headers), pickle.HIGHEST_PROTOCOL)
+    return _HEAD.pack(len(plain)) + plain
 
 
 class _Segment:
@@ -72,7 +66,7 @@ class _Segment:
         """Whether the disk took it."""
         if not self.kept:
             try:
-                self._write(self._folder.pack(record))
+                self._write(_packed(record))
                 return True
             except OSError as error:
                 _LOG.error("the disk behind the queue takes no more: %s", error.strerror or error)
@@ -90,8 +84,8 @@ class _Segment:
         """The next record; None: there is none left. Raises SpillError."""
         if self._read == self.written:
             return self.kept.popleft() if self.kept else None
-        packed, size = _HEAD.unpack(self._bytes(_HEAD.size))
-        return self._folder.unpack(self._bytes(packed), size)
+        (size,) = _HEAD.unpack(self._bytes(_HEAD.size))
+        return WireRecord(*pickle.loads(self._bytes(size)))
 
     def _bytes(self, size: int) -> bytes:
         assert self._file is not None, "there is something to read"

@@ -16,7 +16,7 @@ from lowmark.app.scheduling import Scheduling
 from lowmark.query.plan import Node, Stage
 from lowmark.wire.codec import encode
 from lowmark.wire.frames import FOREVER
-from lowmark.wire.partials import Origin, PartialBatch
+from lowmark.wire.partials import Origin, PartialBatch, encode_batch
 from lowmark.wire.promises import Ending
 from lowmark.wire.rows import to_batch
 
@@ -55,6 +55,7 @@ class SourceThread(threading.Thread):
         self.superseded = False
         self._emitter = emitter
         self._scheduling = scheduling
+        self._compression = config.capture.queue.compression
         self._beating = Beating(self.nodes)
         self.outboxes: dict[str, Outbox] = {}
 
@@ -99,6 +100,6 @@ class SourceThread(threading.Thread):
                 if isinstance(record, Rows):
                     rows = to_batch(schema, record.rows)
                     batch = PartialBatch(record.origin, record.sequence, rows, record.tuples, record.late)
-                    self._emitter.put(item.topic, partition, encode(batch))
+                    self._emitter.put(item.topic, partition, encode_batch(batch, self._compression))
                 else:
                     self._emitter.put(item.topic, partition, encode(record))

@@ -6,27 +6,43 @@ Arrow reader, and a wrong one is told from a broken one.
 
 from __future__ import annotations
 
+from enum import Enum
+
 import pyarrow as pa
 
 from lowmark.wire.record import BadReason, Refused
 from lowmark.wire.rows import BadRows, check_schema, check_values, schema_of
 from lowmark.wire.schema import Schema
 
-__all__ = ["read_rows", "write_rows"]
+__all__ = ["Codec", "read_rows", "write_rows"]
 
 
-def write_rows(rows: pa.RecordBatch) -> bytes:
+class Codec(Enum):
+    """How the buffers of a batch are compressed: as Arrow does it, so that any reader of Arrow reads all of them."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+def write_rows(rows: pa.RecordBatch, codec: Codec = Codec.NONE) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
+    with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS[codec]) as stream:
         stream.write_batch(rows)
     return bytes(sink.getvalue().to_pybytes())
 
 
+_OPTIONS = {
+    codec: pa.ipc.IpcWriteOptions(compression=None if codec is Codec.NONE else codec.value, use_threads=False)
+    for codec in Codec
+}
+
+
 def read_rows(value: bytes, schema: Schema | None) -> pa.RecordBatch:
-    """The batch in these bytes, which it borrows. Refused unless it has the schema (None: the one that it brings along)
-    and kernels may trust its values."""
+    """The batch in these bytes, which it borrows where they are not compressed. Refused unless it has the schema (None:
+    the one that it brings along) and kernels may trust its values."""
     try:
-        with pa.ipc.open_stream(pa.py_buffer(value)) as stream:
+        with pa.ipc.open_stream(pa.py_buffer(value), options=pa.ipc.IpcReadOptions(use_threads=False)) as stream:
             # Before a batch is read: its buffers mean nothing under another schema.
             expected = schema_of(stream.schema) if schema is None else schema
             check_schema(expected, stream.schema)

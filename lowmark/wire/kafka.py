@@ -106,8 +106,9 @@ def producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: OnProblem 
 
 
 def gapless_producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: OnProblem = _log) -> Producer:
-    """As `producer`; and a message that cannot be delivered is fatal, so that none behind it arrives without it."""
-    options = producer_options(settings, linger_ms) | {"enable.gapless.guarantee": True}
+    """As `producer`; and a message that cannot be delivered is fatal, so that none behind it arrives without it. For
+    messages that are compressed already."""
+    options = producer_options(settings, linger_ms) | {"enable.gapless.guarantee": True, "compression.type": "none"}
     return _made(Producer, options, settings, on_problem)
 
 

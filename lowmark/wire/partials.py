@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lowmark.wire.arrowstream import read_rows, write_rows
+from lowmark.wire.arrowstream import Codec, read_rows, write_rows
 from lowmark.wire.fields import canonical, integer, parse
 from lowmark.wire.record import BadReason, Header, Headers, RecordKind, Refused, WireRecord, header, headers_of, sized
 from lowmark.wire.schema import Schema
@@ -50,7 +50,7 @@ SchemaOf = Callable[[Origin], Schema | None]
 """The schema of the batches that an origin's stage and node send; None: of a stage or node that nobody here reads."""
 
 MAX_BATCH_BYTES = 512 * 1024
-"""Of a batch's value."""
+"""Of a batch's value before it is compressed."""
 
 _MAX_PANES = 8192
 """In one batch: as many counts fit into the header beside MAX_BATCH_BYTES of rows."""
@@ -111,11 +111,11 @@ def decode_origin(headers: Headers) -> tuple[Origin, int]:
     return origin, headers.natural("sequence")
 
 
-def encode_batch(batch: PartialBatch) -> WireRecord:
+def encode_batch(batch: PartialBatch, codec: Codec = Codec.ZSTD) -> WireRecord:
     tuples = header("tuples", canonical([[pane, count] for pane, count in sorted(batch.tuples.items())]).decode())
     late = (header("late", 1),) if batch.late else ()
     headers = origin_headers(RecordKind.BATCH, batch.origin, batch.sequence, tuples, *late)
-    return sized(WireRecord(None, write_rows(batch.rows), headers))
+    return sized(WireRecord(None, write_rows(batch.rows, codec), headers))
 
 
 def decode_batch(headers: Headers, value: bytes, schema_of_origin: SchemaOf) -> PartialBatch:

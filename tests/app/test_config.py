@@ -171,7 +171,7 @@ TAP = LEAST + '[streams.S]\n[sources.tap]\nstream = "S"\n'
         ),
         (LEAST + "[capture.ring]\nring_bytes = 100", "capture.ring: ring_bytes is 100; "),
         (LEAST + "[capture.ring]\nsnaplen = 10", "capture.ring: snaplen is 10; it is 64 to 65535 bytes"),
-        (LEAST + '[capture.queue]\nspill_codec = "gzip"', "capture.queue.spill_codec: 'gzip' is not one of none, lz4"),
+        (LEAST + '[capture.queue]\ncompression = "gzip"', "capture.queue.compression: 'gzip' is not one of none, lz4"),
     ],
 )
 def test_what_is_wrong_of_interfaces_is_said(tmp_path: Path, text: str, expected: str) -> None:

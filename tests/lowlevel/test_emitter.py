@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from lowlevel.config import QueueConfig, SpillCodec
+from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
 from lowlevel.register import EpochWatch, register
 from lowmark.wire.kafka import KafkaSettings, KafkaUnavailable
@@ -95,7 +95,7 @@ def test_records_of_several_threads_arrive_in_order(broker: str, emitter: Emitte
 def test_what_waited_on_disk_arrives_in_order(broker: str, tmp_path: Path) -> None:
     """More than memory has room for, before there is a connection and while it drains."""
     name = topic(broker, "emitter-spill")
-    config = QueueConfig(max_bytes=1 << 20, spill=tmp_path, spill_codec=SpillCodec.LZ4)
+    config = QueueConfig(max_bytes=1 << 20, spill=tmp_path)
     sender = Emitter(KafkaSettings(broker), config)
     for number in range(2000):
         for partition in range(PARTITIONS):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lowlevel.config import LowLevelConfigError, QueueConfig, SpillCodec
+from lowlevel.config import LowLevelConfigError, QueueConfig
 from lowlevel.emitter import Emitter
 from lowlevel.spill import Backlog, SpillError, SpillFolder
 from lowmark.wire.kafka import KafkaSettings
@@ -31,12 +31,11 @@ def numbered(number: int, size: int = 1000) -> WireRecord:
     return WireRecord(None, number.to_bytes(8, "big") + bytes(size), (header("sequence", number),))
 
 
-@pytest.mark.parametrize("codec", SpillCodec)
 @given(st.lists(st.lists(RECORDS) | st.integers(0, 5)))
 @in_tmp
-def test_first_in_first_out(tmp_path: Path, codec: SpillCodec, steps: list[list[WireRecord] | int]) -> None:
+def test_first_in_first_out(tmp_path: Path, steps: list[list[WireRecord] | int]) -> None:
     """A number: so many are taken."""
-    backlog = Backlog(SpillFolder(tmp_path, codec))
+    backlog = Backlog(SpillFolder(tmp_path))
     expected: deque[WireRecord] = deque()
     for step in steps:
         if isinstance(step, int):
@@ -52,7 +51,7 @@ def test_first_in_first_out(tmp_path: Path, codec: SpillCodec, steps: list[list[
 
 def test_a_disk_that_is_full_keeps_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it does not take stays in memory, behind what it took. When all has left, the disk is tried anew."""
-    backlog = Backlog(SpillFolder(tmp_path, SpillCodec.NONE))
+    backlog = Backlog(SpillFolder(tmp_path))
     assert backlog.put(numbered(0))
     write = os.pwrite
 
@@ -70,7 +69,7 @@ def test_a_disk_that_is_full_keeps_the_order(tmp_path: Path, monkeypatch: pytest
 
 def test_a_folder_that_is_gone_keeps_the_order(tmp_path: Path) -> None:
     folder = tmp_path / "spill"
-    backlog = Backlog(SpillFolder(folder, SpillCodec.NONE))
+    backlog = Backlog(SpillFolder(folder))
     folder.rmdir()
     assert not backlog.put(numbered(0))
     assert not backlog.put(numbered(1))
@@ -80,7 +79,7 @@ def test_a_folder_that_is_gone_keeps_the_order(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_cut_is_an_error(tmp_path: Path) -> None:
-    folder = SpillFolder(tmp_path, SpillCodec.NONE)
+    folder = SpillFolder(tmp_path)
     files = []
     make = folder.file
     folder.file = lambda: files.append(make()) or files[-1]  # type: ignore[method-assign,func-returns-value]
@@ -92,7 +91,7 @@ def test_a_file_that_was_cut_is_an_error(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
-    backlog = Backlog(SpillFolder(tmp_path, SpillCodec.LZ4))
+    backlog = Backlog(SpillFolder(tmp_path))
     backlog.put(numbered(0))
     assert list(tmp_path.iterdir()) == []
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowmark.wire.arrowstream import write_rows
+from lowmark.wire.arrowstream import Codec, write_rows
 from lowmark.wire.codec import Record, decode, encode
 from lowmark.wire.deadletters import HEAD_BYTES, bury
-from lowmark.wire.partials import MAX_BATCH_BYTES, Origin, PartialBatch, split_batch, tuples_per_pane
+from lowmark.wire.partials import MAX_BATCH_BYTES, Origin, PartialBatch, encode_batch, split_batch, tuples_per_pane
 from lowmark.wire.promises import Account, Bound, Ledger, Promise, Punctuation
 from lowmark.wire.record import MAX_RECORD_BYTES, BadReason, BadRecord, OversizeRecord, WireRecord
 from lowmark.wire.rows import to_batch, to_words
@@ -210,6 +210,21 @@ def test_split_keeps_to_any_limit(limit: int, count: int) -> None:
     parts = split_batch(many_rows([1] * count), limit)
     assert sum(part.num_rows for part in parts) == count
     assert all(len(write_rows(part)) <= limit for part in parts)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_batches_are_read_however_they_are_compressed(codec: Codec) -> None:
+    rows = many_rows([3, 3, 4] * 100)
+    back = read(encode_batch(PartialBatch(NODE, 0, rows, tuples_per_pane(rows)), codec))
+    assert isinstance(back, PartialBatch)
+    assert back.rows.equals(rows)
+
+
+def test_compression_makes_batches_smaller() -> None:
+    rows = many_rows([3] * 10_000)
+    batch = PartialBatch(NODE, 0, rows, tuples_per_pane(rows))
+    none, lz4, zstd = (len(encode_batch(batch, codec).value) for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD))
+    assert max(zstd, lz4) < none / 2
 
 
 def test_a_limit_without_room_is_refused() -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from lowmark.wire.arrowstream import Codec
 from lowmark.wire.codec import Record, decode, encode
-from lowmark.wire.partials import PartialBatch
+from lowmark.wire.partials import PartialBatch, encode_batch
 from lowmark.wire.record import RecordKind, WireRecord
 from lowmark.wire.resultrows import ResultRows
 from tests.wire.examples import EXAMPLES
@@ -32,8 +33,13 @@ def written_down(record: WireRecord) -> dict[str, object]:
     }
 
 
+def bytes_of(record: Record) -> WireRecord:
+    """Batches as they are before compression, whose bytes may differ by the version of its library."""
+    return encode_batch(record, Codec.NONE) if isinstance(record, PartialBatch) else encode(record)
+
+
 if os.environ.get("LOWMARK_UPDATE_GOLDEN"):
-    forms = {name: json.dumps(written_down(encode(record)), ensure_ascii=False) for name, record in EXAMPLES.items()}
+    forms = {name: json.dumps(written_down(bytes_of(record)), ensure_ascii=False) for name, record in EXAMPLES.items()}
     lines = [f"{json.dumps(name)}: {form}" for name, form in forms.items()]
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
@@ -59,7 +65,7 @@ def test_every_form_is_pinned() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_record_is_written_as_these_bytes(name: str) -> None:
-    assert written_down(encode(EXAMPLES[name])) == GOLDEN[name]
+    assert written_down(bytes_of(EXAMPLES[name])) == GOLDEN[name]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
