@@ -173,7 +173,7 @@ def _await_all_but_held(job: Command, holding: Command, queries: int) -> None:
         queued = value(samples(get(f"{urls[1]}/metrics").text), "lowmark_queue_records")
         return queued == 0 and len(lags) == queries and ended == lags.keys() - {"held"}
 
-    await_true(done, 240)
+    await_true(done)
 
 
 _LAG = "lowmark_frontier_lag_seconds"

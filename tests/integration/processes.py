@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.integration.jobprocess import await_true
+from tests.integration.jobprocess import PATIENCE_S, await_true
 
 _ROOT = Path(__file__).parents[2]
 
@@ -66,19 +66,19 @@ class Command:
     def error(self) -> str:
         return "".join(self._said["error"])
 
-    def url(self, within_s: float = 180) -> str:
+    def url(self) -> str:
         """Of its health endpoint, once it has told."""
-        await_true(lambda: bool(self._urls()) or self.process.poll() is not None, within_s)
+        await_true(lambda: bool(self._urls()) or self.process.poll() is not None)
         assert self._urls(), self.error
         return self._urls()[0]
 
     def _urls(self) -> list[str]:
         return re.findall(r"(http://\S+)/metrics", self.error)
 
-    def wait(self, within_s: float = 240) -> int:
+    def wait(self) -> int:
         """The exit code; all that it has said is known then, and nothing of it runs any more."""
-        code = self.process.wait(within_s)
-        await_true(lambda: not self.left_behind(), 10)
+        code = self.process.wait(PATIENCE_S)
+        await_true(lambda: not self.left_behind())
         for reader in self._readers:
             reader.join(10)
         return code

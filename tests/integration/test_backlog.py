@@ -47,7 +47,7 @@ def test_a_backlog_need_not_fit_into_memory(broker: str, tmp_path: Path) -> None
 
     spilled = tmp_path / "checkpoint" / "lowmark" / "parcels"
     with JobProcess(path) as job:
-        await_true(lambda: any(spilled.glob("*")), 120)
+        await_true(lambda: any(spilled.glob("*")))
         job.kill()
     peaks: dict[str, int] = {}
     with JobProcess(path, "--until-last") as job:
@@ -56,7 +56,7 @@ def test_a_backlog_need_not_fit_into_memory(broker: str, tmp_path: Path) -> None
             peaks.update({name: max(peak, peaks.get(name, 0)) for name, peak in job.peak_bytes().items()})
             return job.ended
 
-        await_true(ended, 300)
+        await_true(ended)
         assert job.wait() == 0, job.said
     # Of the workers: Python, its libraries and kernels are half of it.
     assert peaks["python"] < feed.sent, peaks

@@ -52,8 +52,8 @@ def test_every_row_once_through_kills_restarts_and_a_new_generation(broker, tmp_
         assert page(f"{url}/readyz")[0] == 200
         before = rows_of(feed)
         feed.panes(3)
-        await_true(lambda: rows_of(feed) > before, 60)
-        await_true(lambda: 'lowmark_result_rows_total{query="talkers"}' in page(f"{url}/metrics")[1], 10)
+        await_true(lambda: rows_of(feed) > before)
+        await_true(lambda: 'lowmark_result_rows_total{query="talkers"}' in page(f"{url}/metrics")[1])
         job.terminate()
         assert job.wait() == 0, job.said
         assert [line for line in job.lines if "worker" in line or "WARN" in line or "Exception" in line] == []
@@ -98,7 +98,7 @@ def test_a_lost_checkpoint_and_a_second_job_are_refused(broker, tmp_path):
         with JobProcess(path) as second:
             assert second.wait() == 1
         assert "in use by process" in second.lines[-1]
-        await_true(lambda: rows_of(feed) > 0, 60)
+        await_true(lambda: rows_of(feed) > 0)
         job.terminate()
         assert job.wait() == 0, job.said
 

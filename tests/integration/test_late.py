@@ -75,9 +75,9 @@ def write(folder: Path, broker: str) -> tuple[Path, list[tuple[str, Path]]]:
 def watched(config: Path, name: str, **lines: float) -> Outcome:
     """All that stands on the query's topics, as JSON lines: so many of each kind."""
     with Command("watch", name, "-c", str(config), "--from-beginning", "--json") as watch:
-        await_true(lambda: all(watch.error.count(f'{{"{kind}"') >= count for kind, count in lines.items()), 60)
+        await_true(lambda: all(watch.error.count(f'{{"{kind}"') >= count for kind, count in lines.items()))
         watch.process.send_signal(signal.SIGINT)
-        watch.wait(30)
+        watch.wait()
         return Outcome(0, watch.out, watch.error)
 
 
@@ -98,7 +98,7 @@ def test_late_rows_and_corrections(broker: str, tmp_path: Path) -> None:
             assert capture.wait() == 0, capture.error
         url = job.url()
         lag = re.compile(r'^lowmark_frontier_lag_seconds\{query="(\w+)"\} 0.0$', re.MULTILINE)
-        await_true(lambda: len(lag.findall(get(f"{url}/metrics").text)) == 3, 120)
+        await_true(lambda: len(lag.findall(get(f"{url}/metrics").text)) == 3)
         (windows,) = (int(found) for found in re.findall(r"^(\d+) windows, ", local.error, re.MULTILINE))
         page = samples(get(f"{url}/metrics").text)
         changes = value(page, "lowmark_corrections_total", query="fixed")

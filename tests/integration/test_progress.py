@@ -63,7 +63,7 @@ def test_a_window_waits_first_for_a_source_then_for_another_then_for_the_job(bro
         capture.process.stdin.write(data)
         capture.process.stdin.flush()
         # Both are past the first window, which nobody closes: there is no job.
-        await_true(lambda: list(waiting(config)) == ["the job"], 60)
+        await_true(lambda: list(waiting(config)) == ["the job"])
         capture.process.stdin.close()
         assert capture.wait() == 0, capture.error
 
@@ -83,13 +83,13 @@ def test_a_broker_that_is_away_is_told_in_one_line(tmp_path: Path) -> None:
             assert lowmark("topics", "--create", "-c", str(config)).code == 0
             plain = stack.enter_context(Command("watch", "count", "-c", str(config), "--json"))
             progress = stack.enter_context(Command("watch", "--progress", "-c", str(config), "--json"))
-            await_true(lambda: "never been seen" in progress.out, 60)
-        await_true(lambda: all("is away" in watch.error for watch in (plain, progress)), 60)
+            await_true(lambda: "never been seen" in progress.out)
+        await_true(lambda: all("is away" in watch.error for watch in (plain, progress)))
         with Broker(tmp_path / "data", int(address.rpartition(":")[2])):
-            await_true(lambda: all("is back" in watch.error for watch in (plain, progress)), 60)
+            await_true(lambda: all("is back" in watch.error for watch in (plain, progress)))
             for watch in (plain, progress):
                 watch.process.send_signal(signal.SIGINT)
-                assert watch.wait(30) == 130
+                assert watch.wait() == 130
     for watch in (plain, progress):
         away, back, *rest = watch.error.splitlines()
         assert away == f"the broker at {address} is away: waiting for it"
