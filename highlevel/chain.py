@@ -39,6 +39,7 @@ from lowmark.query.plan import (
     Reduce,
     StepPlan,
 )
+from lowmark.query.strategy import Strategy
 from lowmark.query.syntax import JoinKind
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
@@ -82,7 +83,8 @@ def build(plan: StepPlan, limits: Limits | None = None) -> Operator:
     """The operator of a step. `limits`: what it may keep for ever; None: as much as there is room for."""
     match plan:
         case Aggregate():
-            return CrowdedAggregateOperator(plan) if plan.crowded else AggregateOperator(plan, limits)
+            in_crowds = plan.crowded and plan.strategy is Strategy.PANED
+            return CrowdedAggregateOperator(plan) if in_crowds else AggregateOperator(plan, limits)
         case Finish():
             return FinishOperator(plan)
         case Join(kind=JoinKind.INNER):

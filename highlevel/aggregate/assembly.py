@@ -21,12 +21,10 @@ from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.spaces import ONLY, Running, running_space, tables_space
 from highlevel.interface import Space, State
 from lowmark.query.aggregates import DIFFERENTIAL
+from lowmark.query.weighing import MUCH_OVERLAP
 from lowmark.query.windows import Window, WindowKind
 
 __all__ = ["Assembly", "Panes", "assembly_of"]
-
-_MUCH = 3
-"""Windows that hold a pane, from which on it pays to keep more than the panes."""
 
 
 class Panes:
@@ -72,7 +70,7 @@ class Assembly(Protocol):
 def assembly_of(window: Window, layout: Layout) -> Assembly:
     if window.kind is WindowKind.LANDMARK:
         return _Landmark(window, layout)
-    if window.size < _MUCH * window.slide:
+    if window.size < MUCH_OVERLAP * window.slide:
         return _FromPanes(window, layout)
     if all(fold.op in DIFFERENTIAL for fold in layout.folds):
         return _Subtracting(window, layout)

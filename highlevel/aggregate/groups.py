@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from highlevel.aggregate.findkernel import find_rows
 from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.mergekernel import BLOCK, fill_index, merge_rows
 from highlevel.interface import Words
@@ -113,7 +114,7 @@ class GroupTable:
 
     def merge_table(self, other: GroupTable) -> npt.NDArray[np.int64]:
         """Merge another table's groups; the place of each of them in this one. The layouts may differ in their keys
-        where this one's are the first of the other's."""
+        where this one's are the first of the other's, or in that this one has no folds."""
         positions = np.empty(len(other), np.int64)
         if not self._used and self._layout == other._layout:
             self._adopt(other)
@@ -121,7 +122,24 @@ class GroupTable:
             return positions
         self._merge(other.groups, 0, False, positions)
         for (group, fold), lacks in other._carries.items():
-            self._carry(int(positions[group]), fold, lacks)
+            if fold < len(self._layout.folds):
+                self._carry(int(positions[group]), fold, lacks)
+        return positions
+
+    def find(self, partials: Words) -> npt.NDArray[np.int64]:
+        """The place of the group of each of these rows (of a layout with the same keys), or −1."""
+        if self._layout.float_keys and len(partials):
+            partials = _with_one_form(partials, self._layout.float_keys)
+        return self._find(partials, 1)
+
+    def find_groups(self, other: GroupTable) -> npt.NDArray[np.int64]:
+        """The same of another table's groups."""
+        return self._find(other.groups, 0)
+
+    def _find(self, rows: Words, shift: int) -> npt.NDArray[np.int64]:
+        positions = np.empty(len(rows), np.int64)
+        layout, index = self._layout, self._ready_index()
+        find_rows(rows, shift, layout.key_end, layout.key_mask, self._table, index, _SEED, positions)
         return positions
 
     def subtract_table(self, other: GroupTable) -> None:

@@ -21,6 +21,7 @@ from lowmark.app.output import open_output
 from lowmark.query.compile import compile_query
 from lowmark.query.late import Late
 from lowmark.query.plan import QueryPlan
+from lowmark.query.strategy import Strategy
 
 __all__ = ["Request", "answer"]
 
@@ -40,6 +41,7 @@ class Request:
     disorder: str | None
     flush: Flush
     late: Late
+    strategy: Strategy
     table: str
     format: Format | None
     output: Path | None
@@ -49,12 +51,14 @@ class Request:
 def answer(request: Request) -> int:
     """The exit code. Raises what `failures` knows how to tell."""
     disorder = None if request.disorder is None else parse_disorder(request.disorder)
-    draft = compile_query(request.sql, name=request.name, buckets=1, late=request.late)
+    draft = compile_query(request.sql, name=request.name, buckets=1, late=request.late, strategy=request.strategy)
     bindings = fanned_out(bind(request.read, request.interfaces, _streams(draft)), request.fanout)
     counts = {binding.stream: 0 for binding in bindings}
     for binding in bindings:
         counts[binding.stream] += 1
-    plan = compile_query(request.sql, name=request.name, streams=counts, buckets=1, late=request.late)
+    plan = compile_query(
+        request.sql, name=request.name, streams=counts, buckets=1, late=request.late, strategy=request.strategy
+    )
     config = _config(request)
     with telling(request.quiet) as tell:
         run = LocalRun(

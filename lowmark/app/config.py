@@ -17,6 +17,7 @@ from lowmark.app.scheduling import Scheduling
 from lowmark.app.tables import ConfigError, Toml, expand, read_table
 from lowmark.query.expected import Expected
 from lowmark.query.late import Late
+from lowmark.query.strategy import Strategy
 from lowmark.wire.kafkasettings import KafkaSettings, Secret
 from lowmark.wire.topics import Provision
 
@@ -88,13 +89,15 @@ class Query:
     late: Late = Late.COUNT
     rates: Mapping[str, float] = field(default_factory=dict)  # rows a second, of inputs of joins or of streams
     selectivities: Mapping[str, float] = field(default_factory=dict)  # of pairs of inputs, "A,B"
+    groups: int | None = None  # of a pane, at the most
+    strategy: Strategy = Strategy.AUTO
 
     @property
     def expected(self) -> Expected:
-        return Expected.of(self.rates, self.selectivities)
+        return Expected.of(self.rates, self.selectivities, self.groups)
 
     def __post_init__(self) -> None:
-        Expected.of(self.rates, self.selectivities)
+        Expected.of(self.rates, self.selectivities, self.groups)
         if (self.sql is None) == (self.file is None):
             raise ValueError("a query is given as `sql` or as the `file` that holds it: give one of the two")
         if self.buckets is not None and self.buckets < 1:

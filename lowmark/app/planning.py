@@ -32,8 +32,9 @@ def plan_queries(config: Config, names: Sequence[str] | None = None) -> tuple[Qu
         buckets = query.buckets or config.job.buckets
         try:
             plan = compile_query(
-                config.sql(name), name=name, streams=streams, buckets=buckets, late=query.late, expected=query.expected
-            )
+                config.sql(name), name=name, streams=streams, buckets=buckets, late=query.late,
+                expected=query.expected, strategy=query.strategy,
+            )  # fmt: skip
         except QueryError as error:
             raise ConfigError(f"{config.path}: query {name}: {error.render()}") from None
         except UnknownInput as error:

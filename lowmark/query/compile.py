@@ -11,7 +11,8 @@ text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from lowmark.query.analysis import analyse, texts
 from lowmark.query.correcting import CannotCorrect, merges
@@ -21,8 +22,10 @@ from lowmark.query.fingerprint import fingerprint
 from lowmark.query.late import Late
 from lowmark.query.notes import notes
 from lowmark.query.parser import parse
-from lowmark.query.plan import QueryPlan, Stage
+from lowmark.query.plan import Aggregate, Node, QueryPlan, Stage, Step
 from lowmark.query.split import CannotRunYet, split
+from lowmark.query.strategy import DEFAULT_RATES, Rates, Strategy
+from lowmark.query.weighing import chosen
 
 __all__ = ["DEFAULT_BUCKETS", "compile_query"]
 
@@ -38,13 +41,15 @@ def compile_query(
     buckets: int = DEFAULT_BUCKETS,
     late: Late = Late.COUNT,
     expected: Expected = UNKNOWN,
+    strategy: Strategy = Strategy.AUTO,
 ) -> QueryPlan:
     """The plan of a query, or QueryError with the spot in the text.
 
     `streams`: the streams that are bound, each with its number of sources, called as `link` shows them; None: any name
     is a stream of one source. `buckets`: wanted; a plan whose rows must meet in one place has 1, and a note on why.
     `late`: what becomes of late tuples; corrections that would be wrong are refused. `expected`: what is known of the
-    data; UnknownInput where it is said of what the query has not.
+    data; UnknownInput where it is said of what the query has not. `strategy`: how sliding windows are evaluated; AUTO:
+    as costs least. It is no part of the stage.
     """
     if buckets < 1:
         raise ValueError(f"{buckets} buckets: at least one is needed")
@@ -57,17 +62,24 @@ def compile_query(
     except CannotRunYet as error:
         raise QueryError(f"{error} cannot run yet", sql, script.statements[-1].span) from None
     spread = 1 if halves.reasons else buckets
+    rates = _rates(expected, halves.nodes)
+    strategies = chosen(halves.steps, strategy, rates)
+    if strategy is not Strategy.AUTO and not strategies:
+        message = f'strategy = "{strategy.value}" is for sliding and tumbling windows, and this query has none'
+        raise QueryError(message, sql, script.statements[-1].span)
     stage = Stage(fingerprint(halves.nodes, spread), halves.nodes, spread)
     plan = QueryPlan(
         name=name,
         sql=sql,
         stage=stage,
-        steps=halves.steps,
+        steps=tuple(_with(step, strategies.get(number)) for number, step in enumerate(halves.steps)),
         output=halves.output,
         window=halves.window,
         ordered=answer.ordered,
         notes=notes(halves, buckets),
         late=late,
+        strategy=strategy,
+        rates=rates,
     )
     if late is Late.CORRECT:
         try:
@@ -76,3 +88,14 @@ def compile_query(
             message = f'late = "correct" is not for this query: {error.reason}'
             raise QueryError(message, sql, script.statements[-1].span, hint=error.hint) from None
     return plan
+
+
+def _rates(expected: Expected, nodes: Iterable[Node]) -> Rates:
+    tuples = expected.together({stream for node in nodes for stream in node.streams})
+    return Rates(tuples=tuples or DEFAULT_RATES.tuples, groups=expected.groups or DEFAULT_RATES.groups)
+
+
+def _with(step: Step, strategy: Strategy | None) -> Step:
+    if strategy is None or not isinstance(step.plan, Aggregate):
+        return step
+    return replace(step, plan=replace(step.plan, strategy=strategy))

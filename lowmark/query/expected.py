@@ -18,13 +18,15 @@ class UnknownInput(Exception):
 @dataclass(frozen=True, slots=True)
 class Expected:
     """`rates`: rows a second of a join's input (behind its conditions) or of a stream, by name. `selectivities`: of two
-    inputs of a join, which share of the pairs in each other's windows agrees in what must be equal."""
+    inputs of a join, which share of the pairs in each other's windows agrees in what must be equal. `groups`: of a pane
+    of an aggregate, at the most."""
 
     rates: Mapping[str, float] = field(default_factory=dict)
     selectivities: Mapping[frozenset[str], float] = field(default_factory=dict)
+    groups: int | None = None
 
     @classmethod
-    def of(cls, rates: Mapping[str, float], selectivities: Mapping[str, float]) -> Expected:
+    def of(cls, rates: Mapping[str, float], selectivities: Mapping[str, float], groups: int | None = None) -> Expected:
         """Names ignore case; a pair is written `A,B`. ValueError says what is wrong."""
         pairs = {}
         for pair, share in selectivities.items():
@@ -37,7 +39,9 @@ class Expected:
         for name, rate in rates.items():
             if not rate > 0:
                 raise ValueError(f"the rate of {name} is {rate:g} rows a second; it is above 0")
-        return cls({name.casefold(): rate for name, rate in rates.items()}, pairs)
+        if groups is not None and groups < 1:
+            raise ValueError(f"groups is {groups}; it is a number above 0")
+        return cls({name.casefold(): rate for name, rate in rates.items()}, pairs, groups)
 
     def rate(self, side: Side) -> float | None:
         """Of an input: what is said of it, else of the streams that it is made of."""
@@ -50,6 +54,11 @@ class Expected:
             streams += [self.rates.get(name.casefold()) for name in bases]
         known = [rate for rate in streams if rate is not None]
         return sum(known) if len(known) == len(streams) else None
+
+    def together(self, streams: Iterable[str]) -> float | None:
+        """The rate of all of these streams, where that of each is known."""
+        known = [self.rates.get(name.casefold()) for name in streams]
+        return None if None in known or not known else sum(rate for rate in known if rate is not None)
 
     def selectivity(self, one: str, other: str) -> float | None:
         return self.selectivities.get(frozenset((one.casefold(), other.casefold())))

@@ -23,6 +23,8 @@ from lowmark.query.plan import (
     Step,
 )
 from lowmark.query.printing import span_text, text_of
+from lowmark.query.strategy import Rates, Strategy
+from lowmark.query.strategyexplain import describe_strategy
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.fields import Json
 from lowmark.wire.results import Merge
@@ -52,7 +54,7 @@ def describe(plan: QueryPlan) -> dict[str, Json]:
         "stage": plan.stage.fingerprint,
         "buckets": plan.stage.buckets,
         "nodes": [_node(node) for node in plan.stage.nodes],
-        "steps": [_step(step) for step in plan.steps],
+        "steps": [_step(step, plan.strategy, plan.rates) for step in plan.steps],
         "window": None if plan.window is None else _window(plan.window),
         "ordered": plan.ordered,
         "late": _late(plan),
@@ -80,7 +82,7 @@ def render(plan: QueryPlan) -> str:
         lines += _block(f"node {node.name}", _node(node))
     lines += ["", "above, in each bucket"]
     for index, step in enumerate(plan.steps):
-        lines += _block(f"step {index}", _step(step))
+        lines += _block(f"step {index}", _step(step, plan.strategy, plan.rates))
     lines += ["", "result"]
     width = max(len(name) for name in plan.output.names)
     lines += [f"  {column.name:<{width}}  {_kind(column)}" for column in plan.output]
@@ -155,7 +157,7 @@ def _reduction(reduction: Reduction, kind: Kind = Kind.TIME) -> dict[str, Json]:
     }
 
 
-def _step(step: Step) -> dict[str, Json]:
+def _step(step: Step, asked: Strategy, rates: Rates) -> dict[str, Json]:
     inputs = [item.node if isinstance(item, NodeInput) else f"step {item.step}" for item in step.inputs]
     head: dict[str, Json] = {"step": type(step.plan).__name__.lower(), "does": _DOES[type(step.plan)], "reads": inputs}
     match step.plan:
@@ -164,6 +166,7 @@ def _step(step: Step) -> dict[str, Json]:
                 "window": _window_text(plan.window),
                 "groups_by": list(plan.keys),
                 "gives": [call.column.name for call in plan.calls],
+                **describe_strategy(plan, asked, rates),
             }
         case Finish() as plan:
             return head | _finish(plan)

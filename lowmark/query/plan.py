@@ -13,6 +13,7 @@ from enum import Enum, auto
 from lowmark.query.bands import Bands
 from lowmark.query.expressions import Expr, Named
 from lowmark.query.late import Late
+from lowmark.query.strategy import DEFAULT_RATES, Rates, Strategy
 from lowmark.query.syntax import JoinKind
 from lowmark.query.windows import Window
 from lowmark.wire.partials import PANE, TUPLES
@@ -155,6 +156,7 @@ class Aggregate:
     first pane that has not ended, the least value that the key can still have."""
     crowded: bool = False
     """Many windows close at a time, each of few tuples."""
+    strategy: Strategy = Strategy.PANED  # of sliding windows; of others it is the only one. State depends on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,3 +352,5 @@ class QueryPlan:
     ordered: bool  # ORDER BY: the rows of one window come in this order
     notes: tuple[str, ...]  # what `explain` says of choices made: one bucket and why, growth of state
     late: Late = Late.COUNT  # no part of the stage: queries that differ in this share their partials
+    strategy: Strategy = Strategy.AUTO  # as asked for; each step has its own
+    rates: Rates = DEFAULT_RATES

@@ -23,6 +23,7 @@ from lowmark.query.catalog import PACKET_FIELDS
 from lowmark.query.compile import compile_query
 from lowmark.query.evaluate import Values, all_valid, assemble, evaluate, holds
 from lowmark.query.plan import Node, QueryPlan
+from lowmark.query.strategy import Strategy
 from lowmark.wire.frames import FOREVER
 from lowmark.wire.partials import Origin
 from lowmark.wire.promises import Ending
@@ -48,10 +49,13 @@ class Ran:
     certain: list[ResultRow]  # rows whose completion says that they are exact
 
 
-def run(text: str, streams: Streams, random: Random, buckets: int, lost: bool = False) -> Ran:
+def run(
+    text: str, streams: Streams, random: Random, buckets: int, lost: bool = False, strategy: Strategy = Strategy.AUTO
+) -> Ran:
     """All chances are taken from `random`: batches, promises, the interleaving of lanes, and where state is stored.
     `lost`: one batch of tuples gets lost on the way."""
-    plan = compile_query(text, streams={name: len(sources) for name, sources in streams.items()}, buckets=buckets)
+    counts = {name: len(sources) for name, sources in streams.items()}
+    plan = compile_query(text, streams=counts, buckets=buckets, strategy=strategy)
     lanes = [
         _records(plan, node, stream, rank, packets, random)
         for stream, sources in streams.items()

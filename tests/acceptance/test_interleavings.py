@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lowmark.query.strategy import Strategy
 from lowmark.wire.results import Reason
 from tests.acceptance import countingqueries
 from tests.acceptance.bucketrun import Streams, run
@@ -28,9 +29,9 @@ def packets_of(sent: Traffic) -> Streams:
     }
 
 
-def check(text: str, sent: Traffic, seed: int, buckets: int) -> None:
+def check(text: str, sent: Traffic, seed: int, buckets: int, strategy: Strategy = Strategy.AUTO) -> None:
     streams = packets_of(sent)
-    ran, expected = run(text, streams, Random(seed), buckets), rows_of(text, streams)
+    ran, expected = run(text, streams, Random(seed), buckets, strategy=strategy), rows_of(text, streams)
     wrong = differences(ran.rows, expected)
     if not wrong and is_ordered(text) and buckets == 1:
         wrong = wrong_orders(ran.rows, expected)
@@ -54,6 +55,23 @@ BUCKETS = st.sampled_from((1, 1, 2, 5))
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_windows_that_count(text: str, sent: Traffic, seed: int, buckets: int) -> None:
     check(text, sent, seed, buckets)
+
+
+SLIDING = st.builds(
+    "SELECT {0}, {1} [RANGE {2} s, SLIDE {3} s] FROM A UNION B GROUP BY {0}".format,
+    st.sampled_from(("srcIP", "link, destPort", "prefix(destIP, 30)")),
+    st.sampled_from(("count(*), sum(len)", "max(len), min(ts) AS t", "avg(ttl), last(len)", "count(distinct proto)")),
+    st.integers(1, 40), st.integers(1, 25),
+)  # fmt: skip
+
+
+@given(
+    text=SLIDING, sent=traffic(), seed=SEEDS, buckets=BUCKETS,
+    strategy=st.sampled_from((Strategy.WID, Strategy.PANED, Strategy.ADAPT)),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_strategy(text: str, sent: Traffic, seed: int, buckets: int, strategy: Strategy) -> None:
+    check(text, sent, seed, buckets, strategy)
 
 
 ORDERS = st.sampled_from((

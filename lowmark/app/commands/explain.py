@@ -11,6 +11,7 @@ import typer
 from lowmark.app.commands.query import query_text
 from lowmark.query.expected import Expected, UnknownInput
 from lowmark.query.late import Late
+from lowmark.query.strategy import Strategy
 
 __all__ = ["explain"]
 
@@ -29,7 +30,7 @@ def explain(
         typer.Option(
             metavar="NAME=N/s",
             help="Rows a second to expect of a join's input, behind its conditions, or of a stream. Gives the memory "
-            "that joins will take, and decides in which order their inputs are probed.",
+            "that joins will take, and decides in which order their inputs are probed, and the strategy of windows.",
         ),
     ] = None,
     selectivity: Annotated[
@@ -39,6 +40,11 @@ def explain(
             help="Of pairs of rows of two inputs in each other's windows, the share that is equal where it must be.",
         ),
     ] = None,
+    groups: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Groups of a pane to expect, at the most; without, 10000."),
+    ] = None,
+    strategy: Annotated[Strategy, typer.Option(help="How groups of open windows are held.")] = Strategy.AUTO,
     kernel: Annotated[bool, typer.Option("--kernel", help="Also show the generated low-level kernel.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
@@ -53,12 +59,12 @@ def explain(
       lowmark explain -f join.sql --rate M1=100000/s --rate M2=20000/s --selectivity M1,M2=0.00001
     """
     text, name = query_text(sql, file)
-    expected = _expected(rate or [], selectivity or [])
+    expected = _expected(rate or [], selectivity or [], groups)
     from lowmark.query.compile import compile_query
     from lowmark.query.explain import describe, render
 
     try:
-        plan = compile_query(text, name=name, buckets=buckets, late=late, expected=expected)
+        plan = compile_query(text, name=name, buckets=buckets, late=late, expected=expected, strategy=strategy)
     except UnknownInput as error:
         raise typer.BadParameter(str(error), param_hint="'--rate' or '--selectivity'") from None
     if json_:
@@ -71,9 +77,9 @@ def explain(
         typer.echo(kernel_source(plan.stage.nodes))
 
 
-def _expected(rates: list[str], selectivities: list[str]) -> Expected:
+def _expected(rates: list[str], selectivities: list[str], groups: int | None) -> Expected:
     try:
-        return Expected.of(_numbers(rates, "/s"), _numbers(selectivities, ""))
+        return Expected.of(_numbers(rates, "/s"), _numbers(selectivities, ""), groups)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="'--rate' or '--selectivity'") from None
 

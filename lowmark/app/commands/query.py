@@ -10,6 +10,7 @@ import typer
 from lowlevel.config import Flush
 from lowmark.app.formats import Format
 from lowmark.query.late import Late
+from lowmark.query.strategy import Strategy
 
 __all__ = ["query", "query_text"]
 
@@ -95,6 +96,13 @@ def query(
             "lines on standard error."
         ),
     ] = Late.COUNT,
+    strategy: Annotated[
+        Strategy,
+        typer.Option(
+            help="How groups of open windows are held: in their panes (paned), in every window (wid), by group in the "
+            "one or the other (adapt), or as costs least. Changes no result."
+        ),
+    ] = Strategy.AUTO,
     table: Annotated[
         str,
         typer.Option(
@@ -123,7 +131,7 @@ def query(
         sql=text, name=name, read=tuple(read or ()), follow=follow, interfaces=tuple(interface or ()),
         fanout=fanout,
         promiscuous=promiscuous, kernel_filter=kernel_filter, disorder=disorder, flush=flush, late=late,
-        table=table, format=format_, output=output, quiet=quiet,
+        strategy=strategy, table=table, format=format_, output=output, quiet=quiet,
     )  # fmt: skip
     raise typer.Exit(answer(request))
 

@@ -1,0 +1,160 @@
+"""AdaptWID (Li 6.3) over panes: each group is held eagerly, in every window, or lazily, in its panes alone.
+
+Every group begins lazily: a packet of a group that never comes again costs one partial, however many windows hold it.
+The groups that take less in windows than in panes are eager. They are looked at twice a window's length, before panes
+are let go:
+
+- lazy to eager: the group's partials of panes are merged into the windows that are open, and leave their panes;
+- eager to lazy: what comes from then on goes into panes. What its windows hold stays there until they close (a group in
+  transition, fig. 6-18): a window is always put together from both.
+
+A group without an entry in the mode is lazy, so that what is known of groups grows with the dense ones alone. How a
+group is held depends on what had come when a promise came; what comes out does not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from heapq import merge
+
+import numpy as np
+
+from highlevel.aggregate.assembly import Panes
+from highlevel.aggregate.groups import GroupTable
+from highlevel.aggregate.holding import Ended, holding_windows
+from highlevel.aggregate.layout import Layout
+from highlevel.aggregate.spaces import ONLY, tables_space
+from highlevel.aggregate.switching import COSTS, Costs, Mode, keys_of, mode_space
+from highlevel.interface import State, Words
+from lowmark.query.windows import Window
+
+__all__ = ["AdaptHolding"]
+
+
+class AdaptHolding:
+    """Sliding windows only."""
+
+    def __init__(self, window: Window, layout: Layout, costs: Costs = COSTS) -> None:
+        self.window = window
+        self.layout = layout
+        self.panes = tables_space("pane", layout)
+        self.windows = tables_space("window", layout)
+        self._keys = keys_of(layout)
+        self._mode = mode_space(self._keys)
+        self._costs = costs
+
+    def take(self, pane: int, rows: Words, state: State) -> None:
+        mode = state.get(self._mode, ONLY) or Mode(self._keys)
+        mode.high = max(mode.high, pane)
+        if len(mode.groups):
+            places = mode.groups.find(rows)
+            eager = places >= 0
+            if eager.any():
+                mode.show(places[eager], pane)
+                self._into_windows(pane, rows[eager], state)
+                rows = rows[~eager]
+        if len(rows):
+            table = state.get(self.panes, pane) or GroupTable(self.layout)
+            table.merge(rows)
+            state.put(self.panes, pane, table)
+        state.put(self._mode, ONLY, mode)
+
+    def ended(self, frontier: int | None, state: State) -> Ended:
+        closed = None if frontier is None else self.window.closed_by(frontier)
+        return _EndedParts(self, Panes(self.panes, state, frontier), state.keys(self.windows, closed), state)
+
+    def look(self, first: int, state: State) -> None:
+        """Decide anew how groups are held, when windows below `first` are out and their panes still there."""
+        mode = state.get(self._mode, ONLY)
+        if mode is None:
+            return
+        if mode.decided is not None and 2 * (first - mode.decided) * self.window.slide < self.window.size:
+            return
+        windows = max(1, self.window.wids(mode.high).stop - first + 1)  # the one that is just out was open till now
+        if mode.decided is not None and len(mode.groups):
+            panes = max(1, mode.high - self.window.first_needed(first - 1) + 1)
+            since = (first - mode.decided) * self.window.slide
+            mode.leave(self._costs.lazy(mode.shown, since, panes, windows))
+        mode.shown[:] = 0
+        self._enter(mode, windows, first, state)
+        mode.decided = first
+        state.put(self._mode, ONLY, mode)
+
+    def _enter(self, mode: Mode, windows: int, first: int, state: State) -> None:
+        known = GroupTable(self._keys)
+        buffered = np.zeros(0, np.int64)
+        panes = state.keys(self.panes)
+        for pane in panes:
+            table = state.get(self.panes, pane)
+            places = known.merge_table(table) if table is not None else np.empty(0, np.int64)
+            buffered = np.concatenate((buffered, np.zeros(len(known) - len(buffered), np.int64)))
+            buffered[places] += 1
+        eager = known.take(self._costs.eager(buffered, windows))
+        if not len(eager):
+            return
+        mode.enter(eager)
+        for pane in panes:
+            table = state.get(self.panes, pane)
+            taken = None if table is None else table.take(eager.find_groups(table) >= 0)
+            if table is None or taken is None or not len(taken):
+                continue
+            for window in self.window.wids(pane):
+                if window >= first:
+                    held = state.get(self.windows, window) or GroupTable(self.layout)
+                    held.merge_table(taken)
+                    state.put(self.windows, window, held)
+            state.put(self.panes, pane, table)  # an empty one, too: it says which windows hold tuples
+
+    def _into_windows(self, pane: int, rows: Words, state: State) -> None:
+        for window in self.window.wids(pane):
+            table = state.get(self.windows, window) or GroupTable(self.layout)
+            table.merge(rows)
+            state.put(self.windows, window, table)
+
+
+class _EndedParts:
+    def __init__(self, holding: AdaptHolding, panes: Panes, eager: Sequence[int], state: State) -> None:
+        self._holding = holding
+        self._panes = panes
+        self._eager = eager  # windows with groups that were eager then; groups of the panes may have become so since
+        self._state = state
+
+    @property
+    def span(self) -> range | None:
+        wids = self._holding.window.wids
+        panes = self._panes.keys
+        ends = [self._eager[0], self._eager[-1]] if self._eager else []
+        ends += [wids(panes[0]).start, wids(panes[-1]).stop - 1] if panes else []
+        return range(min(ends), max(ends) + 1) if ends else None
+
+    def windows(self, first: int, end: int) -> Iterator[int]:
+        known = first - 1
+        lazy = holding_windows(self._holding.window, self._panes, first, end)
+        eager = self._eager[bisect_left(self._eager, first) : bisect_left(self._eager, end)]
+        for window in merge(lazy, eager):
+            if window > known:
+                yield window
+            known = window
+
+    def table(self, window: int) -> GroupTable:
+        extent = self._holding.window.extent(window)
+        parts = [self._panes.table(pane) for pane in self._panes.within(extent.start, extent.stop)]
+        eager = self._state.get(self._holding.windows, window)
+        if eager is not None:
+            parts.insert(0, eager)
+        if len(parts) == 1:
+            return parts[0]
+        table = GroupTable(self._holding.layout)
+        for part in parts:
+            table.merge_table(part)
+        return table
+
+    def tuples(self, window: int, table: GroupTable) -> int:
+        return table.tuples
+
+    def leave(self, first: int) -> None:
+        self._holding.look(first, self._state)
+        self._panes.drop(self._holding.window.first_needed(first))
+        for window in self._state.keys(self._holding.windows, first):
+            self._state.drop(self._holding.windows, window)

@@ -1,0 +1,108 @@
+"""When AdaptWID holds a group eagerly (Li cond. 6.9), and the piece of state that says which groups those are.
+
+Li estimates what a lazy group buffers from volumes and from the offsets of the sources (eq. 6.7), and the windows that
+an eager one keeps a partial for from `wed` (eq. 6.5). Both can be counted here: what is buffered are partials of panes,
+which lie in the state, and open windows are those from the first that has not closed to the last that a pane has come
+for. So the offsets of sources drop out: partials of a source that lags behind are not there to be counted. What an
+eager group would buffer is not there either; of it, it is counted in how many panes it showed since it was last looked
+at, by its latest pane alone (so that several sources count once).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from highlevel.aggregate.groups import GroupTable
+from highlevel.aggregate.layout import Layout
+from highlevel.interface import Space
+from lowmark.wire.schema import Schema
+from lowmark.wire.values import INT64_MIN
+
+__all__ = ["COSTS", "Costs", "Mode", "keys_of", "mode_space"]
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+_HEADER = struct.Struct(">qBqI")  # high, whether decided, decided, groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What is kept, in any unit: `aggr` for a window's partial of a group, `tup` for a pane's. They are rows of one and
+    the same form. A group goes back to lazy at `back` percent of what makes it eager, so that it does not oscillate."""
+
+    aggr: int = 1
+    tup: int = 1
+    back: int = 75
+
+    def eager(self, buffered: Ints, windows: int) -> Bools:
+        """Cond. 6.9: whether `buffered` partials of panes take more than a partial in each of the open windows."""
+        return buffered * self.tup > windows * self.aggr
+
+    def lazy(self, shown: Ints, of: int, buffered: int, windows: int) -> Bools:
+        """Whether they would take clearly less, of groups that showed in `shown` out of `of` panes, while `buffered`
+        panes are kept: an eager group is to be lazy."""
+        return shown * (buffered * 100 * self.tup) <= windows * of * self.aggr * self.back
+
+
+COSTS = Costs()
+
+
+class Mode:
+    """The eager groups; all others are lazy, which is how a group begins. `high`: the latest pane of which something
+    has come; `decided`: the first window that was open when groups were last looked at."""
+
+    def __init__(self, layout: Layout) -> None:
+        """`layout` is of keys alone, as `keys_of` gives it."""
+        self.groups = GroupTable(layout)
+        self.high = INT64_MIN
+        self.decided: int | None = None
+        self.latest: Ints = np.empty(0, np.int64)  # of each group, the latest pane in which it showed
+        self.shown: Ints = np.empty(0, np.int64)  # and in how many it has shown since `decided`
+
+    def show(self, places: Ints, pane: int) -> None:
+        """Groups of these places show in a pane."""
+        newer = np.unique(places[self.latest[places] < pane])
+        self.latest[newer] = pane
+        self.shown[newer] += 1
+
+    def enter(self, groups: GroupTable) -> None:
+        """Groups that become eager, none of which is."""
+        self.groups.merge_table(groups)
+        count = len(self.groups) - len(self.latest)
+        self.latest = np.concatenate((self.latest, np.full(count, self.high)))
+        self.shown = np.concatenate((self.shown, np.zeros(count, np.int64)))
+
+    def leave(self, chosen: Bools) -> None:
+        """Groups that become lazy."""
+        self.groups.take(chosen)
+        self.latest, self.shown = self.latest[~chosen], self.shown[~chosen]
+
+    def encode(self) -> bytes:
+        head = _HEADER.pack(self.high, self.decided is not None, self.decided or 0, len(self.latest))
+        counts = np.concatenate((self.latest, self.shown)).astype("<i8", copy=False)
+        return b"".join((head, counts.tobytes(), self.groups.encode()))
+
+    @classmethod
+    def decode(cls, layout: Layout, data: bytes) -> Mode:
+        mode = cls(layout)
+        mode.high, known, decided, count = _HEADER.unpack_from(data)
+        mode.decided = decided if known else None
+        counts = np.frombuffer(data, "<i8", 2 * count, _HEADER.size).astype(np.int64)
+        mode.latest, mode.shown = counts[:count].copy(), counts[count:].copy()
+        mode.groups = GroupTable.decode(layout, data[_HEADER.size + 16 * count :])
+        return mode
+
+
+def keys_of(layout: Layout) -> Layout:
+    """Of the same groups, without what is aggregated."""
+    columns = layout.partials.columns[: 2 + len(layout.keys)]
+    return Layout(Schema(columns, layout.partials.strings), layout.keys, ())
+
+
+def mode_space(layout: Layout) -> Space[Mode]:
+    return Space("mode", Mode.encode, lambda data: Mode.decode(layout, data))

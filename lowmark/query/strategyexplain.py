@@ -1,0 +1,52 @@
+"""What `explain` says of the strategy of an aggregate: which, why, and what each would cost."""
+
+from __future__ import annotations
+
+from lowmark.query.plan import Aggregate
+from lowmark.query.strategy import Rates, Strategy
+from lowmark.query.weighing import can_choose, partials_of, weigh
+from lowmark.wire.fields import Json
+from lowmark.wire.schema import Kind
+
+__all__ = ["describe_strategy"]
+
+
+def describe_strategy(plan: Aggregate, asked: Strategy, rates: Rates) -> dict[str, Json]:
+    """Nothing of windows that leave no choice."""
+    if not can_choose(plan):
+        return {}
+    weighed = weigh(plan.window, plan.folds, rates)
+    return {
+        "strategy": plan.strategy.value,
+        "chosen": _reason(plan, asked),
+        "assumes": _assumed(plan, rates),
+        "costs": [f"{item.strategy.value} {_short(item.merges)} merges (eq. {item.equation})" for item in weighed],
+        "keeps_of": "a group in every pane, or in one: "
+        + ", ".join(f"{item.strategy.value} {item.dense} or {item.sparse} states" for item in weighed),
+    }
+
+
+def _reason(plan: Aggregate, asked: Strategy) -> str:
+    if asked is not Strategy.AUTO:
+        return "as asked for"
+    if plan.crowded:
+        return "as many windows close at a time, and are put together at once"
+    if plan.window.size == 1:
+        return "as a window is one pane, and there is nothing to choose"
+    if plan.strategy is Strategy.ADAPT:
+        return "as so much state is to be kept small"
+    return "as it takes the fewest merges a window"
+
+
+def _assumed(plan: Aggregate, rates: Rates) -> str:
+    groups = f"{_short(partials_of(plan.window, rates))} partials a pane"
+    if plan.window.axis.kind is Kind.TIME:
+        return f"{groups}, of {rates.tuples:,.10g} tuples a second and at most {rates.groups:,} groups"
+    return f"{groups}, of at most {rates.groups:,} groups"
+
+
+def _short(number: float) -> str:
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= unit:
+            return f"{number / unit:.3g}{name}"
+    return f"{number:.3g}"

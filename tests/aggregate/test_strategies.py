@@ -1,0 +1,188 @@
+"""The strategies of Li ch. 6: equal rows, AdaptWID's switches in both directions, and what is kept under a flood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from highlevel.aggregate import AggregateOperator, ReduceOperator
+from highlevel.aggregate.groups import GroupTable
+from highlevel.aggregate.layout import Layout
+from highlevel.aggregate.spaces import ONLY, running_space, tables_space
+from highlevel.aggregate.switching import COSTS, Costs, Mode, keys_of, mode_space
+from lowmark.query.strategy import Strategy
+from lowmark.query.windows import Window, WindowKind
+from lowmark.wire.promises import FOREVER
+from tests.aggregate.harness import TUPLE, AskedCall, Live, Plans, Sink, Stored, axis, panes_ended, plans, reduced
+from tests.aggregate.test_aggregate import CALLS, SUMS, check, rows_of, run, tuples
+from tests.wire.strategies import matrix
+
+COUNT = (AskedCall("count"), AskedCall("sum", ("len",)))
+
+
+def planned_as(strategy: Strategy, calls: Sequence[AskedCall], keys: Sequence[str], window: Window) -> Plans:
+    made = plans(calls, keys, window)
+    return replace(made, aggregate=replace(made.aggregate, strategy=strategy))
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=80)
+@given(st.data(), st.sampled_from([Strategy.WID, Strategy.ADAPT, Strategy.ADAPT]))
+def test_rows_are_those_of_the_definitions(data: st.DataObject, strategy: Strategy) -> None:
+    """Whatever the order, the cuts and the promises, and wherever the state is written and read again. Times lie close
+    together, so that groups are in many panes and switch."""
+    pool = data.draw(st.sampled_from([SUMS, CALLS]))
+    calls = data.draw(st.lists(st.sampled_from(pool), min_size=1, max_size=3, unique=True))
+    window = Window(WindowKind.SLIDING, data.draw(st.integers(1, 12)), data.draw(st.integers(1, 9)), axis(1))
+    drawn = data.draw(st.lists(tuples, min_size=1, max_size=40))
+    near = [(ts % 40, *rest) for ts, *rest in drawn]
+    arrivals = sorted(rows_of(near), key=lambda row: row["ts"] + row["position"] % data.draw(st.integers(1, 9)))
+    planned = planned_as(strategy, calls, data.draw(st.sampled_from([(), ("host",), ("port", "link")])), window)
+    check(planned, calls, arrivals, run(planned, arrivals, data.draw(st.sampled_from([Live, Stored]))(), data.draw))
+
+
+class Stream:
+    """Tuples of hosts, pane after pane of one unit, into an operator whose state can be counted."""
+
+    def __init__(self, strategy: Strategy, window: Window, costs: Costs = COSTS) -> None:
+        planned = planned_as(strategy, COUNT, ("host",), window)
+        plan = planned.aggregate
+        self._operator = AggregateOperator(plan, costs=costs)
+        self._reduce = ReduceOperator(planned.reduce)
+        layout = Layout(plan.input, plan.keys, plan.folds)
+        self._mode = mode_space(keys_of(layout))
+        self._kept = [tables_space(name, layout) for name in ("pane", "window", "block1", "block2", "block3")]
+        self._running = running_space(layout)
+        self.state = Stored()
+        self.sink = Sink()
+        self.now = 0
+
+    def pane(self, hosts: Sequence[int], promised: bool = True) -> None:
+        """One tuple of each host, and the promise that the pane has ended."""
+        drawn = [(self.now, host, 1, 0.0, 5, 0, 0.0, 0) for host in hosts]
+        rows = matrix(TUPLE, [list(row.values()) for row in rows_of(drawn)])
+        self._operator.on_batch(0, reduced(self._reduce, rows), self.state.state, self.sink)
+        self.now += 1
+        if promised:
+            self._operator.on_promise(0, panes_ended(self.now), self.state.state, self.sink)
+            self.state.again()
+
+    @property
+    def eager(self) -> set[int]:
+        mode = self.state.state.get(self._mode, ONLY)
+        # A row is null mask, tuples, and the two words of the host.
+        return set() if mode is None else set(mode.groups.groups[:, 3].tolist())
+
+    @property
+    def held(self) -> int:
+        """States of groups that are kept, entries of the mode included."""
+        state = self.state.state
+        tables = [state.get(space, key) for space in self._kept for key in state.keys(space)]
+        running = state.get(self._running, ONLY)
+        return sum(map(len, filter(None, tables))) + (len(running.table) if running else 0) + len(self.eager)
+
+
+OFTEN = 1 << 100
+FINE = Window(WindowKind.SLIDING, 12, 6, axis(1))
+"""Twelve panes a window, of which two hold a pane: what shows in more than two is better off in windows."""
+
+
+def test_a_group_becomes_eager_and_lazy_again() -> None:
+    """DESIGN: per group, switched while running, in both directions; the rows are the same all the while."""
+    stream, plain = Stream(Strategy.ADAPT, FINE), Stream(Strategy.PANED, FINE)
+    seen = []
+    for now in range(90):
+        hosts = [*([OFTEN] if 20 <= now < 50 else []), *([OFTEN + 1] if now % 17 == 0 else []), OFTEN + 100 + now]
+        stream.pane(hosts)
+        plain.pane(hosts)
+        seen.append(stream.eager)
+    assert {frozenset(groups) for groups in seen} == {frozenset(), frozenset({OFTEN & (2**64 - 1)})}
+    turns = [now for now in range(1, 90) if seen[now] != seen[now - 1]]
+    assert len(turns) == 2
+    assert 20 < turns[0] < 50 < turns[1] < 80
+    for got, wanted in zip(stream.sink.matrices, plain.sink.matrices, strict=True):
+        assert sorted(got.tolist()) == sorted(wanted.tolist())
+    assert stream.sink.closings == plain.sink.closings
+
+
+def test_under_a_flood_of_groups_of_one_packet_the_state_is_that_of_lazy() -> None:
+    """Spoofed sources: groups that never come again, beside some that always do."""
+    window = Window(WindowKind.SLIDING, 10, 2, axis(1))
+    regular, new = list(range(1, 41)), iter(range(10_000, 10**6))
+    lazily = Costs(aggr=10**6)
+    streams = {
+        "lazy": Stream(Strategy.ADAPT, window, lazily), "adapt": Stream(Strategy.ADAPT, window),
+        "wid": Stream(Strategy.WID, window), "paned": Stream(Strategy.PANED, window),
+    }  # fmt: skip
+    most = dict.fromkeys(streams, 0)
+    for now in range(60):
+        hosts = [*regular, *(next(new) for _ in range(200 if 30 <= now < 50 else 2))]
+        for name, stream in streams.items():
+            stream.pane(hosts)
+            most[name] = max(most[name], stream.held)
+    assert most["adapt"] <= 1.05 * most["lazy"]
+    assert 2 * most["adapt"] < most["wid"]
+    assert 1.5 * most["adapt"] < most["paned"]
+
+
+def test_dense_groups_are_held_as_wid_holds_them() -> None:
+    streams = [Stream(strategy, FINE) for strategy in (Strategy.ADAPT, Strategy.WID, Strategy.PANED)]
+    for _ in range(40):
+        for stream in streams:
+            stream.pane(range(1, 100))
+    adapt, wid, paned = (stream.held for stream in streams)
+    assert adapt <= 2 * wid < paned
+
+
+def test_a_source_that_lags_makes_more_windows_open_and_groups_lazy() -> None:
+    """Eq. 6.5: the more windows are open, the more an eager group keeps. No promise comes while a source is behind."""
+    stream = Stream(Strategy.ADAPT, Window(WindowKind.SLIDING, 12, 4, axis(1)))
+    for _ in range(40):
+        stream.pane([1] if stream.now % 3 == 0 else [])
+    assert stream.eager == {1}  # four panes of twelve, in three windows
+    for _ in range(200):
+        stream.pane([], promised=False)
+    stream.pane([1])
+    assert stream.eager == set()
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=30), st.integers(0, 10))
+def test_the_mode_is_the_same_from_bytes(shown: list[tuple[int, int]], gone: int) -> None:
+    layout = Layout(
+        plans(COUNT, ("host",), FINE).aggregate.input, ("host",), plans(COUNT, ("host",), FINE).aggregate.folds
+    )
+    space, mode = mode_space(keys_of(layout)), Mode(keys_of(layout))
+    rows = np.zeros((10, layout.partials.words), np.uint64)
+    rows[:, 4] = np.arange(10)
+    table = GroupTable(layout)
+    table.merge(rows)
+    mode.enter(table)
+    for pane, place in shown:
+        mode.show(np.array([place]), pane)
+    mode.leave(np.arange(10) < gone)
+    again = space.decode(space.encode(mode))
+    assert again.encode() == mode.encode()
+    assert (again.high, again.decided, len(again.groups)) == (mode.high, mode.decided, 10 - gone)
+    assert again.groups.find(rows).tolist() == [-1] * gone + list(range(10 - gone))
+    assert again.shown.tolist() == mode.shown.tolist()
+
+
+def test_a_packet_of_another_time_opens_no_piece_of_state_for_each_window() -> None:
+    years = 13 * 365 * 86_400 * 10**9
+    planned = planned_as(Strategy.ADAPT, COUNT, ("host",), Window(WindowKind.SLIDING, 10, 1, axis(1)))
+    operator, reduce, state, sink = (
+        AggregateOperator(planned.aggregate),
+        ReduceOperator(planned.reduce),
+        Stored(),
+        Sink(),
+    )
+    arrivals = rows_of([(ts, 1, 1, 0.0, 5, 0, 0.0, 0) for ts in (3, years, years + 4, 2 * years)])
+    operator.on_batch(0, reduced(reduce, matrix(TUPLE, [list(row.values()) for row in arrivals])), state.state, sink)
+    for frontier in (4, years + 5, FOREVER):
+        operator.on_promise(0, panes_ended(frontier), state.state, sink)
+        state.again()
+        assert len(state.kept) < 20
+    check(planned, COUNT, arrivals, sink)

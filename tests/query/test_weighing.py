@@ -1,0 +1,120 @@
+"""Which strategy a plan takes, and that its costs are the merges that the operators make."""
+
+from __future__ import annotations
+
+import pytest
+
+from highlevel.aggregate import groups
+from highlevel.interface import Words
+from lowmark.query.compile import compile_query
+from lowmark.query.errors import QueryError
+from lowmark.query.expected import Expected
+from lowmark.query.plan import Aggregate, QueryPlan
+from lowmark.query.strategy import Rates, Strategy
+from lowmark.query.weighing import weigh
+from lowmark.query.windows import Window, WindowKind
+from tests.aggregate.harness import AskedCall, axis, plans
+from tests.aggregate.test_strategies import COUNT, Stream
+
+
+def aggregates(plan: QueryPlan) -> list[Aggregate]:
+    return [step.plan for step in plan.steps if isinstance(step.plan, Aggregate)]
+
+
+def taken(window: str, rate: float | None, groups: int | None) -> Strategy:
+    sql = f"SELECT srcIP, max(len) [{window}] FROM Main GROUP BY srcIP"
+    expected = Expected.of({} if rate is None else {"Main": rate}, {}, groups)
+    (plan,) = aggregates(compile_query(sql, expected=expected))
+    return plan.strategy
+
+
+@pytest.mark.parametrize(
+    ("window", "rate", "groups", "strategy"),
+    [
+        ("RANGE 1 minute", None, None, Strategy.PANED),
+        ("RANGE 10 minutes, SLIDE 1 minute", None, None, Strategy.PANED),
+        ("RANGE 9 minutes, SLIDE 6 minutes", None, None, Strategy.PANED),
+        # Samples: windows do not overlap, and panes would be a detour.
+        ("RANGE 3 s, SLIDE 10 s", None, None, Strategy.WID),
+        ("RANGE 10 minutes, SLIDE 10 s", 1e6, 10**6, Strategy.ADAPT),
+        ("RANGE 10 minutes, SLIDE 10 s", 1e6, 100, Strategy.PANED),
+        ("RANGE 10 minutes, SLIDE 10 s", 1, 10**6, Strategy.PANED),
+        ("RANGE ALL, SLIDE 10 s", 1e6, 10**6, Strategy.PANED),
+    ],
+)  # fmt: skip
+def test_the_planner_takes_what_costs_least(
+    window: str, rate: float | None, groups: int | None, strategy: Strategy
+) -> None:
+    assert taken(window, rate, groups) is strategy
+
+
+@pytest.mark.parametrize("asked", [Strategy.WID, Strategy.PANED, Strategy.ADAPT])
+def test_what_is_asked_for_is_taken_and_is_no_part_of_the_stage(asked: Strategy) -> None:
+    sql = "SELECT srcIP, max(len) [RANGE 5 s, SLIDE 1 s] FROM Main GROUP BY srcIP"
+    plan, plain = compile_query(sql, strategy=asked), compile_query(sql)
+    assert [step.strategy for step in aggregates(plan)] == [asked]
+    assert plan.stage == plain.stage
+    assert plan.output == plain.output
+
+
+@pytest.mark.parametrize("sql", [
+    "SELECT count(*) [RANGE ALL, SLIDE 1 s] FROM Main",
+    "SELECT ts, len FROM Main",
+    "SELECT count(*) FROM Main GROUP BY ts/60 AS minute",
+])  # fmt: skip
+def test_a_strategy_is_refused_where_there_is_no_choice(sql: str) -> None:
+    with pytest.raises(QueryError, match='strategy = "wid" is for sliding and tumbling windows'):
+        compile_query(sql, strategy=Strategy.WID)
+
+
+@pytest.mark.parametrize(("tuples", "groups"), [(0.0, 1), (-1.0, 1), (float("nan"), 1), (1.0, 0)])
+def test_rates_that_cannot_be(tuples: float, groups: int) -> None:
+    with pytest.raises(ValueError, match="not"):
+        Rates(tuples=tuples, groups=groups)
+
+
+GROUPS = 7
+
+
+@pytest.mark.parametrize("window", [
+    Window(WindowKind.SLIDING, 6, 1, axis(1)),
+    Window(WindowKind.SLIDING, 9, 3, axis(1)),
+    Window(WindowKind.SLIDING, 8, 2, axis(1)),
+])  # fmt: skip
+@pytest.mark.parametrize("strategy", [Strategy.WID, Strategy.PANED])
+def test_costs_are_the_merges_that_are_made(
+    window: Window, strategy: Strategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eqs. 6.2 (with the panes of a slide) and 6.3: rows that are merged or taken out, a window, all groups in all
+    panes. What it costs to make a pane's group (b), or to write a window's to the state (a' over a), is no merge."""
+    merged = 0
+    merge = groups.merge_rows
+
+    def counting(rows: Words, start: int, *rest: object) -> tuple[int, int, int]:
+        nonlocal merged
+        end, used, events = merge(rows, start, *rest)
+        merged += end - start
+        return end, used, events
+
+    stream = Stream(strategy, window)
+    hosts = range(1, GROUPS + 1)
+    for _ in range(4 * window.size):
+        stream.pane(hosts)
+    monkeypatch.setattr(groups, "merge_rows", counting)
+    windows = 5
+    for _ in range(windows * window.slide):
+        stream.pane(hosts)
+    folds = plans(COUNT, ("host",), window).aggregate.folds
+    costs = {item.strategy: item for item in weigh(window, folds, Rates(groups=GROUPS))}
+    made = 2.0 * GROUPS * window.slide if strategy is Strategy.PANED else 0.0
+    scale = 3.0 if strategy is Strategy.WID else 1.0
+    assert merged == windows * (costs[strategy].merges - made) / scale
+
+
+def test_aggregates_that_are_not_differential_share_blocks() -> None:
+    window = Window(WindowKind.SLIDING, 60, 1, axis(1))
+    rates = Rates()
+    maximum = weigh(window, plans((AskedCall("max", ("len",)),), ("host",), window).aggregate.folds, rates)[0]
+    count = weigh(window, plans((AskedCall("count"),), ("host",), window).aggregate.folds, rates)[0]
+    assert (count.equation, maximum.equation) == ("6.2", "6.1, in blocks")
+    assert count.merges < maximum.merges
