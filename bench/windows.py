@@ -35,5 +35,18 @@ def fig_6_10(
     measure_execution(results, tuples=tuples, repeat=repeat)
 
 
+@app.command("fig_6_15")
+def fig_6_15(
+    groups: Annotated[int, typer.Option(help="Groups, each of them in every pane.")] = 500,
+    repeat: Annotated[int, typer.Option(help="Runs of each; the least CPU time counts.")] = 3,
+    results: Results = RESULTS,
+) -> None:
+    """Execution time of Paned-WID against WID, over tuples of a pane and panes of a window."""
+    from bench.panes import measure_panes
+
+    describe_machine(results)
+    measure_panes(results, groups=groups, repeat=repeat)
+
+
 if __name__ == "__main__":
     app()

@@ -1,0 +1,96 @@
+"""Fig. 6-15: the execution time of Paned-WID against WID, over tuples of a pane and panes of a window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.aggregating import Feeding, aggregate_of, feed, rows_of
+from bench.reports import Figure, write_csv
+from highlevel.aggregate import AggregateOperator
+from lowmark.query.plan import Aggregate
+from lowmark.query.strategy import Strategy
+from lowmark.query.windows import Axis, Window, WindowKind
+from lowmark.wire.promises import FOREVER
+from lowmark.wire.schema import Kind
+
+__all__ = ["PANES", "measure_panes"]
+
+_TUPLES_A_PANE = (1, 2, 5, 10, 20, 50, 100)
+PANES = (2, 5, 10, 20)
+_SEED = 8
+_STATED = (20, 5, 0.3)
+"""Tuples a pane, panes a window, and the ratio that the paper states for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ratio:
+    tuples: int
+    panes: int
+    paned: float  # CPU seconds
+    wid: float
+    model: float  # eq. 6.1 over eq. 6.3, all constants 1
+
+    @property
+    def ratio(self) -> float:
+        return self.paned / self.wid
+
+
+def measure_panes(results: Path, *, groups: int, repeat: int, windows: Sequence[int] = PANES) -> None:
+    """`max(len)` of each group, in order, a promise behind each pane; each pane has so many tuples of each group.
+    Nothing is read or parsed: the paper takes the cost of scanning the stream off. Li's query has no groups and takes
+    tuples one by one; here a pane's come together, and with one group alone it is the calls that would be measured."""
+    found = []
+    for panes in windows:
+        for tuples in _TUPLES_A_PANE:
+            item = _measured(tuples, panes, groups, repeat)
+            found.append(item)
+            print(
+                f"{tuples:4} tuples a pane, {panes:3} panes a window: Paned-WID takes {item.ratio:.2f} of the time of "
+                f"WID (model {item.model:.2f})",
+                flush=True,
+            )
+    _report(results, found, groups)
+
+
+def _measured(tuples: int, panes: int, groups: int, repeat: int) -> _Ratio:
+    window = Window(WindowKind.SLIDING, panes, 1, Axis("ts", Kind.TIME, 10**9))
+    plans = [aggregate_of("max(len)", window, way) for way in (Strategy.PANED, Strategy.WID)]
+    stream = list(_stream(plans[0], tuples, groups, 3 * panes + 10))
+    ours, theirs = (np.concatenate(feed(AggregateOperator(plan), stream, keep=True).outputs) for plan in plans)
+    if not np.array_equal(ours[np.lexsort(ours.T)], theirs[np.lexsort(theirs.T)]):
+        raise RuntimeError("the two answers differ")
+    runs = [[feed(AggregateOperator(plan), stream).total for plan in plans] for _ in range(repeat)]
+    paned, wid = (min(run[number] for run in runs) for number in range(2))
+    return _Ratio(tuples, panes, paned, wid, (tuples + 1 + panes) / (tuples * panes))
+
+
+def _stream(plan: Aggregate, tuples: int, groups: int, panes: int) -> Iterator[Feeding]:
+    random = np.random.default_rng(_SEED)
+    for pane in range(panes):
+        of = random.permutation(np.repeat(np.arange(groups), tuples))
+        yield Feeding(rows_of(plan, np.full(len(of), pane, np.int64), of), pane + 1)
+    nothing = np.empty(0, np.int64)
+    yield Feeding(rows_of(plan, nothing, nothing), FOREVER)
+
+
+def _report(results: Path, found: list[_Ratio], groups: int) -> None:
+    write_csv(
+        results, "fig_6_15", ("tuples_a_pane", "panes_a_window", "paned_cpu_s", "wid_cpu_s", "paned_to_wid", "model"),
+        [(item.tuples, item.panes, item.paned, item.wid, item.ratio, item.model) for item in found],
+    )  # fmt: skip
+    with Figure(results, "fig_6_15", f"max of {groups} groups: Paned-WID against WID (after fig. 6-15)") as axes:
+        for panes in dict.fromkeys(item.panes for item in found):
+            of = [item for item in found if item.panes == panes]
+            axes.semilogx(
+                [item.tuples for item in of], [item.ratio for item in of], "o-", label=f"{panes} panes/window"
+            )
+        axes.plot([_STATED[0]], [_STATED[2]], "k*", markersize=12, label="Li, 5 panes/window: about 0.3")
+        axes.set_xlabel("tuples a pane (of each group)")
+        axes.set_ylabel("time of Paned-WID / time of WID")
+        axes.legend()
+    seen = next(item for item in found if (item.tuples, item.panes) == _STATED[:2])
+    print(f"20 tuples a pane, 5 panes a window: {seen.ratio:.2f} of the time of WID; Li states about {_STATED[2]}")
