@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from lowmark.wire.arrowstream import Codec
+from lowmark.wire.compression import Compression
 
 __all__ = ["Flush", "LowLevelConfig", "LowLevelConfigError", "Order", "QueueConfig", "table_size"]
 
@@ -117,7 +117,7 @@ class QueueConfig:
     retry_s: float = 1.0  # before a client that failed is replaced
     spill: Path | None = None  # folder for what has no room in memory; None: it is given up
     spill_bytes: int = 4 << 30  # of records there
-    compression: Codec = Codec.ZSTD  # of batches, wherever they go from here
+    compression: Compression = Compression.ZSTD  # of batches, wherever they go from here
 
     def __post_init__(self) -> None:
         if self.max_bytes < 1 << 20:

@@ -14,6 +14,15 @@ settings.register_profile("lowmark", deadline=None, derandomize="CI" in os.envir
 settings.load_profile("lowmark")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several processes share the tests, those of a file stay together, which share what they have set up; and
+    files stay together that say so."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where clients find a real Kafka broker that this session's tests share: name topics apart."""

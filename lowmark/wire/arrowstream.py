@@ -6,35 +6,26 @@ Arrow reader, and a wrong one is told from a broken one.
 
 from __future__ import annotations
 
-from enum import Enum
-
 import pyarrow as pa
 
+from lowmark.wire.compression import Compression
 from lowmark.wire.record import BadReason, Refused
 from lowmark.wire.rows import BadRows, check_schema, check_values, schema_of
 from lowmark.wire.schema import Schema
 
-__all__ = ["Codec", "read_rows", "write_rows"]
+__all__ = ["read_rows", "write_rows"]
 
 
-class Codec(Enum):
-    """How the buffers of a batch are compressed: as Arrow does it, so that any reader of Arrow reads all of them."""
-
-    NONE = "none"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
-
-
-def write_rows(rows: pa.RecordBatch, codec: Codec = Codec.NONE) -> bytes:
+def write_rows(rows: pa.RecordBatch, compression: Compression = Compression.NONE) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS[codec]) as stream:
+    with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS[compression]) as stream:
         stream.write_batch(rows)
     return bytes(sink.getvalue().to_pybytes())
 
 
 _OPTIONS = {
-    codec: pa.ipc.IpcWriteOptions(compression=None if codec is Codec.NONE else codec.value, use_threads=False)
-    for codec in Codec
+    kind: pa.ipc.IpcWriteOptions(compression=None if kind is Compression.NONE else kind.value, use_threads=False)
+    for kind in Compression
 }
 
 

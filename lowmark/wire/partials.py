@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lowmark.wire.arrowstream import Codec, read_rows, write_rows
+from lowmark.wire.arrowstream import read_rows, write_rows
+from lowmark.wire.compression import Compression
 from lowmark.wire.fields import canonical, integer, parse
 from lowmark.wire.record import BadReason, Header, Headers, RecordKind, Refused, WireRecord, header, headers_of, sized
 from lowmark.wire.schema import Schema
@@ -111,11 +112,11 @@ def decode_origin(headers: Headers) -> tuple[Origin, int]:
     return origin, headers.natural("sequence")
 
 
-def encode_batch(batch: PartialBatch, codec: Codec = Codec.ZSTD) -> WireRecord:
+def encode_batch(batch: PartialBatch, compression: Compression = Compression.ZSTD) -> WireRecord:
     tuples = header("tuples", canonical([[pane, count] for pane, count in sorted(batch.tuples.items())]).decode())
     late = (header("late", 1),) if batch.late else ()
     headers = origin_headers(RecordKind.BATCH, batch.origin, batch.sequence, tuples, *late)
-    return sized(WireRecord(None, write_rows(batch.rows, codec), headers))
+    return sized(WireRecord(None, write_rows(batch.rows, compression), headers))
 
 
 def decode_batch(headers: Headers, value: bytes, schema_of_origin: SchemaOf) -> PartialBatch:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.wire.arrowstream import Codec
 from lowmark.wire.codec import Record, decode, encode
+from lowmark.wire.compression import Compression
 from lowmark.wire.partials import PartialBatch, encode_batch
 from lowmark.wire.record import RecordKind, WireRecord
 from lowmark.wire.resultrows import ResultRows
@@ -35,7 +35,7 @@ def written_down(record: WireRecord) -> dict[str, object]:
 
 def bytes_of(record: Record) -> WireRecord:
     """Batches as they are before compression, whose bytes may differ by the version of its library."""
-    return encode_batch(record, Codec.NONE) if isinstance(record, PartialBatch) else encode(record)
+    return encode_batch(record, Compression.NONE) if isinstance(record, PartialBatch) else encode(record)
 
 
 if os.environ.get("LOWMARK_UPDATE_GOLDEN"):

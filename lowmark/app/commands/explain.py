@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lowmark.app.commands.query import query_text
-from lowmark.query.expected import Expected, UnknownInput
 from lowmark.query.late import Late
 from lowmark.query.strategy import Strategy
+
+if TYPE_CHECKING:
+    from lowmark.query.expected import Expected
 
 __all__ = ["explain"]
 
@@ -61,6 +63,7 @@ def explain(
     text, name = query_text(sql, file)
     expected = _expected(rate or [], selectivity or [], groups)
     from lowmark.query.compile import compile_query
+    from lowmark.query.expected import UnknownInput
     from lowmark.query.explain import describe, render
 
     try:
@@ -78,6 +81,8 @@ def explain(
 
 
 def _expected(rates: list[str], selectivities: list[str], groups: int | None) -> Expected:
+    from lowmark.query.expected import Expected
+
     try:
         return Expected.of(_numbers(rates, "/s"), _numbers(selectivities, ""), groups)
     except ValueError as error:
