@@ -14,7 +14,7 @@ from highlevel.progress.ledger import Ledger
 from highlevel.progress.marks import EXACT, Mark
 from highlevel.progress.roster import NEVER
 from highlevel.progress.sequence import Span
-from lowmark.query.plan import Aggregate, Join, NodeInput, Pane, QueryPlan, Reduce
+from lowmark.query.plan import Aggregate, Join, NodeInput, Pane, QueryPlan, Reduce, StepInput
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.results import Verdict
@@ -84,10 +84,28 @@ def step_bounds(plan: QueryPlan, fronts: Sequence[Sequence[int]]) -> Iterator[in
                 for number, front in enumerate(fronts[at]):
                     port = step.port(number)
                     bounds[port] = min(bounds[port], _scaled(front, join.inputs[port].unit))
-                yield min(join.bands.output(bounds))
+                output = join.bands.output(bounds)
+                yield min(
+                    _earliest(plan, source, output[step.port(number)]) for number, source in enumerate(step.inputs)
+                )
             case Aggregate(window=window) if window.kind is WindowKind.NONE:
                 if (pane := _pane_of(plan, at)) is not None:
                     yield _start(pane, min(fronts[at]))
+
+
+def _earliest(plan: QueryPlan, source: NodeInput | StepInput, bound: int) -> int:
+    """The least time of any input in a row from there whose time is at the bound or later: of a join's row, which waits
+    by one of its times, the others may lie before that."""
+    if isinstance(source, NodeInput) or bound in (NEVER, FOREVER):
+        return bound
+    step = plan.steps[source.step]
+    least = bound
+    if isinstance(step.plan, Join):
+        bands, ports = step.plan.bands, range(len(step.plan.inputs))
+        least = min(bands.partners(of, bound, other)[0] for of in ports for other in ports if of != other)
+    elif not isinstance(step.plan, Reduce):
+        return bound
+    return min(bound, *(_earliest(plan, below, min(bound, least)) for below in step.inputs))
 
 
 def _pane_of(plan: QueryPlan, step: int) -> Pane | None:

@@ -9,7 +9,7 @@ from lowmark.query.errors import QueryError, unknown_word
 from lowmark.query.existing import existences
 from lowmark.query.expressions import Expr
 from lowmark.query.hints import refuse_hints
-from lowmark.query.joining import conditions_of, inputs_of, join, kind_of, label_of, unlabelled
+from lowmark.query.joining import inputs_of, join, join_to_first, label_of
 from lowmark.query.relations import Arm, Relation, packets
 from lowmark.query.scope import Scope
 from lowmark.query.selection import Selected, bind_select
@@ -73,8 +73,7 @@ class _Analysis:
         inputs = inputs_of(select.sources)
         if len(inputs) > 1:
             items = [(item, self._relation(item.relation)) for item in inputs]
-            kind = kind_of(select.sources, self._text)
-            scope = join(items, conditions_of(select.sources), kind, select.hints, self._text, self._strings)
+            scope = join(select.sources, items, select.hints, self._text, self._strings)
             return bind_select(select, scope, self._strings)
         (item,) = inputs
         refuse_hints(select.hints, self._text, "FROM has one input")
@@ -85,7 +84,7 @@ class _Analysis:
         scope = Scope(self._text, label_of(item), self._relation(item.relation))
         for test in found:
             items = [(item, scope.relation), (test.input, self._relation(test.input.relation))]
-            scope = unlabelled(join(items, test.conditions, test.kind, (), self._text, self._strings))
+            scope = join_to_first(items, test.conditions, test.kind, self._text, self._strings)
         return bind_select(rest, scope, self._strings)
 
     def _relation(self, node: s.Relation) -> Relation:

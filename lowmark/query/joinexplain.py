@@ -32,7 +32,7 @@ def describe_join(plan: Join) -> dict[str, Json]:
 def _members(plan: Join, columns: tuple[str | None, ...]) -> Iterator[str]:
     for port, column in zip(plan.inputs, columns, strict=True):
         if column is not None:
-            yield dict(port.output).get(column, f"{port.label}.{column}")
+            yield port.named(column)
 
 
 def _windows(plan: Join) -> Iterator[str]:
@@ -41,9 +41,9 @@ def _windows(plan: Join) -> Iterator[str]:
         return
     for j, other in enumerate(plan.inputs):
         for port in plan.inputs[:j]:
-            mine = f"{port.label}.{port.attribute}"
+            mine, theirs = port.named(port.attribute), other.named(other.attribute)
             low, high = span_text(other.size), span_text(port.size)
-            yield f"{mine} - {low} <= {other.label}.{other.attribute} < {mine} + {high}"
+            yield f"{mine} - {low} <= {theirs} < {mine} + {high}"
 
 
 def _state(plan: Join) -> Iterator[str]:

@@ -81,6 +81,7 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
             output=item.shown,
             progress=tuple(named for named in item.side.progress if named.name in names),
             rate=expected.rate(item.side),
+            prefix=item.side.prefix,
         )
         for item in sent
     )

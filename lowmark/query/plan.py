@@ -283,6 +283,11 @@ class JoinInput:
     output: tuple[tuple[str, str], ...]  # columns that the join's rows show, and how they are called there
     progress: tuple[Named, ...]  # columns of the output that progress with the attribute: non-decreasing over Field(AT)
     rate: float | None = field(default=None, repr=False)  # rows a second that are expected
+    prefix: str = field(default="", repr=False)  # how FROM tells its columns from those of others
+
+    def named(self, column: str) -> str:
+        """A column, for people."""
+        return dict(self.output).get(column, self.prefix + column)
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,7 @@ class Side:
     """One input of a join. Its window says how long its tuples wait for the others' (`lowmark.query.bands`)."""
 
     label: str  # as FROM writes it
+    prefix: str  # before the names of its columns in the join; "": it is a join itself, and has them so
     relation: Relation
     attribute: Expr  # what its window goes over: a time, over the relation's columns
     size: int  # of its window, in ns
@@ -138,7 +139,7 @@ class Side:
 
     def named(self, column: str) -> str:
         """What the join calls a column of this input."""
-        return f"{self.label}.{column}"
+        return self.prefix + column
 
 
 @dataclass(frozen=True, slots=True)

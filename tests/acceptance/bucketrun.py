@@ -28,7 +28,7 @@ from lowmark.wire.frames import FOREVER
 from lowmark.wire.partials import Origin
 from lowmark.wire.promises import Ending
 from lowmark.wire.results import Complete
-from lowmark.wire.rows import Words
+from lowmark.wire.rows import Words, column_of
 from lowmark.wire.schema import Column, Kind, Schema
 from lowmark.wire.text import json_writer
 from tests.naive.evaluate import ResultRow
@@ -47,6 +47,7 @@ class Ran:
     completes: list[list[Complete]]  # of each bucket
     unfinished: int  # rows without a completion behind them
     certain: list[ResultRow]  # rows whose completion says that they are exact
+    overtaken: int  # rows of queries without windows with a time before the bound of a completion that stands before
 
 
 def run(
@@ -79,6 +80,7 @@ def run(
         [[output for output in part if isinstance(output, Complete)] for part in outputs],
         sum(map(_unfinished, outputs)),
         [row for part in outputs for row in _certain(part)],
+        sum(map(_overtaken, outputs)),
     )
 
 
@@ -97,6 +99,19 @@ def _certain(outputs: list[Output]) -> list[ResultRow]:
         elif isinstance(output, Complete):
             found += waiting if output.verdict.exact else []
             waiting = []
+    return found
+
+
+def _overtaken(outputs: list[Output]) -> int:
+    found, end = 0, -(2**63)
+    for output in outputs:
+        if isinstance(output, ResultRows):
+            for column in output.schema:
+                if column.kind is Kind.TIME:
+                    times, there = column_of(output.schema, output.rows, column.name)
+                    found += int(np.count_nonzero(there & (times < end)))
+        elif isinstance(output, Complete) and output.windows is None:
+            end = output.end
     return found
 
 

@@ -283,6 +283,39 @@ def outer_joins(draw: st.DrawFn) -> str:
     return f"SELECT {shown} FROM {source}{over.format(seen + '.', seen + '.')}"
 
 
+@st.composite
+def nested_joins(draw: st.DrawFn) -> str:
+    """Joins of all kinds of three inputs or four, from the left; rows, or aggregates over them. A FULL JOIN is last."""
+    names = "xyzw"[: draw(st.sampled_from((3, 3, 4)))]
+    size = f"[RANGE TUMBLING {draw(st.integers(1, 15))} s]" if draw(st.integers(0, 3)) == 0 else None
+    text, seen, whole, commas = "", [*names[:0]], [*names[:0]], False
+    for name in names:
+        last = name == names[-1]
+        window = f"[RANGE {draw(st.integers(1, 12))} s, WA ts]" if size is None else size if last else ""
+        written = f"{draw(_join_inputs)} AS {name} {window}"
+        if not seen or (" JOIN " not in text and not last and draw(st.integers(0, 3)) == 0):
+            commas = bool(seen)
+            text, seen, whole = f"{text}, {written}" if seen else written, [*seen, name], [*whole, name]
+            continue
+        kinds = ("LEFT", "LEFT", "RIGHT", "SEMI", "ANTI", *(("FULL",) if last and not commas else ()))
+        kind = draw(st.sampled_from((*kinds, "INNER") if " JOIN " in text or not last else kinds))
+        other = seen[-1] if commas else draw(st.sampled_from(seen))
+        keys = draw(st.lists(st.sampled_from(JOIN_KEYS), min_size=1, max_size=2, unique=True))
+        rest = (f"{other}.len > 60", f"{name}.proto <> 17", f"{other}.len <= {name}.len")
+        conditions = [f"{_of(other, a)} = {_of(name, b)}" for a, b in keys]
+        conditions += draw(st.lists(st.sampled_from(rest), max_size=1))
+        text += f" {kind} JOIN {written} ON {' AND '.join(conditions)}"
+        if kind not in ("SEMI", "ANTI"):
+            seen = [*seen, name]
+            whole = {"LEFT": whole, "RIGHT": [name], "FULL": []}.get(kind, [*whole, name])
+    text += draw(st.sampled_from(("", f" WHERE {seen[0]}.len > 50", f" WHERE {seen[-1]}.proto <> 6")))
+    if whole and draw(st.integers(0, 2)) == 0:
+        of = draw(st.sampled_from(whole))
+        head = f"{of}.proto, count(*), max({of}.len) AS m [RANGE 9 s, SLIDE 3 s, WA {of}.ts]"
+        return f"SELECT {head} FROM {text} GROUP BY {of}.proto"
+    return f"SELECT {', '.join(f'{name}.ts, {name}.len' for name in seen)} FROM {text}"
+
+
 _JOIN_HEADS = (
     "SELECT x.ts, y.ts, x.srcIP, y.len + x.len AS total FROM {}",
     "SELECT x.proto, y.destIP, x.len - y.len AS less FROM {}",

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from lowmark.query.strategy import Strategy
 from lowmark.wire.results import Reason
 from tests.acceptance import countingqueries
-from tests.acceptance.bucketrun import Streams, run
+from tests.acceptance.bucketrun import Ran, Streams, run
+from tests.acceptance.queries import nested_joins
 from tests.acceptance.traffic import Traffic, traffic
 from tests.naive.compare import differences, wrong_orders
 from tests.naive.evaluate import is_ordered, rows_of
@@ -29,7 +30,7 @@ def packets_of(sent: Traffic) -> Streams:
     }
 
 
-def check(text: str, sent: Traffic, seed: int, buckets: int, strategy: Strategy = Strategy.AUTO) -> None:
+def check(text: str, sent: Traffic, seed: int, buckets: int, strategy: Strategy = Strategy.AUTO) -> Ran:
     streams = packets_of(sent)
     ran, expected = run(text, streams, Random(seed), buckets, strategy=strategy), rows_of(text, streams)
     wrong = differences(ran.rows, expected)
@@ -45,6 +46,7 @@ def check(text: str, sent: Traffic, seed: int, buckets: int, strategy: Strategy 
                 assert before.end < after.end
             else:
                 assert after.windows.first == before.windows.to + 1
+    return ran
 
 
 SEEDS = st.integers(0, 2**32)
@@ -72,6 +74,12 @@ SLIDING = st.builds(
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_strategy(text: str, sent: Traffic, seed: int, buckets: int, strategy: Strategy) -> None:
     check(text, sent, seed, buckets, strategy)
+
+
+@given(text=nested_joins(), sent=traffic(), seed=SEEDS, buckets=BUCKETS)
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+def test_nested_joins(text: str, sent: Traffic, seed: int, buckets: int) -> None:
+    assert check(text, sent, seed, buckets).overtaken == 0
 
 
 ORDERS = st.sampled_from((

@@ -75,8 +75,8 @@ def test_the_guide_has_queries() -> None:
     ("said", "sql"),
     [
         (
-            "other than inner joins of more than two inputs",
-            "SELECT A.ts FROM A LEFT JOIN B ON A.len = B.len JOIN C [RANGE TUMBLING 1 s] ON B.len = C.len",
+            "a union of aggregated streams as the answer",
+            "CREATE STREAM a AS SELECT count(*) [RANGE 1 s] FROM A; SELECT window_end FROM a UNION a",
         ),
     ],
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from lowmark.query import syntax as s
 from tests.naive.expressions import evaluate
 from tests.naive.packets import FIELDS, Arrival, Packet, arrive
-from tests.naive.scope import PROGRESSING, Refused, Scope, ScopeInput, Unsupported
+from tests.naive.scope import PROGRESSING, Refused, Scope, ScopeInput
 from tests.naive.values import NS, Time, Value
 
 Row = dict[str, Value]
@@ -89,9 +89,9 @@ def sources_of(select: s.Select, streams: Streams, run: Select) -> Joined:
     """FROM and WHERE."""
     if len(select.sources) == 1 and (tests := _existence(select)):
         return _existing(select, tests, streams, run)
-    kind = next((k for source in select.sources if (k := _kind(source)) is not s.JoinKind.INNER), s.JoinKind.INNER)
+    inner = all(kind is s.JoinKind.INNER for source in select.sources for kind in _kinds(source))
     inputs, conditions = _inputs(select.sources)
-    if select.where is not None and kind is s.JoinKind.INNER:
+    if select.where is not None and inner:
         conditions.append(select.where)
     tables = [relation(item.relation, streams, run) for item in inputs]
     names = [_name(item) for item in inputs]
@@ -106,44 +106,18 @@ def sources_of(select: s.Select, streams: Streams, run: Select) -> Joined:
         arrivals = table.arrivals and [a for a, yes in zip(table.arrivals, passed, strict=True) if yes]
         rows = [row for row, yes in zip(table.rows, passed, strict=True) if yes]
         return Joined(scope, rows, table.progressing, arrivals, table.sources is not None)
-    found = _join(inputs, tables, scope, conditions)
-    whole = range(len(inputs))
-    rows = [row for _, row in found]
-    if kind is not s.JoinKind.INNER:
-        if len(inputs) > 2:
-            raise Unsupported("an outer join of more than two inputs")
-        rows = _unmatched_too(kind, found, tables, scope)
-        whole = _WHOLE[kind]
-        if kind in (s.JoinKind.SEMI, s.JoinKind.ANTI):
-            scope = Scope(scope.inputs[:1], joined=True)
+    if not inner:
+        nested = Nested(inputs, tables, scope)
+        made = nested.product(select.sources)
+        scope = Scope(tuple(scope.inputs[i] for i in made.seen), joined=True)
+        rows = [nested.row(combination, made.seen) for combination in made.combinations]
         if select.where is not None:
             rows = [row for row in rows if _passes(scope, select.where, row)]
-    progressing = frozenset(f"{names[i]}.{column}" for i in whole for column in tables[i].progressing)
+        progressing = frozenset(f"{names[i]}.{column}" for i in made.whole for column in tables[i].progressing)
+        return Joined(scope, rows, progressing, None, False)
+    rows = [row for _, row in _join(inputs, tables, scope, conditions)]
+    progressing = frozenset(f"{names[i]}.{column}" for i, table in enumerate(tables) for column in table.progressing)
     return Joined(scope, rows, progressing, None, False)
-
-
-_WHOLE = {
-    s.JoinKind.LEFT: (0,), s.JoinKind.RIGHT: (1,), s.JoinKind.FULL: (), s.JoinKind.SEMI: (0,), s.JoinKind.ANTI: (0,),
-}  # fmt: skip
-"""The inputs that every row has a row of."""
-
-
-def _unmatched_too(kind: s.JoinKind, found: list[Combination], tables: list[Table], scope: Scope) -> list[Row]:
-    """What a kind of join makes of the pairs that match."""
-    alone = [
-        [_prefixed(scope, i, row) for n, row in enumerate(table.rows) if n not in {chosen[i] for chosen, _ in found}]
-        for i, table in enumerate(tables)
-    ]
-    if kind is s.JoinKind.ANTI:
-        return alone[0]
-    if kind is s.JoinKind.SEMI:
-        return [_prefixed(scope, 0, tables[0].rows[n]) for n in sorted({chosen[0] for chosen, _ in found})]
-    rows = [row for _, row in found]
-    for i in (0, 1):
-        if kind is s.JoinKind.FULL or _WHOLE[kind] == (i,):
-            none = dict.fromkeys(f"{scope.inputs[1 - i].name}.{column}" for column in tables[1 - i].columns)
-            rows += [row | none for row in alone[i]]
-    return rows
 
 
 def _prefixed(scope: Scope, i: int, row: Row) -> Row:
@@ -179,8 +153,8 @@ def _existing(select: s.Select, tests: list[s.Expression], streams: Streams, run
     return Joined(scope, rows, table.progressing, None, False)
 
 
-def _kind(source: s.Source) -> s.JoinKind:
-    return s.JoinKind.INNER if isinstance(source, s.Input) else source.kind
+def _kinds(source: s.Source) -> list[s.JoinKind]:
+    return [] if isinstance(source, s.Input) else [*_kinds(source.left), source.kind]
 
 
 def _passes(scope: Scope, condition: s.Expression, row: Row) -> bool:
@@ -219,6 +193,79 @@ class _Band:
 
 Combination = tuple[tuple[int, ...], Row]
 """The number of each input's row, and the row that they make."""
+
+
+Chosen = dict[int, int]
+"""Of each input that a combination has a row of, the row's number."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a part of FROM makes: the inputs whose columns are seen, and those that every row has a row of."""
+
+    combinations: list[Chosen]
+    seen: tuple[int, ...]
+    whole: frozenset[int]
+
+
+class Nested:
+    """Joins of all kinds as SQL nests them, from the left, by loops over everything. All rows of a combination lie in
+    each other's windows."""
+
+    def __init__(self, inputs: list[s.Input], tables: list[Table], scope: Scope) -> None:
+        last = inputs[-1].window
+        self._tumbling = last is not None and last.tumbling
+        common = last if self._tumbling else None
+        self._inputs, self._tables, self._scope = inputs, tables, scope
+        self._bands = [_band(item.window or common, t) for item, t in zip(inputs, tables, strict=True)]
+
+    def product(self, sources: Sequence[s.Source]) -> Made:
+        """Of the sources between which commas stand."""
+        first, *others = map(self._made, sources)
+        for other in others:
+            both = [a | b for a in first.combinations for b in other.combinations if self._meet(a, b)]
+            first = Made(both, first.seen + other.seen, first.whole | other.whole)
+        return first
+
+    def row(self, chosen: Chosen, seen: Sequence[int]) -> Row:
+        row: Row = {}
+        for i in seen:
+            table = self._tables[i]
+            values = table.rows[chosen[i]] if i in chosen else dict.fromkeys(table.columns)
+            row |= _prefixed(self._scope, i, values)
+        return row
+
+    def _made(self, source: s.Source) -> Made:
+        if isinstance(source, s.Input):
+            (i,) = (n for n, item in enumerate(self._inputs) if item is source)
+            return Made([{i: n} for n in range(len(self._tables[i].rows))], (i,), frozenset({i}))
+        left, right = self._made(source.left), self._made(source.right)
+        seen = left.seen + right.seen
+        pairs = [
+            (a, b)
+            for a, one in enumerate(left.combinations)
+            for b, other in enumerate(right.combinations)
+            if self._meet(one, other) and _passes(self._scope, source.condition, self.row(one | other, seen))
+        ]
+        lefts, rights = {a for a, _ in pairs}, {b for _, b in pairs}
+        if source.kind in (s.JoinKind.SEMI, s.JoinKind.ANTI):
+            wanted = source.kind is s.JoinKind.SEMI
+            kept = [one for a, one in enumerate(left.combinations) if (a in lefts) is wanted]
+            return Made(kept, left.seen, left.whole)
+        found = [left.combinations[a] | right.combinations[b] for a, b in pairs]
+        keeps_left = source.kind in (s.JoinKind.LEFT, s.JoinKind.FULL)
+        keeps_right = source.kind in (s.JoinKind.RIGHT, s.JoinKind.FULL)
+        found += [one for a, one in enumerate(left.combinations) if keeps_left and a not in lefts]
+        found += [one for b, one in enumerate(right.combinations) if keeps_right and b not in rights]
+        none: frozenset[int] = frozenset()
+        return Made(found, seen, (none if keeps_right else left.whole) | (none if keeps_left else right.whole))
+
+    def _meet(self, one: Chosen, other: Chosen) -> bool:
+        return all(
+            _together(self._tumbling, self._bands[i], a, self._bands[j], b)
+            for i, a in one.items()
+            for j, b in other.items()
+        )
 
 
 def _join(
