@@ -31,7 +31,7 @@ def aggregate_of(call: str, window: Window, strategy: Strategy) -> Aggregate:
     plan = compile_query(text).steps[0].plan
     if not isinstance(plan, Aggregate):
         raise TypeError(f"{text} begins with {plan}")
-    return replace(plan, window=replace(window, axis=plan.window.axis), strategy=strategy)
+    return replace(plan, window=window, strategy=strategy)
 
 
 def rows_of(plan: Aggregate, panes: Ints, groups: Ints) -> Words:

@@ -48,5 +48,18 @@ def fig_6_15(
     measure_panes(results, groups=groups, repeat=repeat)
 
 
+@app.command("fig_6_19")
+def fig_6_19(
+    seconds: Annotated[int, typer.Option(help="Of stream time, in each run.")] = 40,
+    rate: Annotated[int, typer.Option(help="Tuples a second.")] = 8_000,
+    results: Results = RESULTS,
+) -> None:
+    """Memory, latency and time of eager, lazy and AdaptWID: Q6-7 on DS1 to DS5, Q6-8 over the skew of a link."""
+    from bench.skew import measure_skew
+
+    describe_machine(results)
+    measure_skew(results, seconds=seconds, rate=rate)
+
+
 if __name__ == "__main__":
     app()

@@ -1,15 +1,15 @@
 """AdaptWID (Li 6.3) over panes: each group is held eagerly, in every window, or lazily, in its panes alone.
 
 Every group begins lazily: a packet of a group that never comes again costs one partial, however many windows hold it.
-The groups that take less in windows than in panes are eager. They are looked at twice a window's length, before panes
-are let go:
+The groups that take less in windows than in panes are eager. All are looked at twice a window's length of panes, before
+these are let go, and lazy ones also when as much is buffered again as was kept when they last were:
 
 - lazy to eager: the group's partials of panes are merged into the windows that are open, and leave their panes;
 - eager to lazy: what comes from then on goes into panes. What its windows hold stays there until they close (a group in
   transition, fig. 6-18): a window is always put together from both.
 
 A group without an entry in the mode is lazy, so that what is known of groups grows with the dense ones alone. How a
-group is held depends on what had come when a promise came; what comes out does not.
+group is held depends on what had come by then, and on how it was cut into batches; what comes out does not.
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ class AdaptHolding:
             table = state.get(self.panes, pane) or GroupTable(self.layout)
             table.merge(rows)
             state.put(self.panes, pane, table)
+            mode.since += len(rows)
+            if mode.since > max(mode.kept, self._costs.least):
+                self._enter(mode, state)
         state.put(self._mode, ONLY, mode)
 
     def ended(self, frontier: int | None, state: State) -> Ended:
@@ -69,19 +72,24 @@ class AdaptHolding:
         mode = state.get(self._mode, ONLY)
         if mode is None:
             return
-        if mode.decided is not None and 2 * (first - mode.decided) * self.window.slide < self.window.size:
-            return
-        windows = max(1, self.window.wids(mode.high).stop - first + 1)  # the one that is just out was open till now
-        if mode.decided is not None and len(mode.groups):
-            panes = max(1, mode.high - self.window.first_needed(first - 1) + 1)
-            since = (first - mode.decided) * self.window.slide
-            mode.leave(self._costs.lazy(mode.shown, since, panes, windows))
-        mode.shown[:] = 0
-        self._enter(mode, windows, first, state)
-        mode.decided = first
+        mode.first = first
         state.put(self._mode, ONLY, mode)
+        came = None if mode.looked is None else mode.high - mode.looked
+        if came is not None and 2 * came < self.window.size:
+            return
+        if came is not None and len(mode.groups):
+            panes = max(1, mode.high - self.window.first_needed(first - 1) + 1)
+            mode.leave(self._costs.lazy(mode.shown, came, panes, self._open(mode, first - 1)))
+        mode.shown[:] = 0
+        self._enter(mode, state, out=1)
+        mode.looked = mode.high
 
-    def _enter(self, mode: Mode, windows: int, first: int, state: State) -> None:
+    def _open(self, mode: Mode, first: int) -> int:
+        """Windows from `first` on that are open."""
+        return max(1, self.window.wids(mode.high).stop - first)
+
+    def _enter(self, mode: Mode, state: State, out: int = 0) -> None:
+        """Make those groups eager that it pays for. `out`: windows just out, whose panes are still there."""
         known = GroupTable(self._keys)
         buffered = np.zeros(0, np.int64)
         panes = state.keys(self.panes)
@@ -90,7 +98,9 @@ class AdaptHolding:
             places = known.merge_table(table) if table is not None else np.empty(0, np.int64)
             buffered = np.concatenate((buffered, np.zeros(len(known) - len(buffered), np.int64)))
             buffered[places] += 1
-        eager = known.take(self._costs.eager(buffered, windows))
+        first = self.window.wids(panes[0]).start if mode.first is None and panes else mode.first or 0
+        eager = known.take(self._costs.eager(buffered, self._open(mode, first - out)))
+        mode.kept, mode.since = int(buffered.sum()), 0
         if not len(eager):
             return
         mode.enter(eager)
@@ -104,6 +114,7 @@ class AdaptHolding:
                     held = state.get(self.windows, window) or GroupTable(self.layout)
                     held.merge_table(taken)
                     state.put(self.windows, window, held)
+            mode.kept -= len(taken)
             state.put(self.panes, pane, table)  # an empty one, too: it says which windows hold tuples
 
     def _into_windows(self, pane: int, rows: Words, state: State) -> None:

@@ -27,17 +27,19 @@ __all__ = ["COSTS", "Costs", "Mode", "keys_of", "mode_space"]
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
-_HEADER = struct.Struct(">qBqI")  # high, whether decided, decided, groups
+_HEADER = struct.Struct(">qBqBqqqI")  # high, first and looked (each behind whether it is known), kept, since, groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
     """What is kept, in any unit: `aggr` for a window's partial of a group, `tup` for a pane's. They are rows of one and
-    the same form. A group goes back to lazy at `back` percent of what makes it eager, so that it does not oscillate."""
+    the same form. A group goes back to lazy at `back` percent of what makes it eager, so that it does not oscillate.
+    `least`: partials that may come for lazy groups before anything is looked at."""
 
     aggr: int = 1
     tup: int = 1
     back: int = 75
+    least: int = 1024
 
     def eager(self, buffered: Ints, windows: int) -> Bools:
         """Cond. 6.9: whether `buffered` partials of panes take more than a partial in each of the open windows."""
@@ -54,15 +56,19 @@ COSTS = Costs()
 
 class Mode:
     """The eager groups; all others are lazy, which is how a group begins. `high`: the latest pane of which something
-    has come; `decided`: the first window that was open when groups were last looked at."""
+    has come; `first`: the first window that is not out; `looked`: what `high` was when all groups were last looked at.
+    `kept` partials were buffered when lazy groups were, and `since` then at most so many more."""
 
     def __init__(self, layout: Layout) -> None:
         """`layout` is of keys alone, as `keys_of` gives it."""
         self.groups = GroupTable(layout)
         self.high = INT64_MIN
-        self.decided: int | None = None
+        self.first: int | None = None
+        self.looked: int | None = None
+        self.kept = 0
+        self.since = 0
         self.latest: Ints = np.empty(0, np.int64)  # of each group, the latest pane in which it showed
-        self.shown: Ints = np.empty(0, np.int64)  # and in how many it has shown since `decided`
+        self.shown: Ints = np.empty(0, np.int64)  # and in how many it has shown since `looked`
 
     def show(self, places: Ints, pane: int) -> None:
         """Groups of these places show in a pane."""
@@ -83,15 +89,17 @@ class Mode:
         self.latest, self.shown = self.latest[~chosen], self.shown[~chosen]
 
     def encode(self) -> bytes:
-        head = _HEADER.pack(self.high, self.decided is not None, self.decided or 0, len(self.latest))
+        known = (self.first is not None, self.first or 0, self.looked is not None, self.looked or 0)
+        head = _HEADER.pack(self.high, *known, self.kept, self.since, len(self.latest))
         counts = np.concatenate((self.latest, self.shown)).astype("<i8", copy=False)
         return b"".join((head, counts.tobytes(), self.groups.encode()))
 
     @classmethod
     def decode(cls, layout: Layout, data: bytes) -> Mode:
         mode = cls(layout)
-        mode.high, known, decided, count = _HEADER.unpack_from(data)
-        mode.decided = decided if known else None
+        mode.high, begun, first, known, looked, mode.kept, mode.since, count = _HEADER.unpack_from(data)
+        mode.first = first if begun else None
+        mode.looked = looked if known else None
         counts = np.frombuffer(data, "<i8", 2 * count, _HEADER.size).astype(np.int64)
         mode.latest, mode.shown = counts[:count].copy(), counts[count:].copy()
         mode.groups = GroupTable.decode(layout, data[_HEADER.size + 16 * count :])

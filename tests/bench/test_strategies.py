@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 
 from bench.panes import measure_panes
+from bench.skew import measure_skew
 
 
 def columns(path: Path) -> dict[str, list[str]]:
@@ -20,3 +21,17 @@ def test_fig_6_15(tmp_path: Path) -> None:
     assert set(found["panes_a_window"]) == {"5"}
     assert all(float(ratio) > 0 for ratio in found["paned_to_wid"])
     assert (tmp_path / "fig_6_15.png").stat().st_size > 0
+
+
+def test_fig_6_19(tmp_path: Path) -> None:
+    measure_skew(tmp_path, seconds=12, rate=150, skews=(1,))
+    found = columns(tmp_path / "fig_6_19.csv")
+    state = {
+        (query, at, way): int(size)
+        for query, at, way, size in zip(
+            found["query"], found["at"], found["way"], found["most_state_bytes"], strict=True
+        )
+    }
+    assert state["Q6-8", "1", "AdaptWID"] < state["Q6-8", "1", "eager"]
+    assert state["Q6-8 on panes of 1 s", "1", "AdaptWID"] < state["Q6-8 on panes of 1 s", "1", "paned"]
+    assert state["Q6-7", "DS5", "eager"] < state["Q6-7", "DS5", "lazy"]

@@ -1,0 +1,173 @@
+"""Fig. 6-19: memory, latency and time of eager aggregation (WID), lazy aggregation and AdaptWID, over skewed data.
+
+Q6-7 is a tumbling sum over one link, over the data sets of table 6-2; Q6-8 a sliding count over three links, one of
+which lags behind. Both run at operator level on tuples: panes are 20 ms long, so that a group of which not much comes
+has a pane for each tuple, and lazy aggregation keeps tuples. Then Q6-8 as the product runs it, on partials of panes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from bench.aggregating import Feeding, Taken, aggregate_of, feed, rows_of
+from bench.reports import Figure, write_csv
+from highlevel.aggregate import AggregateOperator
+from highlevel.aggregate.switching import COSTS, Costs
+from lowmark.query.evaluate import Ints
+from lowmark.query.plan import Aggregate
+from lowmark.query.strategy import Strategy
+from lowmark.query.windows import Axis, Window, WindowKind
+from lowmark.wire.promises import FOREVER
+from lowmark.wire.schema import Kind
+
+__all__ = ["SKEWS", "measure_skew"]
+
+SKEWS = (0, 2, 5, 10, 20)
+"""Seconds that the Control link lags behind the two others."""
+
+_SMALL = {"DS1": 0.01, "DS2": 0.03, "DS3": 0.05, "DS4": 0.07, "DS5": 0.09}
+"""Of table 6-2: the share of the data that is in groups of one record; 0.2 are in groups of 15, the rest of 300."""
+
+_FINE = 50
+"""Panes of a second."""
+
+_SEED = 8
+_NEVER = Costs(aggr=1 << 40)
+"""Costs at which no group is ever eager: lazy aggregation."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    query: str
+    at: str | int  # the data set, or the skew
+    way: str
+    taken: Taken
+
+    @property
+    def row(self) -> tuple[object, ...]:
+        taken = self.taken
+        return (self.query, self.at, self.way, taken.most_bytes, 1e3 * taken.latency, taken.total, taken.tuples)
+
+
+def measure_skew(results: Path, *, seconds: int, rate: int, skews: Sequence[int] = SKEWS) -> None:
+    """`rate`: tuples a second of Q6-7's link, and of the two main links of Q6-8 together."""
+    runs = [*_tumbling(seconds, rate), *_sliding(seconds, rate, skews, _FINE), *_sliding(seconds, rate, skews, 1)]
+    write_csv(
+        results, "fig_6_19", ("query", "at", "way", "most_state_bytes", "latency_ms", "cpu_s", "rows_in"),
+        [run.row for run in runs],
+    )  # fmt: skip
+    for query, label, name in (
+        ("Q6-7", "data set: more and more small groups", "fig_6_19_q6_7"),
+        ("Q6-8", "skew of the Control link, seconds", "fig_6_19_q6_8"),
+        ("Q6-8 on panes of 1 s", "skew of the Control link, seconds", "fig_6_19_panes"),
+    ):
+        of = [run for run in runs if run.query == query]
+        with Figure(results, name, f"{query}: the most state that is kept (after fig. 6-19a)") as axes:
+            for way in dict.fromkeys(run.way for run in of):
+                points = [run for run in of if run.way == way]
+                axes.plot([str(p.at) for p in points], [p.taken.most_bytes / 2**10 for p in points], "o-", label=way)
+            axes.set_xlabel(label)
+            axes.set_ylabel("KiB")
+            axes.set_ylim(bottom=0)
+            axes.legend()
+
+
+def _tumbling(seconds: int, rate: int) -> Iterator[_Run]:
+    """Large and medium groups go on from second to second; small ones are new each time."""
+    window = Window(WindowKind.SLIDING, _FINE, _FINE, Axis("ts", Kind.TIME, 10**9 // _FINE))
+    for name, small in _SMALL.items():
+        random = np.random.default_rng(_SEED)
+        parts = [(_panes(second, rate, random), _groups(second, rate, small, random)) for second in range(seconds)]
+        ways = {"eager": (Strategy.WID, COSTS), "lazy": (Strategy.ADAPT, _NEVER), "AdaptWID": (Strategy.ADAPT, COSTS)}
+        yield from _compared("Q6-7", name, "sum(len)", window, ways, partial(_in_order, parts))
+
+
+def _sliding(seconds: int, rate: int, skews: Sequence[int], fine: int) -> Iterator[_Run]:
+    """The links' tuples come as their clocks go, and Control's second comes `skew` after theirs. Small groups are 5 %
+    of the data, as in DS3. `fine`: panes of a second."""
+    window = Window(WindowKind.SLIDING, 10 * fine, fine, Axis("ts", Kind.TIME, 10**9 // fine))
+    query = "Q6-8" if fine > 1 else "Q6-8 on panes of 1 s"
+    ways = {"eager": (Strategy.WID, COSTS), "lazy": (Strategy.ADAPT, _NEVER), "AdaptWID": (Strategy.ADAPT, COSTS)}
+    if fine == 1:
+        ways["paned"] = (Strategy.PANED, COSTS)
+    for skew in skews:
+        random = np.random.default_rng(_SEED)
+        parts = [
+            (_panes(second, rate, random) * fine // _FINE, _groups(second, rate, _SMALL["DS3"], random))
+            for second in range(seconds)
+        ]
+        control = [(np.array([second * fine]), np.array([_CONTROL])) for second in range(seconds)]
+        yield from _compared(
+            query, skew, "count(*)", window, ways,
+            partial(_lagging, parts, control, skew, fine),
+        )  # fmt: skip
+
+
+Parts = Sequence[tuple[Ints, Ints]]
+_CONTROL = 1 << 30
+"""The one group of the Control link, which is almost empty."""
+
+
+def _compared(
+    query: str, at: str | int, call: str, window: Window, ways: dict[str, tuple[Strategy, Costs]],
+    stream: Callable[[Aggregate], Iterator[Feeding]],
+) -> Iterator[_Run]:  # fmt: skip
+    rows = set()
+    found = []
+    for way, (strategy, costs) in ways.items():
+        plan = aggregate_of(call, window, strategy)
+        feedings = list(stream(plan))
+        taken = feed(AggregateOperator(plan, costs=costs), feedings, measure=True)
+        rows.add(taken.rows)
+        found.append(_Run(query, at, way, taken))
+    if len(rows) > 1:
+        raise RuntimeError(f"{query} at {at}: answers differ, {rows} rows")
+    eager = next(run for run in found if run.way == "eager").taken
+    for run in found:
+        print(
+            f"{run.query}, {run.at:>3} {run.way:8}: {run.taken.most_bytes / 2**10:7.1f} KiB "
+            f"({run.taken.most_bytes / eager.most_bytes:.2f} of eager), latency {1e3 * run.taken.latency:7.2f} ms "
+            f"({run.taken.latency / eager.latency:.2f}), {run.taken.total:.2f} s ({run.taken.total / eager.total:.2f})",
+            flush=True,
+        )
+    yield from found
+
+
+def _panes(second: int, rate: int, random: np.random.Generator) -> Ints:
+    """Fine ones, ascending."""
+    return second * _FINE + np.sort(random.integers(0, _FINE, rate))
+
+
+def _groups(second: int, rate: int, small: float, random: np.random.Generator) -> Ints:
+    """Of each tuple of a second."""
+    ones = round(rate * small)
+    medium, large = max(1, round(rate * 0.2 / 15)), max(1, round(rate * (0.8 - small) / 300))
+    of_medium = random.integers(0, medium, round(rate * 0.2))
+    of_large = medium + random.integers(0, large, rate - ones - len(of_medium))
+    new = (1 << 20) + second * rate + np.arange(ones)
+    return random.permutation(np.concatenate((new, of_medium, of_large)))
+
+
+def _in_order(parts: Parts, plan: Aggregate) -> Iterator[Feeding]:
+    for second, (panes, groups) in enumerate(parts, 1):
+        yield Feeding(rows_of(plan, panes, groups), second * _FINE)
+    yield _end(plan)
+
+
+def _lagging(parts: Parts, control: Parts, skew: int, fine: int, plan: Aggregate) -> Iterator[Feeding]:
+    for second in range(len(parts) + skew):
+        late = second - skew
+        came = [part[of] for part, of in ((parts, second), (control, late)) if 0 <= of < len(part)]
+        panes, groups = (np.concatenate(column) for column in zip(*came, strict=True))
+        yield Feeding(rows_of(plan, panes, groups), (late + 1) * fine if late >= 0 else None)
+    yield _end(plan)
+
+
+def _end(plan: Aggregate) -> Feeding:
+    nothing = np.empty(0, np.int64)
+    return Feeding(rows_of(plan, nothing, nothing), FOREVER)
