@@ -58,7 +58,7 @@ def run(
     counts = {name: len(sources) for name, sources in streams.items()}
     plan = compile_query(text, streams=counts, buckets=buckets, strategy=strategy)
     lanes = [
-        _records(plan, node, stream, rank, packets, random)
+        records_of(plan, node, stream, rank, packets, random)
         for stream, sources in streams.items()
         for rank, packets in enumerate(sources)
         for node in plan.stage.nodes
@@ -149,7 +149,7 @@ def _bucket(
     return [*outputs, *driver.flush().outputs]
 
 
-def _records(
+def records_of(
     plan: QueryPlan, node: Node, stream: str, rank: int, packets: Sequence[Packet], random: Random
 ) -> list[list[Record]]:
     """What a source sends of a node to each bucket: batches in the order of its packets, promises that hold."""

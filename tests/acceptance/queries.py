@@ -211,6 +211,39 @@ stage_values = st.sampled_from(("count(*)", "sum(n)", "max(b)", "min(window_star
 
 
 @st.composite
+def nested(draw: st.DrawFn) -> str:
+    """Streams of streams: two of windows, met in a union or a join, and aggregated once or twice more."""
+    text = ""
+    for name in ("p", "q"):
+        window = draw(
+            st.sampled_from(("RANGE 3 s", "RANGE 10 s, SLIDE 4 s", "RANGE 2 s, SLIDE 5 s", "RANGE 5 s, PA srcIP"))
+        )
+        source, columns = draw(froms())
+        where = f" WHERE {draw(conditions(columns))}" if draw(st.booleans()) else ""
+        text += (
+            f"CREATE STREAM {name} AS SELECT srcIP, count(*) AS n, sum(destPort) AS b [{window}] FROM {source}{where}"
+        )
+        text += " GROUP BY srcIP; "
+    over = draw(
+        st.sampled_from(("RANGE 20 s", "RANGE 30 s, SLIDE 10 s", "RANGE 7 s, SLIDE 3 s", "RANGE ALL, SLIDE 20 s"))
+    )
+    values = ", ".join(
+        f"{value} AS v{i}" for i, value in enumerate(draw(st.lists(stage_values, min_size=1, max_size=3)))
+    )
+    if draw(st.booleans()):
+        bands = (draw(st.integers(1, 12)), draw(st.integers(1, 12)))
+        met = "SELECT p.window_end AS t, p.srcIP AS srcIP, p.window_start AS window_start, p.n AS n, q.b AS b FROM "
+        met += f"p [RANGE {bands[0]} s, WA window_end], q [RANGE {bands[1]} s, WA window_end] WHERE p.srcIP = q.srcIP"
+        return f"{text}SELECT srcIP, {values} [{over}, WA t] FROM ({met}) AS met GROUP BY srcIP"
+    attribute = draw(st.sampled_from(("window_start", "window_end")))
+    if draw(st.booleans()):
+        return f"{text}SELECT srcIP, {values} [{over}, WA {attribute}] FROM p UNION q GROUP BY srcIP"
+    again = f"SELECT srcIP, sum(n) AS n, max(b) AS b [{over}, WA {attribute}] FROM p UNION q GROUP BY srcIP"
+    text += f"CREATE STREAM r AS {again}; "
+    return f"{text}SELECT {values} [RANGE 40 s, SLIDE 20 s, WA window_end] FROM r WHERE n > 1"
+
+
+@st.composite
 def distincts(draw: st.DrawFn) -> str:
     source, columns = draw(froms())
     keys = draw(st.lists(st.sampled_from(columns.keys), min_size=1, max_size=3, unique=True))

@@ -4,7 +4,6 @@ number of buckets, and wherever state is written and read again, the rows are th
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 from random import Random
 
 import pytest
@@ -14,40 +13,11 @@ from hypothesis import strategies as st
 from lowmark.query.strategy import Strategy
 from lowmark.wire.results import Reason
 from tests.acceptance import countingqueries
-from tests.acceptance.bucketrun import Ran, Streams, run
+from tests.acceptance.bucketrun import run
+from tests.acceptance.interleaved import check, packets_of
 from tests.acceptance.queries import nested_joins
 from tests.acceptance.traffic import Traffic, traffic
-from tests.naive.compare import differences, wrong_orders
-from tests.naive.evaluate import is_ordered, rows_of
-from tests.naive.frames import frame
-from tests.naive.packets import decode_frames
-
-
-def packets_of(sent: Traffic) -> Streams:
-    return {
-        name: [decode_frames(name, rank, map(frame, specs))[0] for rank, specs in enumerate(sources)]
-        for name, sources in sent.sources.items()
-    }
-
-
-def check(text: str, sent: Traffic, seed: int, buckets: int, strategy: Strategy = Strategy.AUTO) -> Ran:
-    streams = packets_of(sent)
-    ran, expected = run(text, streams, Random(seed), buckets, strategy=strategy), rows_of(text, streams)
-    wrong = differences(ran.rows, expected)
-    if not wrong and is_ordered(text) and buckets == 1:
-        wrong = wrong_orders(ran.rows, expected)
-    assert not wrong, "\n".join((text, str(sent), f"seed {seed}, {buckets} buckets", *wrong))
-    assert ran.unfinished == 0
-    for completes in ran.completes:
-        assert all(complete.verdict.exact for complete in completes), text
-        assert all(complete.merged == complete.promised for complete in completes if complete.windows), text
-        for before, after in pairwise(completes):
-            if before.windows is None or after.windows is None:
-                assert before.end < after.end
-            else:
-                assert after.windows.first == before.windows.to + 1
-    return ran
-
+from tests.naive.evaluate import rows_of
 
 SEEDS = st.integers(0, 2**32)
 BUCKETS = st.sampled_from((1, 1, 2, 5))

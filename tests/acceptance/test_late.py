@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 
@@ -10,17 +9,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.acceptance.command import Outcome, Row, lowmark, query
-from tests.acceptance.corrected import corrected
+from tests.acceptance.command import Row, lowmark, query
+from tests.acceptance.late import Correctable, check_corrections, told
 from tests.acceptance.test_golden import at, written
-from tests.naive.compare import differences
 from tests.naive.frames import Spec
 
-SLIDING = (
+SLIDING = Correctable(
     "SELECT srcIP, proto, count(*) AS n, sum(len) AS b, bit_or(tcp_flags) AS f, bit_and(ttl) AS t "
-    "[RANGE 10 s, SLIDE 4 s] FROM A GROUP BY srcIP, proto"
+    "[RANGE 10 s, SLIDE 4 s] FROM A GROUP BY srcIP, proto",
+    keys=("srcIP", "proto"),
+    slide_s=4,
 )
-KEYS, SLIDE_S = ["srcIP", "proto"], 4
 
 packets = st.lists(
     st.builds(
@@ -31,11 +30,6 @@ packets = st.lists(
 )  # fmt: skip
 
 
-def told(outcome: Outcome, kind: str) -> list[Row]:
-    lines = [line for line in outcome.error.splitlines() if line.startswith(f'{{"{kind}":')]
-    return [json.loads(line)[kind] for line in lines]
-
-
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(packets, packets, st.sampled_from(("ordered", "within 3 s")))
@@ -44,17 +38,7 @@ def test_rows_and_corrections_come_to_what_nothing_late_would_have_given(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         captures = written(Path(folder), {"A": one, "A-2": other})
-        exact = query(SLIDING, captures, "--disorder", "scan")
-        plain = query(SLIDING, captures, "--disorder", disorder)
-        outcome = query(SLIDING, captures, "--disorder", disorder, "--late", "correct")
-        emitted = query(SLIDING, captures, "--disorder", disorder, "--late", "emit")
-    assert exact.code == 0
-    assert (outcome.out, outcome.code) == (emitted.out, emitted.code) == (plain.out, plain.code)
-    found = corrected(outcome.rows, told(outcome, "correction"), KEYS, SLIDE_S)
-    assert differences(exact.rows, found) == []
-    late = told(emitted, "late")
-    windows = [(row["windows"][1] - row["windows"][0] + 1) * row["tuples"] for row in late]  # type: ignore[index]
-    assert sum(windows) + sum(row["n"] for row in plain.rows) == sum(row["n"] for row in exact.rows)  # type: ignore[misc]
+        check_corrections(SLIDING, captures, disorder)
 
 
 LATE = [at(1), at(12), at(3, "10.0.0.2"), at(25), at(14, "10.0.0.3"), at(31)]

@@ -3,19 +3,14 @@ packets, the number of sources, the size of the table, and the way in which it i
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.acceptance import countingqueries
-from tests.acceptance.command import query
 from tests.acceptance.queries import joins, outer_joins, queries
-from tests.acceptance.traffic import Traffic, cut, traffic
-from tests.naive.compare import differences, wrong_orders
-from tests.naive.evaluate import answer, is_ordered
+from tests.acceptance.traffic import Traffic, traffic
+from tests.acceptance.whole import check_command, options
 
 bounded = settings(suppress_health_check=list(HealthCheck))
 
@@ -53,31 +48,6 @@ QUERIES = {
 }
 
 
-@st.composite
-def options(draw: st.DrawFn, sent: Traffic) -> list[str]:
-    """Ways to run a query that change no row."""
-    disorders = ["scan", "scan", "within 10 minutes", "within 1000 tuples"]
-    slots = draw(st.sampled_from((1, 2, 4, 8, 64, 1024, 1 << 17)))
-    flush = draw(st.sampled_from(("slow", "lazy", "full")))
-    disorder = draw(st.sampled_from([*disorders, "ordered"] if sent.disorder_s == 0 else disorders))
-    return ["--table", str(slots), "--flush", flush, "--disorder", disorder]
-
-
-def check(text: str, sent: Traffic, chosen: list[str], damaged: bool = False) -> None:
-    said = f"{text}\n{sent}\n{' '.join(chosen)}"
-    with tempfile.TemporaryDirectory() as folder:
-        captures = sent.write(Path(folder))
-        if damaged:
-            cut(captures[0][1])
-        expected = answer(text, captures)
-        outcome = query(text, captures, *chosen)
-    assert outcome.code == (0 if expected.whole else 3), f"{said}\n{outcome.error}"
-    wrong = differences(outcome.rows, expected.rows)
-    if not wrong and is_ordered(text):
-        wrong = wrong_orders(outcome.rows, expected.rows)
-    assert not wrong, "\n".join((said, *wrong))
-
-
 # Compiling a kernel takes seconds: the quick tests make few.
 QUICK = ("sliding", "tumbling", "holistic", "ungated")
 
@@ -89,14 +59,14 @@ QUICK = ("sliding", "tumbling", "holistic", "ungated")
 @settings(bounded, max_examples=8)
 def test_random_captures(text: str, data: st.DataObject) -> None:
     sent = data.draw(traffic())
-    check(text, sent, data.draw(options(sent)), data.draw(st.integers(0, 9)) == 9)
+    check_command(text, sent, data.draw(options(sent)), data.draw(st.integers(0, 9)) == 9)
 
 
 @given(text=queries, data=st.data())
 @settings(bounded, max_examples=4)
 def test_random_queries(text: str, data: st.DataObject) -> None:
     sent = data.draw(traffic())
-    check(text, sent, data.draw(options(sent)))
+    check_command(text, sent, data.draw(options(sent)))
 
 
 @pytest.mark.slow
@@ -104,7 +74,7 @@ def test_random_queries(text: str, data: st.DataObject) -> None:
 @settings(bounded, max_examples=5)
 def test_random_joins(text: str, data: st.DataObject) -> None:
     sent = data.draw(traffic())
-    check(text, sent, data.draw(options(sent)))
+    check_command(text, sent, data.draw(options(sent)))
 
 
 @pytest.mark.slow
@@ -113,7 +83,7 @@ def test_random_joins(text: str, data: st.DataObject) -> None:
 def test_more_random_queries(text: str, data: st.DataObject) -> None:
     sent = data.draw(traffic())
     for chosen in (data.draw(options(sent)) for _ in range(3)):
-        check(text, sent, chosen)
+        check_command(text, sent, chosen)
 
 
 @pytest.mark.slow
@@ -122,11 +92,11 @@ def test_more_random_queries(text: str, data: st.DataObject) -> None:
 def test_random_queries_that_count(text: str, data: st.DataObject) -> None:
     """Few, for each compiles a kernel: `test_interleavings` draws many without one."""
     sent = data.draw(traffic())
-    check(text, sent, data.draw(options(sent)))
+    check_command(text, sent, data.draw(options(sent)))
 
 
 @pytest.mark.parametrize("flush", ["slow", "lazy", "full"])
 def test_one_slot_and_every_flush(flush: str) -> None:
     """All groups meet in one slot: every packet but the first of a run is a collision."""
     sent = Traffic(seed=7, sizes=(("A", 120), ("A", 100), ("B", 110)), disorder_s=30, nanoseconds=True)
-    check(QUERIES["sliding"], sent, ["--table", "1", "--flush", flush])
+    check_command(QUERIES["sliding"], sent, ["--table", "1", "--flush", flush])

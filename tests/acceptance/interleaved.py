@@ -1,0 +1,43 @@
+"""A query above the kernels, in any interleaving and any cut, against the naive evaluator."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+from lowmark.query.strategy import Strategy
+from tests.acceptance.bucketrun import Ran, Streams, run
+from tests.acceptance.traffic import Traffic
+from tests.naive.compare import differences, wrong_orders
+from tests.naive.evaluate import is_ordered, rows_of
+from tests.naive.frames import frame
+from tests.naive.packets import decode_frames
+
+__all__ = ["check", "packets_of"]
+
+
+def packets_of(sent: Traffic) -> Streams:
+    return {
+        name: [decode_frames(name, rank, map(frame, specs))[0] for rank, specs in enumerate(sources)]
+        for name, sources in sent.sources.items()
+    }
+
+
+def check(text: str, sent: Traffic, seed: int, buckets: int, strategy: Strategy = Strategy.AUTO) -> Ran:
+    """All chances of the run are taken from the seed. AssertionError: tells the query, the traffic and both."""
+    streams = packets_of(sent)
+    ran, expected = run(text, streams, Random(seed), buckets, strategy=strategy), rows_of(text, streams)
+    wrong = differences(ran.rows, expected)
+    if not wrong and is_ordered(text) and buckets == 1:
+        wrong = wrong_orders(ran.rows, expected)
+    assert not wrong, "\n".join((text, str(sent), f"seed {seed}, {buckets} buckets", *wrong))
+    assert ran.unfinished == 0
+    for completes in ran.completes:
+        assert all(complete.verdict.exact for complete in completes), text
+        assert all(complete.merged == complete.promised for complete in completes if complete.windows), text
+        for before, after in pairwise(completes):
+            if before.windows is None or after.windows is None:
+                assert before.end < after.end
+            else:
+                assert after.windows.first == before.windows.to + 1
+    return ran

@@ -1,0 +1,158 @@
+"""A window of every kind in one job that is killed in the middle of them: the rows of the definitions, each once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from highlevel.progress.records import Batch, Record
+from lowmark.app.config import Config, load_config
+from lowmark.app.planning import plan_queries, topics_of
+from lowmark.query.plan import QueryPlan
+from lowmark.wire.codec import decode, encode
+from lowmark.wire.kafka import admin, ensure_topics, producer
+from lowmark.wire.kafkasettings import consumer_options
+from lowmark.wire.partials import PartialBatch
+from lowmark.wire.results import Complete
+from lowmark.wire.rows import to_batch
+from lowmark.wire.topics import Topic, TopicKind
+from tests.acceptance.bucketrun import records_of
+from tests.acceptance.interleaved import packets_of
+from tests.acceptance.traffic import Traffic
+from tests.integration.jobprocess import JobProcess, await_true
+from tests.naive.compare import differences
+from tests.naive.evaluate import ResultRow, rows_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+WINDOWS = {
+    "sliding": "SELECT srcIP, count(*), sum(len), approx_count_distinct(destIP, destPort) AS d [RANGE 10 s, SLIDE 5 s] "
+    "FROM A GROUP BY srcIP",
+    "tumbling": "SELECT proto, max(len), heavy_hitter(srcIP, 1) AS h [RANGE 10 s] FROM A UNION B GROUP BY proto",
+    "rows": "SELECT count(*), sum(len), first(srcIP) [RANGE 9 rows, SLIDE 4 rows, WA row_num] FROM A",
+    "partitioned": "SELECT srcIP, count(*), max(ts) AS m [RANGE 5 rows, SLIDE 2 rows, WA row_num, PA srcIP] FROM A",
+    "landmark": "SELECT srcIP, count(*) [RANGE ALL, SLIDE 10 s] FROM B GROUP BY srcIP",
+    "arrival": "SELECT count(*), sum(len) [RANGE 20 s, RATTR ts, SLIDE 7 rows, SATTR row_num] FROM A",
+    "rank": "SELECT srcIP, max(len) [RANGE 20 s, RATTR ts, SLIDE 3 rows, SATTR rank(ts), PA srcIP] FROM B",
+    "ungated": "SELECT ten, proto, count(*) FROM A GROUP BY ts / 10 AS ten, proto HAVING count(*) > 1",
+    "stages": "CREATE STREAM s AS SELECT srcIP, count(*) AS n [RANGE 5 s] FROM A UNION B GROUP BY srcIP; "
+    "SELECT srcIP, max(n) AS m [RANGE 30 s, SLIDE 15 s, WA window_end] FROM s GROUP BY srcIP",
+}
+TRAFFIC = Traffic(seed=5, sizes=(("A", 260), ("A", 240), ("B", 250)), disorder_s=2, nanoseconds=True)
+
+
+def write_config(folder: Path, broker: str) -> Path:
+    path = folder / "lowmark.toml"
+    lines = [
+        f'[kafka]\nbootstrap = "{broker}"',
+        f'[topics]\nprefix = "{uuid4().hex[:8]}-"',
+        '[job]\nmetrics = "127.0.0.1:0"\nmax_offsets_per_trigger = 40\nheap = "512m"\nbuckets = 2',
+        *(f"[streams.{stream}]" for stream in TRAFFIC.sources),
+    ]
+    for stream, sources in TRAFFIC.sources.items():
+        lines += [f'[sources.{stream}-{i}]\nstream = "{stream}"\nfile = "not-read"' for i in range(len(sources))]
+    lines += [f'[queries.{name}]\nsql = "{sql}"' for name, sql in WINDOWS.items()]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def sent(plan: QueryPlan, chance: random.Random) -> list[tuple[int, Record]]:
+    """What sources send for a query, each in its own order, with their partitions."""
+    streams = packets_of(TRAFFIC)
+    lanes = [
+        [(bucket, record) for record in records]
+        for stream, sources in streams.items()
+        for rank, packets in enumerate(sources)
+        for node in plan.stage.nodes
+        if stream in node.streams
+        for bucket, records in enumerate(records_of(plan, node, stream, rank, packets, chance))
+    ]
+    turns = [number for number, lane in enumerate(lanes) for _ in lane]
+    chance.shuffle(turns)
+    queues = [iter(lane) for lane in lanes]
+    return [next(queues[turn]) for turn in turns]
+
+
+def produce(config: Config, plan: QueryPlan, records: Sequence[tuple[int, Record]]) -> None:
+    client = producer(config.kafka)
+    topic = Topic(TopicKind.PARTIALS, plan.stage.fingerprint, config.prefix).name
+    schemas = {node.name: node.reduction.schema for node in plan.stage.nodes}
+    for bucket, record in records:
+        if isinstance(record, Batch):
+            rows = to_batch(schemas[record.origin.node], record.rows)
+            wire = encode(PartialBatch(record.origin, record.sequence, rows, record.tuples))
+        else:
+            wire = encode(record)
+        client.produce(topic, wire.value, partition=bucket, headers=list(wire.headers))
+    assert client.flush(30) == 0
+
+
+def shown(config: Config, plan: QueryPlan) -> tuple[list[ResultRow], list[Complete]]:
+    """The rows that a read_committed reader sees, and the completions."""
+    topic = Topic(TopicKind.RESULTS, plan.name, config.prefix).name
+    reader = Consumer(consumer_options(config.kafka, uuid4().hex) | {"enable.partition.eof": True})
+    reader.assign([TopicPartition(topic, bucket, 0) for bucket in range(plan.stage.buckets)])
+    rows: list[ResultRow] = []
+    completions: list[Complete] = []
+    ended = 0
+    while ended < plan.stage.buckets:
+        message = reader.poll(30)
+        assert message is not None
+        if message.error() is not None:
+            ended += 1
+            continue
+        record = decode(message.headers(), message.value(), lambda origin: None)
+        if isinstance(record, Complete):
+            completions.append(record)
+        else:
+            rows.append(json.loads(message.value()))
+    reader.close()
+    return rows, completions
+
+
+def test_every_kind_of_window_through_kills(broker: str, tmp_path: Path) -> None:
+    seed = int(os.environ.get("WINDOWS_SEED") or random.SystemRandom().randrange(10**6))
+    print(f"WINDOWS_SEED={seed}")
+    chance = random.Random(seed)
+    config = load_config(path := write_config(tmp_path, broker))
+    plans: Mapping[str, QueryPlan] = {plan.name: plan for plan in plan_queries(config)}
+    assert ensure_topics(admin(config.kafka), topics_of(config, list(plans.values()))) == []
+    waiting = {name: sent(plan, chance) for name, plan in plans.items()}
+
+    def feed(share: float) -> None:
+        """Ends somewhere within each query's windows."""
+        for name, records in waiting.items():
+            count = round(len(records) * share)
+            produce(config, plans[name], records[:count])
+            del records[:count]
+
+    def completed() -> int:
+        return sum(len(shown(config, plan)[1]) for plan in plans.values())
+
+    feed(0.4)
+    with JobProcess(path, die=f"{chance.choice(('before', 'after'))}:{chance.randrange(2, 5)}") as job:
+        assert job.wait() == -9, job.said
+    feed(0.5)
+    with JobProcess(path) as job:
+        before = completed()
+        job.url()
+        await_true(lambda: completed() > before)
+        time.sleep(chance.uniform(0, 2))
+        job.kill()
+    feed(1)
+    with JobProcess(path, "--until-last") as job:
+        assert job.wait() == 0, job.said
+    streams = packets_of(TRAFFIC)
+    for name, plan in plans.items():
+        rows, completions = shown(config, plan)
+        assert differences(rows, rows_of(WINDOWS[name], streams)) == [], name
+        assert len(rows) > 5
+        assert all(complete.verdict.exact for complete in completions), name
