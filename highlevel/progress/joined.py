@@ -14,7 +14,7 @@ from highlevel.progress.ledger import Ledger
 from highlevel.progress.marks import EXACT, Mark
 from highlevel.progress.roster import NEVER
 from highlevel.progress.sequence import Span
-from lowmark.query.plan import Aggregate, Join, NodeInput, Pane, QueryPlan, Reduce, StepInput
+from lowmark.query.plan import Aggregate, Join, NodeInput, Number, Pane, QueryPlan, Reduce, StepInput
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.results import Verdict
@@ -88,6 +88,9 @@ def step_bounds(plan: QueryPlan, fronts: Sequence[Sequence[int]]) -> Iterator[in
                 yield min(
                     _earliest(plan, source, output[step.port(number)]) for number, source in enumerate(step.inputs)
                 )
+            case Number() if (pane := _pane_of(plan, at)) is not None:
+                waiting = _start(pane, min(fronts[at]))
+                yield min(_earliest(plan, source, waiting) for source in step.inputs)
             case Aggregate(window=window) if window.kind is WindowKind.NONE:
                 if (pane := _pane_of(plan, at)) is not None:
                     yield _start(pane, min(fronts[at]))

@@ -107,7 +107,7 @@ class _Split:
         """Packets or pairs, selected: a row for each."""
         columns = self._relation.columns
         if self._relation.order:
-            plan_order(self._relation, self._strings, self._made)
+            plan_order(self._relation, self._strings, self._made, self._reduced)
             return
         above = [arm for arm in self._relation.arms if _is_above(arm, _values(arm, columns))]
         if not above:

@@ -2,11 +2,12 @@
 
 The order begins with what progresses with `ts`, ascending, so it is complete up to every promise. What follows may be
 in either direction where the first is `ts` itself, or a constant before or after it: rows that are equal in it are of
-one moment. Ties go by arrival.
+one moment. Ties go by arrival; those of joins, which know none, by the columns that are shown.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from lowmark.query import syntax as s
@@ -16,10 +17,11 @@ from lowmark.query.expressions import Field, Literal, Named, Op, fields
 from lowmark.query.keys import free_name
 from lowmark.query.lowering import Lowering
 from lowmark.query.names import InputNames
-from lowmark.query.plan import Finish, NodeInput, Number, Order, Reduction
-from lowmark.query.relations import ARRIVAL, ROW_NUM, Arm, Packets, Relation
+from lowmark.query.plan import Finish, NodeInput, Number, Order, Pane, Reduction, StepInput
+from lowmark.query.progressing import progress
+from lowmark.query.relations import ARRIVAL, ROW_NUM, Arm, Joined, Packets, Relation
 from lowmark.query.scope import Scope
-from lowmark.query.stepping import Steps
+from lowmark.query.stepping import Input, Steps
 from lowmark.query.windowing import GRANULE, progresses, progressing_columns
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
@@ -46,9 +48,9 @@ def bind_order(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> tupl
             "this order is never complete: the stream has no end", scope.text, spot, progressing_columns(scope),
             "order within windows, or ascending by what progresses",
         )  # fmt: skip
-    packets = all(isinstance(arm.base, Packets) for arm in arms)
-    if not packets or any(way.attribute == ROW_NUM or way.steps != ways[0].steps for way in ways):
-        raise QueryError("ORDER BY over a whole stream cannot run yet but by ts of packets", scope.text, spot)
+    known = all(isinstance(arm.base, Packets | Joined) for arm in arms)
+    if not known or any(way.attribute == ROW_NUM or way.steps != ways[0].steps for way in ways):
+        raise QueryError("ORDER BY over a whole stream cannot run yet but by ts of packets or joins", scope.text, spot)
     if len(order) > 1 and any(op is not Op.ADD for op, _ in ways[0].steps):
         second = select.order_by[1].span
         raise QueryError("a second order within a span of time cannot run yet: order by ts first", scope.text, second)
@@ -65,9 +67,13 @@ def ordered(relation: Relation, order: tuple[Order, ...], arms: tuple[Arm, ...])
     return replace(relation, arms=carrying, order=hidden)
 
 
-def plan_order(relation: Relation, strings: tuple[str, ...], made: Steps) -> None:
-    """Nodes → Number → Finish: put in order second by second, then the columns that are shown."""
+def plan_order(
+    relation: Relation, strings: tuple[str, ...], made: Steps, above: Callable[[Arm, Reduction], StepInput]
+) -> None:
+    """Nodes → Number → Finish: put in order second by second, then the columns that are shown. `above` makes the rows
+    of a join, which have no order of arrival: ties go by what is shown."""
     arms = relation.arms
+    derived = any(isinstance(arm.base, Joined) for arm in arms)
     several = sum(arm.base.sources for arm in arms if isinstance(arm.base, Packets)) > 1
     columns = (*relation.columns, *(Column(f"_order{i}", o.expr.kind, True) for i, o in enumerate(relation.order)))
     names: list[str] = []
@@ -76,7 +82,8 @@ def plan_order(relation: Relation, strings: tuple[str, ...], made: Steps) -> Non
     shown, order, arrival = (
         names[: len(relation.columns)], names[len(relation.columns) : len(columns)], names[len(columns) :],
     )  # fmt: skip
-    inputs: list[NodeInput] = []
+    fed: list[NodeInput] = []
+    inputs: list[Input] = []
     schema = Schema((), strings)
     for number, arm in enumerate(arms):
         values = [arm.values[column.name] for column in relation.columns]
@@ -84,14 +91,19 @@ def plan_order(relation: Relation, strings: tuple[str, ...], made: Steps) -> Non
         if several and any(ROW_NUM in fields(value) for value in (*values, *([arm.where] if arm.where else []))):
             raise CannotRunYet("ORDER BY over a whole stream with row_num of several sources")
         named = typed(tuple(Named(name, value) for name, value in zip(names, values, strict=False)), columns)
+        if derived:
+            reduction = Reduction(arm.where, _pane(arm), named, (), (), False, strings)
+            inputs.append(above(arm, reduction))
+            schema = reduction.schema
+            continue
         places = [*(arm.values[item.name] for item in ARRIVAL), Literal(number, Kind.INT)]
         sent = tuple(Named(name, value) for name, value in zip(arrival, places, strict=True))
         reduction = Reduction(arm.where, GRANULE, (*named, *sent), (), (), False, strings)
-        made.node(arm, reduction, (), inputs)
+        made.node(arm, reduction, (), fed)
         schema = reduction.schema
     kept = Schema(tuple(column for column in schema if column.name not in arrival), strings)
-    by = (order[0], *(arrival if several else arrival[len(ARRIVAL) - 1 : len(ARRIVAL)]))
-    source = made.step(Number(schema, by, kept, None), inputs)
+    ties = shown if derived else arrival if several else arrival[len(ARRIVAL) - 1 : len(ARRIVAL)]
+    source = made.step(Number(schema, (order[0], *ties), kept, None), [*fed, *inputs])
     rest = tuple(
         Order(itself_of(kept.column(name)).expr, item.descending)
         for name, item in zip(order[1:], relation.order[1:], strict=True)
@@ -102,3 +114,12 @@ def plan_order(relation: Relation, strings: tuple[str, ...], made: Steps) -> Non
     )
     within = (order[0],) if rest else ()
     made.step(Finish(kept, (), None, rest, None, False, selected, schema_of(selected, strings), within), [source])
+
+
+def _pane(arm: Arm) -> Pane:
+    """Of the time by which the order of an arm's rows progresses."""
+    if not isinstance(arm.base, Joined):
+        return GRANULE
+    found = progress(arm.values[".order0"], arm.base.progress)
+    assert found is not None, "an order over a stream progresses"
+    return replace(GRANULE, attribute=found.attribute)

@@ -69,6 +69,36 @@ def test_order_over_a_stream(text: str, sent: Traffic, seed: int) -> None:
     assert all(complete.verdict.exact for completes in ran.completes for complete in completes)
 
 
+BOTH = "FROM A AS x [RANGE 4 s], A UNION B AS y [RANGE 7 s] WHERE x.srcIP = y.destIP AND x.proto = y.proto"
+JOIN_ORDERS = st.sampled_from((
+    (f"SELECT x.ts, y.ts, x.len {BOTH} ORDER BY x.ts", ("x.ts",)),
+    (f"SELECT x.ts, y.ts, x.len {BOTH} ORDER BY y.ts, x.len DESC", ("y.ts", "x.len")),
+    (f"SELECT t, n FROM (SELECT x.ts + 3 s AS t, y.len AS n {BOTH}) AS p WHERE n > 50 ORDER BY t, n", ("t", "n")),
+    ("SELECT x.ts, y.ts FROM A AS x [RANGE 4 s] LEFT JOIN B AS y [RANGE 7 s] ON x.srcIP = y.destIP ORDER BY x.ts",
+     ("x.ts",)),
+))  # fmt: skip
+
+
+@given(asked=JOIN_ORDERS, sent=traffic(), seed=SEEDS)
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+def test_order_over_a_join(asked: tuple[str, tuple[str, ...]], sent: Traffic, seed: int) -> None:
+    """Equal rows in whatever order; a replay gives the same one."""
+    text, keys = asked
+    streams = packets_of(sent)
+    ran, expected = run(text, streams, Random(seed), 3), rows_of(text, streams)
+    assert not differences(ran.rows, expected)
+    assert [[row[key] for key in keys] for row in ran.rows] == [[row[key] for key in keys] for row in expected]
+    assert (ran.unfinished, ran.overtaken, len(ran.completes)) == (0, 0, 1)
+    assert run(text, streams, Random(seed + 1), 3).rows == ran.rows
+
+
+@given(sent=traffic(), seed=SEEDS)
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+def test_the_first_of_each_window_over_a_join(sent: Traffic, seed: int) -> None:
+    head = "SELECT x.proto, x.len, count(*) AS n [RANGE 9 s, SLIDE 3 s, WA x.ts]"
+    check(f"{head} {BOTH} GROUP BY x.proto, x.len ORDER BY n DESC, x.len LIMIT 2", sent, seed, 1)
+
+
 LOSSES = st.sampled_from((
     "SELECT count(*), sum(len) [RANGE 9 rows, SLIDE 4 rows, WA row_num] FROM A",
     "SELECT proto, max(len) [RANGE ALL, SLIDE 5 rows, WA row_num] FROM A UNION B WHERE len > 60 GROUP BY proto",
