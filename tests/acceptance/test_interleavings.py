@@ -17,6 +17,7 @@ from tests.acceptance.bucketrun import run
 from tests.acceptance.interleaved import check, packets_of
 from tests.acceptance.queries import nested_joins
 from tests.acceptance.traffic import Traffic, traffic
+from tests.naive.compare import differences
 from tests.naive.evaluate import rows_of
 
 SEEDS = st.integers(0, 2**32)
