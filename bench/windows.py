@@ -35,6 +35,24 @@ def fig_6_10(
     measure_execution(results, tuples=tuples, repeat=repeat)
 
 
+@app.command("fig_6_11")
+def fig_6_11(results: Results = RESULTS) -> None:
+    """Latency against accuracy for band disorder: WID with punctuations, buffering with slack."""
+    from bench.disorder import BAND, measure_disorder
+
+    describe_machine(results)
+    measure_disorder(results, BAND)
+
+
+@app.command("fig_6_12")
+def fig_6_12(results: Results = RESULTS) -> None:
+    """Latency against accuracy for block-sorted disorder: WID with punctuations, buffering with slack."""
+    from bench.disorder import BLOCKS, measure_disorder
+
+    describe_machine(results)
+    measure_disorder(results, BLOCKS)
+
+
 @app.command("fig_6_15")
 def fig_6_15(
     groups: Annotated[int, typer.Option(help="Groups, each of them in every pane.")] = 500,

@@ -1,14 +1,18 @@
 """The window aggregate by buffering (Li 6.1.5): tuples are kept in order, and each window's are aggregated anew.
 
 It takes no promises. How far tuples may be out of order is declared as slack: a window closes when a tuple comes that
-lies so far behind its end, and what comes later than that is dropped. With a slack of 0 the input has to be in order.
+lies so far behind its end. A tuple that comes for windows that have closed is dropped from these windows (generous
+slack), or, if there is any such window, from all (consistent slack).
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from highlevel.aggregate.groups import GroupTable
+from highlevel.aggregate.incoming import in_windows
 from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.resultrows import ResultRows
 from highlevel.interface import Out, Port, State, Words
@@ -23,12 +27,13 @@ __all__ = ["BufferingOperator"]
 
 class BufferingOperator:
     """Sliding windows over rows of `plan.input`; `slack` is in panes. For measurements: its state is its own, not the
-    runner's, and nothing is told but rows and closings."""
+    runner's, and nothing is told but rows and closings. `dropped` are tuples that came too late."""
 
-    def __init__(self, plan: Aggregate, slack: int = 0) -> None:
+    def __init__(self, plan: Aggregate, slack: int = 0, *, generous: bool = False) -> None:
         self._plan = plan
         self._window = plan.window
         self._slack = slack
+        self._generous = generous
         self._layout = Layout(plan.input, (*plan.keys, *plan.details), plan.folds)
         self._result = ResultRows(plan)
         self._parts: list[Words] = []  # behind the buffer, unordered
@@ -46,16 +51,22 @@ class BufferingOperator:
         return (Port(self._plan.output, (), self._plan.keys),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
+        rows = in_windows(rows, _panes(rows), self._window)
         panes = _panes(rows)
         if not len(panes):
             return
         if self._next is None:
             self._next = self._window.wids(int(panes.min()) - self._slack).start
-        # Each tuple is measured against the greatest one before it.
+        # Each tuple finds those windows closed that the greatest one before it has closed.
         before = np.maximum(np.concatenate(([self._high], np.maximum.accumulate(panes)[:-1])), self._high)
-        kept = panes >= np.where(before == INT64_MIN, INT64_MIN, before - self._slack)
+        closed = np.where(before == INT64_MIN, INT64_MIN, (before - self._slack) // self._window.slide)
+        first, stop = panes // self._window.slide, (panes + self._window.size) // self._window.slide
+        kept = stop > closed if self._generous else first >= closed
         self.dropped += len(panes) - int(np.count_nonzero(kept))
-        self._parts.append(rows[kept])
+        cuts = [0, *(np.flatnonzero(np.diff(closed)) + 1).tolist(), len(panes)]
+        for start, end in pairwise(cuts):
+            self._close(int(closed[start]), out)
+            self._parts.append(rows[start:end][kept[start:end]])
         self._high = max(self._high, int(panes.max()))
         self._close(self._window.closed_by(self._high - self._slack), out)
 

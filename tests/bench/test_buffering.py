@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,13 +24,13 @@ windows = st.builds(
 )  # fmt: skip
 
 
-@given(windows, st.lists(st.integers(-20, 40), max_size=25), st.integers(0, 6), st.data())
+@given(windows, st.lists(st.integers(-20, 40), max_size=25), st.integers(0, 6), st.booleans(), st.data())
 @settings(deadline=None)
 def test_rows_are_those_of_what_was_not_dropped(
-    window: Window, times: list[int], slack: int, data: st.DataObject
+    window: Window, times: list[int], slack: int, generous: bool, data: st.DataObject
 ) -> None:
     made = plans(CALLS, ["port"], window)
-    operator, sink = BufferingOperator(made.aggregate, slack), Sink()
+    operator, sink = BufferingOperator(made.aggregate, slack, generous=generous), Sink()
     arrivals = [
         Row(zip(TUPLE.names, (ts, position, 1, position % 2, 0.0, position, None, None, 0), strict=True))
         for position, ts in enumerate(times)
@@ -40,15 +42,29 @@ def test_rows_are_those_of_what_was_not_dropped(
         operator.on_batch(0, reduced(ReduceOperator(made.reduce), rows), MemoryState(), sink)
         done = cut
     operator.on_promise(0, panes_ended(FOREVER), MemoryState(), sink)
-    kept, high = [], None
+    found = list(taken(window, arrivals, slack, generous))
+    assert operator.dropped == sum(not numbers for _, numbers in found)
+    wanted = {}
+    for number in sorted({number for _, numbers in found for number in numbers}):
+        (wanted[number],) = (
+            answer
+            for answer in expected(window, ["port"], CALLS, [row for row, numbers in found if number in numbers])
+            if answer.window == number
+        )
+    assert [told.start for told, _ in sink.closings] == list(wanted)
+    assert [count for _, count in sink.closings] == [answer.tuples for answer in wanted.values()]
+    for rows, answer in zip(sink.matrices, wanted.values(), strict=True):
+        assert_same_rows(values(made.aggregate.output, rows), answer.rows)
+
+
+def taken(window: Window, arrivals: list[Row], slack: int, generous: bool) -> Iterator[tuple[Row, set[int]]]:
+    """Each tuple with the windows that take it."""
+    high = None
     for row in arrivals:
         pane = row["ts"] // window.axis.unit
-        if high is None or pane >= high - slack:
-            kept.append(row)
+        wids = set(window.wids(pane))
+        if not wids:
+            continue
+        late = set() if high is None else {wid for wid in wids if wid < window.closed_by(high - slack)}
+        yield row, wids - late if generous or not late else set()
         high = pane if high is None else max(high, pane)
-    assert operator.dropped == len(arrivals) - len(kept)
-    wanted = expected(window, ["port"], CALLS, kept)
-    assert [told.start for told, _ in sink.closings] == [window.window for window in wanted]
-    assert [count for _, count in sink.closings] == [window.tuples for window in wanted]
-    for rows, of in zip(sink.matrices, wanted, strict=True):
-        assert_same_rows(values(made.aggregate.output, rows), of.rows)

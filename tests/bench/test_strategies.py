@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from bench.disorder import BAND, BLOCKS, Case, measure_disorder
 from bench.panes import measure_panes
 from bench.skew import measure_skew
 
@@ -35,3 +39,21 @@ def test_fig_6_19(tmp_path: Path) -> None:
     assert state["Q6-8", "1", "AdaptWID"] < state["Q6-8", "1", "eager"]
     assert state["Q6-8 on panes of 1 s", "1", "AdaptWID"] < state["Q6-8 on panes of 1 s", "1", "paned"]
     assert state["Q6-7", "DS5", "eager"] < state["Q6-7", "DS5", "lazy"]
+
+
+@pytest.mark.parametrize("case", [BAND, BLOCKS], ids=lambda case: case.name)
+def test_figs_6_11_and_6_12(case: Case, tmp_path: Path) -> None:
+    """As the paper states them: with more slack fewer errors and more latency; punctuations are right, and sooner than
+    the least slack that is."""
+    case = replace(case, slacks=(0, case.slacks[-2], case.slacks[-1]), rate=case.rate / 4)
+    measure_disorder(tmp_path, case, length=case.size * 5 // 2)
+    found = columns(tmp_path / f"{case.name}.csv")
+    (error,) = (name for name in found if name.endswith("percent"))
+    errors, latencies = ([float(value) for value in found[name]] for name in (error, "latency_s"))
+    count = len(case.slacks)
+    consistent, generous = slice(1, 1 + count), slice(1 + count, None)
+    assert errors[0] == 0
+    assert errors[consistent][-1] == errors[generous][-1] == 0
+    assert latencies[0] < min(late for late, wrong in zip(latencies[1:], errors[1:], strict=True) if not wrong)
+    assert latencies[consistent] == sorted(latencies[consistent])
+    assert all(more >= less for more, less in zip(errors[consistent], errors[generous], strict=True))
