@@ -17,6 +17,7 @@ from lowlevel.kernel.community import SCHEDULE
 from lowlevel.table import Counts, NodeMemory
 from lowmark.query.plan import Node, Pane
 from lowmark.wire.frames import FOREVER, FUTURE_NS, FrameBlock
+from lowmark.wire.native import Laid
 from lowmark.wire.results import Reason
 from lowmark.wire.rows import Words
 from lowmark.wire.values import INT64_MIN
@@ -129,6 +130,7 @@ class SourceNodes:
         self._send_late = frozenset(send_late)
         self._secrets = _secrets(seed)
         self._kernel: Kernel | None = None
+        self._lasting: Laid | None = None  # the arguments that are the same for every block
         self._members: dict[str, _Member] = {}
         self._progress = np.zeros(3, np.int64)  # the block's first frame not taken; decoded packets; 1: a bad frame
         self._skipped = np.zeros(len(SkipReason), np.int64)
@@ -144,6 +146,9 @@ class SourceNodes:
         for node, late in zip(self._nodes, send_late, strict=True):
             memory = NodeMemory(node.reduction, self._config, self._link_code(node), self._rank, late)
             self._members[node.name] = _Member(node, memory)
+        shared = (self._progress, self._skipped, self._secrets, self._schedule)
+        arrays = (array for member in self._members.values() for array in member.memory.arguments)
+        self._lasting = Laid(*shared, *arrays)
 
     @property
     def received(self) -> int:
@@ -219,17 +224,15 @@ class SourceNodes:
         yield from self._drain(self._members.values())
 
     def _run(self, block: FrameBlock, latest: int, force: int) -> Iterator[NodeOutput]:
-        if self._kernel is None:
+        if self._kernel is None or self._lasting is None:
             raise RuntimeError("the nodes have not been started")
         members = self._members.values()
         tags = _NO_TAGS if block.vlan is None else block.vlan
-        columns = (block.data, block.offset, block.captured, block.length, block.ts, block.link, block.low, tags)
-        shared = (block.low_after, latest, force, self._progress, self._skipped, self._secrets, self._schedule)
-        arguments = (*columns, *shared, *(array for member in members for array in member.memory.arguments))
+        columns = Laid(block.data, block.offset, block.captured, block.length, block.ts, block.link, block.low, tags)
         self._progress[0] = 0
         done = False
         while not done:
-            done = self._kernel(*arguments)
+            done = self._kernel(columns, block.low_after, latest, force, self._lasting)
             if self._progress[2]:
                 raise ValueError("a frame of the block lies outside of its data")
             for member in members:

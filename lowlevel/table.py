@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from lowlevel.config import LowLevelConfig, Order
 from lowlevel.kernel import panes as at
-from lowlevel.kernel.assemble import BATCH
+from lowlevel.kernel.nodetext import BATCH, slot_words
 from lowmark.query.plan import Reduction
 from lowmark.wire.rows import Words
 from lowmark.wire.values import INT64_MIN
@@ -52,7 +52,7 @@ class NodeMemory:
         self._state[at.SHIFT] = reduction.pane.origin // width
         self._state[at.EVERY], self._state[at.MOST] = config.flush_every, config.flush_panes
         self._state[at.ORDERED] = config.order is Order.PRESERVED
-        slots = config.slots_of(8 * _slot_words(words) + _RING_BYTES) if reduction.grouped else 0
+        slots = config.slots_of(8 * slot_words(words) + _RING_BYTES) if reduction.grouped else 0
         # Order can mean that everything has to leave at once. What of it is never written to takes no memory.
         self._kept_rows = config.output_rows
         self._out = np.empty((config.output_rows + (slots if self._state[at.ORDERED] else 0), words), np.int64)
@@ -64,7 +64,7 @@ class NodeMemory:
         self._table = np.empty((0, words), np.int64)
         self._panes = np.zeros((2, at.PANES), np.int64)
         if reduction.grouped:
-            self._table = _aligned(slots, _slot_words(words))
+            self._table = _aligned(slots, slot_words(words))
             ring = np.empty(slots, np.uint32)
             rows, places = np.empty((BATCH, words), np.int64), np.empty(BATCH, np.int64)
             self.arguments = (*self.arguments, self._table, ring, self._panes, rows, places)
@@ -125,11 +125,6 @@ class NodeMemory:
         width = self._out.shape[1]
         rows: Words = self._table[self._table[:, 2] != 0].view(np.uint64)[:, :width]
         return rows
-
-
-def _slot_words(words: int) -> int:
-    """A small row's slot is half a cache line or a whole one, so that it never lies across two."""
-    return next((size for size in (4, 8) if words <= size), words)
 
 
 def _aligned(rows: int, words: int) -> npt.NDArray[np.int64]:

@@ -1,11 +1,12 @@
-"""Loads of single bytes, and the loads of `machine` made of them: numba looks at every index in the checked build."""
+"""What the checked build has instead of `machine`: loads and copies of single bytes and words, at whose every index
+numba looks."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["be16", "be32", "be64", "byte"]
+__all__ = ["be16", "be32", "be64", "byte", "copy_row"]
 
 
 def byte(data: npt.NDArray[np.uint8], at: int) -> int:
@@ -22,3 +23,8 @@ def be32(data: npt.NDArray[np.uint8], at: int) -> int:
 
 def be64(data: npt.NDArray[np.uint8], at: int) -> int:
     return (be32(data, at) << 32) | be32(data, at + 4)
+
+
+def copy_row(target: npt.NDArray[np.int64], to: int, source: npt.NDArray[np.int64], row: int, words: int) -> None:
+    for word in range(words):
+        target[np.uint64(to), word] = source[np.uint64(row), word]

@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -17,13 +18,13 @@ from lowmark.query import expressions, plan
 from lowmark.query.plan import Reduction
 from lowmark.wire import schema
 from lowmark.wire.cachefolder import cache_folder, put_in_place
-from lowmark.wire.native import NativeCode, digest_of, keep, kept
+from lowmark.wire.native import Argument, Laid, NativeCode, digest_of, keep, kept
 
 __all__ = ["Kernel", "kernel"]
 
 Kernel = Callable[..., bool]
-"""`run` of a generated module: its parameters are those of `assemble`. True: the block is finished; False: an output
-buffer is full, and it is to be called again with the same block when they are empty."""
+"""`run` of a generated module: its parameters are those of `assemble`, some of them perhaps `Laid`. True: the block is
+finished; False: an output buffer is full, and it is to be called again with the same block when they are empty."""
 
 
 def kernel(
@@ -60,7 +61,12 @@ def _dispatched(module: ModuleType) -> Kernel:
     from numba import njit, types
 
     run: Kernel = njit(types.boolean(*module.PARAMETERS), **module.OPTIONS)(module.run)
-    return run
+
+    def call(*arguments: Argument | Laid) -> bool:
+        groups = (argument.arguments if isinstance(argument, Laid) else (argument,) for argument in arguments)
+        return run(*chain.from_iterable(groups))
+
+    return call
 
 
 @cache

@@ -27,13 +27,12 @@ from lowlevel.kernel.panes import (
     TAKEN,
     WALK,
     WITHIN,
-    copy_row,
     pane_of,
     since_pane,
 )
 
 if TYPE_CHECKING:
-    from lowlevel.kernel.machine import prefetch
+    from lowlevel.kernel.machine import copy_row, of_width, prefetch
 
 __all__ = ["flush"]
 
@@ -46,6 +45,8 @@ def flush(
     out: npt.NDArray[np.int64],
     low: int,  # the low-watermark, ns
     force: int,  # 1: everything whose pane has ended leaves now; 2: everything
+    words: int,  # of a row,
+    slot_words: int,  # and of a slot
     width: int,
     origin: int,
 ) -> bool:
@@ -83,6 +84,7 @@ def flush(
         if elapsed < state[WITHIN]:
             target = np.int64(state[WALK] * (elapsed / state[WITHIN]))
 
+    table, out = of_width(table, slot_words), of_width(out, words)
     head, length, done, old = state[HEAD], state[LENGTH], state[DONE], state[OLD]
     rows, tuples, flushed = state[OUT], 0, 0
     slots = table.shape[0] - 1
@@ -92,7 +94,7 @@ def flush(
         head = (head + 1) & slots
         pane = table[slot, 1]
         if pane < due:
-            copy_row(out, rows, table, slot, out.shape[1])
+            copy_row(out, rows, table, np.int64(slot), words)
             rows += 1
             tuples += table[slot, 2]
             table[slot, 2] = 0

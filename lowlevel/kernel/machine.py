@@ -10,10 +10,12 @@ from typing import Any  # of llvmlite's untyped values, inside this module alone
 
 from llvmlite import ir
 from numba import types
+from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 
 __all__ = [
-    "be16", "be32", "be64", "double_of", "fold_product", "prefetch", "word_of", "wrap_add", "wrap_mul", "wrap_sub",
+    "be16", "be32", "be64", "copy_row", "double_of", "fold_product", "of_width", "prefetch", "word_of", "wrap_add",
+    "wrap_mul", "wrap_sub",
 ]  # fmt: skip
 
 _I64 = ir.IntType(64)
@@ -69,6 +71,43 @@ def prefetch(typing, table, row, word):  # type: ignore[no-untyped-def]
         return context.get_dummy_value()
 
     return types.void(table, types.int64, types.int64), generate
+
+
+@intrinsic(prefer_literal=True)
+def of_width(typing, rows, words):  # type: ignore[no-untyped-def]
+    """The matrix, whose rows are known to have so many words: places in it take no multiplication by a variable."""
+    if not isinstance(words, types.IntegerLiteral):
+        return None
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        width, count = _I64(words.literal_value), builder.extract_value(array.shape, 0)
+        array.shape = builder.insert_value(array.shape, width, 1)
+        array.strides = builder.insert_value(array.strides, _I64(8 * words.literal_value), 0)
+        array.nitems = builder.mul(count, width)
+        return impl_ret_borrowed(context, builder, signature.return_type, array._getvalue())
+
+    return rows(rows, words), generate
+
+
+@intrinsic(prefer_literal=True)
+def copy_row(typing, target, to, source, row, words):  # type: ignore[no-untyped-def]
+    """The first words of source[row] to target[to]: the two do not overlap."""
+    if not isinstance(words, types.IntegerLiteral):
+        return None
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        places = []
+        for index in (0, 2):
+            array = context.make_array(signature.args[index])(context, builder, arguments[index])
+            width = builder.extract_value(array.shape, 1)
+            at = builder.gep(array.data, [builder.mul(arguments[index + 1], width)])
+            places.append(builder.bitcast(at, ir.IntType(8).as_pointer()))
+        copy = builder.module.declare_intrinsic("llvm.memcpy", [places[0].type, places[1].type, _I64])
+        builder.call(copy, [*places, _I64(8 * words.literal_value), ir.IntType(1)(0)])
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64, words), generate
 
 
 # Arithmetic that wraps. Numba's own on int64 promises its compiler that it never overflows, and then a check of whether

@@ -14,7 +14,7 @@ from lowlevel.kernel.parse import FIELDS, NULLS
 from lowlevel.kernel.source import Source
 from lowmark.query.plan import Reduction
 
-__all__ = ["BATCH", "SECRETS", "NodeText"]
+__all__ = ["BATCH", "SECRETS", "NodeText", "slot_words"]
 
 BATCH = 64
 """Frames of a batch. Measured: 256 is slower, their rows leave the nearest cache."""
@@ -23,6 +23,13 @@ SECRETS = 16
 """Random words that seed the hash of a table."""
 
 _CACHE_LINE = 8  # words
+
+
+def slot_words(words: int) -> int:
+    """Of a table's slot for rows of so many words: a small one is half a cache line or a whole one, so that it never
+    lies across two."""
+    return next((size for size in (_CACHE_LINE // 2, _CACHE_LINE) if words <= size), words)
+
 
 _BUFFERS = (("state", "words_out"), ("out", "matrix"), ("late", "matrix"))
 _STRAYS = (("strays", "matrix"),)
@@ -46,7 +53,10 @@ class NodeText:
         self._ordered = order is Order.PRESERVED and reduction.grouped
         self._flush = "flush_in_order" if self._ordered else "flush"
         self._words = reduction.schema.words
+        self._slot_words = slot_words(self._words)
+        self._widths = f"{self._words}, {self._slot_words}"
         self._grid = f"{reduction.pane.width}, {reduction.pane.origin % reduction.pane.width}"
+        self._sizes = f"{self._widths}, {self._grid}"
 
     @property
     def parameters(self) -> list[tuple[str, str]]:
@@ -55,6 +65,15 @@ class NodeText:
 
     def _write(self, template: str) -> None:
         self._source.lines(template.replace("@", self._suffix))
+
+    def write_widths(self) -> None:
+        """Widths that stand in the text make no slot's place a product of variables."""
+        self._write(f"out@ = of_width(out@, {self._words})")
+        if self._reduction.grouped:
+            self._write(f"""
+                table@ = of_width(table@, {self._slot_words})
+                rows@ = of_width(rows@, {self._words})
+            """)
 
     def write_room(self) -> None:
         """A batch puts out at most a row a tuple (where order is kept, all residents besides), and an entry of the
@@ -144,14 +163,14 @@ class NodeText:
         words = [word for value in keys for word in value.words] + ([mask] if mask != "0" else [])
         if len(words) % 2:
             words.append("0")
-        digest = "secrets[0]"
+        digest = "secret_0"
         for number in range(len(words) // 2):
-            first, second = (f"secrets[{(2 * number + place) % (SECRETS - 1) + 1}]" for place in (0, 1))
+            first, second = (f"secret_{(2 * number + place) % (SECRETS - 1) + 1}" for place in (0, 1))
             pair = f"hash_pair({words[2 * number]}, {words[2 * number + 1]}, {first}, {second})"
-            digest = source.let(f"hash_pair({digest}, {pair}, secrets[0], {first})" if number else pair)
+            digest = source.let(f"hash_pair({digest}, {pair}, secret_0, {first})" if number else pair)
         self._write(f"""
             slot = {digest} & (table@.shape[0] - 1)
-            slots@[count@] = slot
+            slots@[np.uint64(count@)] = slot
         """)
         if self._prefetch:
             for word in {0, self._words - 1} if self._words > _CACHE_LINE else {0}:
@@ -188,7 +207,7 @@ class NodeText:
             state@[STRAIGHT] += straight
             low_now = low[last]
             if length_ != 0 and (old != 0 or low_now >= open_until@ or open@ - state@[DELAY] > due):
-                if not {self._flush}(table@, ring@, panes@, state@, out@, low_now, 0, {self._grid}):
+                if not {self._flush}(table@, ring@, panes@, state@, out@, low_now, 0, {self._sizes}):
                     return False
         """)
 
@@ -236,7 +255,7 @@ class NodeText:
                 if old_pane < due:
                     old -= 1
             else:
-                ring@[(head + length_) & (table@.shape[0] - 1)] = slot
+                ring@[np.uint64((head + length_) & (table@.shape[0] - 1))] = slot
                 length_ += 1
             panes@[0, place] = pane
             panes@[1, place] += 1
@@ -257,11 +276,11 @@ class NodeText:
 
     def _write_older_first(self) -> None:
         """Where order is kept: everything older leaves before a row does."""
-        self._write("""
+        self._write(f"""
             leaving = pane if goes_straight else old_pane if tuples != 0 else empty_below
             if empty_below < leaving:
                 state@[OUT], state@[LENGTH], state@[OLD] = put@, length_, old
-                flush_below(table@, ring@, panes@, state@, out@, leaving)
+                flush_below(table@, ring@, panes@, state@, out@, leaving, {self._widths})
                 put@, length_, old, empty_below = state@[OUT], state@[LENGTH], state@[OLD], leaving
         """)
 
@@ -280,6 +299,6 @@ class NodeText:
         if self._reduction.grouped:
             self._write(f"""
                 if state@[LENGTH] != 0 and low_after > -0x7FFFFFFFFFFFFFFF:
-                    if not {self._flush}(table@, ring@, panes@, state@, out@, low_after, force, {self._grid}):
+                    if not {self._flush}(table@, ring@, panes@, state@, out@, low_after, force, {self._sizes}):
                         done = False
             """)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,9 +19,11 @@ from lowlevel.kernel.panes import (
     OUT_TUPLES,
     PANES,
     SHIFT,
-    copy_row,
     pane_of,
 )
+
+if TYPE_CHECKING:
+    from lowlevel.kernel.machine import copy_row, of_width
 
 __all__ = ["flush_below", "flush_in_order"]
 
@@ -31,9 +35,12 @@ def flush_below(
     state: npt.NDArray[np.int64],
     out: npt.NDArray[np.int64],
     limit: int,
+    words: int,
+    slot_words: int,
 ) -> None:
     """Puts out all residents of panes before this one, an older pane before a newer one. There has to be room for all
     residents."""
+    table, out = of_width(table, slot_words), of_width(out, words)
     slots = table.shape[0] - 1
     pane = limit
     while True:
@@ -50,7 +57,7 @@ def flush_below(
         for step in range(length):
             slot = ring[(head + step) & slots]
             if table[slot, 1] == pane:
-                copy_row(out, rows, table, slot, out.shape[1])
+                copy_row(out, rows, table, np.int64(slot), words)
                 rows += 1
                 tuples += table[slot, 2]
                 table[slot, 2] = 0
@@ -75,6 +82,8 @@ def flush_in_order(
     out: npt.NDArray[np.int64],
     low: int,
     force: int,
+    words: int,
+    slot_words: int,
     width: int,
     origin: int,
 ) -> bool:
@@ -87,5 +96,5 @@ def flush_in_order(
     if force != 0 or due >= state[DUE]:
         if out.shape[0] - state[OUT] < state[LENGTH]:
             return False
-        flush_below(table, ring, panes, state, out, due)
-    return flush(table, ring, panes, state, out, low, force, width, origin)
+        flush_below(table, ring, panes, state, out, due, words, slot_words)
+    return flush(table, ring, panes, state, out, low, force, words, slot_words, width, origin)

@@ -83,8 +83,3 @@ def note_late(late: npt.NDArray[np.int64], state: npt.NDArray[np.int64], pane: i
         late[last + 1, 0] = pane
         late[last + 1, 1] = 1
         state[LATE] += 1
-
-
-def copy_row(target: npt.NDArray[np.int64], to: int, source: npt.NDArray[np.int64], row: int, words: int) -> None:
-    for word in range(words):
-        target[np.uint64(to), word] = source[np.uint64(row), word]
