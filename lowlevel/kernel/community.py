@@ -37,15 +37,15 @@ def flow_ports(data: npt.NDArray[np.uint8], at: int, stop: int, proto: int) -> t
 
 
 def community_id(
-    schedule: npt.NDArray[np.int64], version: int, src_high: int, src_low: int, dest_high: int, dest_low: int,
+    schedule: npt.NDArray[np.int64], version: int, from_high: int, from_low: int, to_high: int, to_low: int,
     proto: int, ports: int, one_way: bool,
 ) -> tuple[int, int, int]:  # fmt: skip
     """The 160 bits, in three words. The addresses of IPv4 are mapped ones."""
-    a_high, a_low, b_high, b_low = src_high, src_low, dest_high, dest_low
+    a_high, a_low, b_high, b_low = from_high, from_low, to_high, to_low
     turned = unsigned_less(b_high, a_high) or (b_high == a_high and unsigned_less(b_low, a_low))
     turned = turned or (b_high == a_high and b_low == a_low and ports & 0xFFFF < ports >> 16)
     if turned and not one_way:
-        a_high, a_low, b_high, b_low = dest_high, dest_low, src_high, src_low
+        a_high, a_low, b_high, b_low = to_high, to_low, from_high, from_low
         if ports >= 0:
             ports = (ports & 0xFFFF) << 16 | ports >> 16
     last = 0
