@@ -13,7 +13,7 @@ from ingest.columns import Columns, Walk
 from ingest.damage import CaptureError, Damage
 from ingest.inputs import MappedBytes, StreamBytes, open_bytes
 
-__all__ = ["FRAMES", "STRETCH", "CaptureFile", "Frames", "open_capture"]
+__all__ = ["FRAMES", "NO_FRAMES", "STRETCH", "CaptureFile", "Frames", "open_capture"]
 
 FRAMES = 32_768
 """Frames of a block, at most: large enough to make the work between blocks vanish, small enough for the cache."""
@@ -45,6 +45,10 @@ class Frames:
         return len(self.columns.ts)
 
 
+NO_FRAMES = Frames(np.empty(0, np.uint8), Columns.of_size(0))
+"""While more is waited for."""
+
+
 class _Walker(Protocol):
     def walk(self, data: npt.NDArray[np.uint8], position: int, stop: int, filled: int, out: Columns) -> Walk: ...
 
@@ -73,7 +77,8 @@ class CaptureFile:
         return self._bytes.total_bytes
 
     def blocks(self, frames: int = FRAMES, stretch: int = STRETCH) -> Iterator[Frames]:
-        """All frames, in blocks of at most `frames`, cut from about `stretch` bytes. No block is empty. Where the
+        """All frames, in blocks of at most `frames`, cut from about `stretch` bytes. An empty one comes several
+        times a second while more is waited for (not of compressed data). Where the
         capture is damaged the frames before that come first, then `damage` is set and the iteration ends."""
         if self._begun:
             self._rewind()
@@ -87,6 +92,8 @@ class CaptureFile:
             at_end = position >= source.filled or walk.wanted > 0
             if walk.nonsense is None and at_end and not source.complete and walk.count == 0:
                 position = source.advance(position, walk.wanted)
+                if source.idle:
+                    yield NO_FRAMES
                 continue
             if walk.count:
                 yield Frames(source.data, columns.first(walk.count))

@@ -45,6 +45,10 @@ class Counted(RawIOBase):
         """Whether the next read would return at once."""
         return bool(self._ahead) or self._arrived(0)
 
+    def arrives(self) -> bool:
+        """Waits a moment. False: nothing has come, and something may come yet; a read would wait."""
+        return bool(self._ahead) or not self._waits or self.interrupted or self._arrived(_LOOK_MS)
+
     def _arrived(self, within_ms: int) -> bool:
         poll = select.poll()
         poll.register(self._file.fileno(), select.POLLIN)
@@ -90,6 +94,10 @@ class Followed(Counted):
                 break
             self._ahead += room[:taken]
         return self._ahead
+
+    def arrives(self) -> bool:
+        ended = self._ended()  # asked first, as in `_read`
+        return self.waiting() or ended or self._interrupted.wait(_LOOK_MS / 1000)
 
     def waiting(self) -> bool:
         return bool(self._ahead) or os.fstat(self._file.fileno()).st_size > self._file.tell()

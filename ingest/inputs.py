@@ -47,6 +47,7 @@ class Bytes(Protocol):
     base: int
     compressed: bool  # positions count decompressed bytes
     complete: bool  # nothing follows behind data[:filled]
+    idle: bool  # nothing came when the bytes were last asked to advance
     broken: str | None  # why the bytes end too soon; None where they end by themselves
 
     @property
@@ -59,7 +60,8 @@ class Bytes(Protocol):
 
     def advance(self, position: int, wanted: int) -> int:
         """What stands before data[position] is done with, and `wanted` bytes from there on are hoped for. Reads on at
-        least once unless `complete`; returns where data[position] stands now. Arrays cut from `data` are void."""
+        least once unless `complete`, or `idle` for a moment; returns where data[position] stands now. Arrays cut from
+        `data` are void."""
 
     def interrupt(self) -> None:
         """From another thread: a read that waits for bytes to arrive ends, as if there were no more."""
@@ -73,6 +75,7 @@ class MappedBytes:
 
     base = 0
     complete = True
+    idle = False
     compressed = False
 
     def __init__(self, name: str, file: FileIO, size: int) -> None:
@@ -136,6 +139,7 @@ class StreamBytes:
         self.filled = 0
         self.base = 0
         self.complete = False
+        self.idle = False
         self.broken: str | None = None
         self.compressed = False
         self._size = size
@@ -159,6 +163,10 @@ class StreamBytes:
         return self._size
 
     def advance(self, position: int, wanted: int) -> int:
+        # What a decompressor still holds cannot be seen from here: it is asked at once.
+        self.idle = not self.compressed and not self._counted.arrives()
+        if self.idle:
+            return position
         tail = self.data[position : self.filled]
         # A fresh array, and never one that is moved within itself: the frames handed out last point into the old one.
         fresh = np.empty(max(PIECE, wanted), np.uint8)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from ingest.disorder import Disorder, Measured, Ordered, Scan, WithinTime, Withi
 from ingest.lateness import Lateness, lateness_of
 from lowmark.wire.frames import BAD_TIME, FOREVER
 
-__all__ = ["FIRST_BOUND_NS", "NEVER", "ClockedLows", "Lows", "arrival_lows", "least_after", "scanned_lows"]
+__all__ = ["FIRST_BOUND_NS", "NEVER", "ClockedLows", "Lows", "arrival_lows", "least_after", "meaning", "scanned_lows"]
 
 NEVER = int(np.iinfo(np.int64).min)
 """The low-watermark of a source before anything is known: everything may still come."""
@@ -116,6 +117,39 @@ class _Delayed:
         return newest[:size], int(newest[size])
 
 
+def meaning(disorder: Disorder) -> str:
+    """For people: where a declaration keeps the low-watermark, and what can be late then."""
+    match disorder:
+        case Ordered():
+            return (
+                "the low-watermark is the newest time; a packet older than one before it is late if its granule ended"
+            )
+        case WithinTime():
+            return f"the low-watermark stays {str(disorder).removeprefix('within ')} behind the newest time"
+        case WithinTuples(count):
+            return f"the low-watermark is the newest time of the packets that came more than {count} places ago"
+        case Scan():
+            return "the file is read twice: the low-watermark is exact at the end of each block, and nothing is late"
+        case Measured(share):
+            return (
+                f"the low-watermark stays behind the newest time by a bound that {_percent(share)} of the packets "
+                f"observed kept to: {FIRST_BOUND_NS // 10**9} s until {_enough(float(share))} have come, then "
+                f"estimated anew after every {_AGAIN}, and what is older counts less. A greater bound holds the "
+                f"low-watermark where it is. About {_percent(1 - share)} of the packets come later than that, and are "
+                "late if their granule ended. `lowmark scan FILE` tells the bound for a capture; "
+                "lowmark_disorder_bound_seconds shows it of a running one"
+            )
+
+
+def _percent(share: Fraction) -> str:
+    return f"{float(share * 100):.10g}%"
+
+
+def _enough(share: float) -> int:
+    """Frames before which an estimate would be worth nothing."""
+    return max(_AGAIN, int(4 / (1 - share)))
+
+
 _AGAIN = 4096  # frames after which the bound is estimated anew
 _MEMORY = 1 << 20  # frames after which earlier ones count half
 
@@ -127,7 +161,7 @@ class _Measured:
     def __init__(self, share: float) -> None:
         self._share = share
         self._observed = Lateness()
-        self._enough = max(_AGAIN, int(4 / (1 - share)))  # frames before which an estimate would be worth nothing
+        self._enough = _enough(share)
         self._bound_ns = FIRST_BOUND_NS
         self._newest = self._low = NEVER
         self._left = _AGAIN  # frames until the next estimate

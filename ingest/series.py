@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from ingest.capture import CaptureFile, Frames, open_capture
+from ingest.capture import NO_FRAMES, CaptureFile, Frames, open_capture
 from ingest.damage import CaptureError, Damage
 from ingest.inputs import STANDARD_INPUT
 
@@ -46,11 +46,18 @@ class CaptureSeries:
         return None if self._follow else sum(os.stat(file).st_size for file in self._files())
 
     def blocks(self) -> Iterator[Frames]:
-        """All frames, in blocks; none is empty."""
+        """All frames, in blocks; empty ones while more is waited for."""
         self._begun.clear()
         self._read_bytes = 0
         self.damage = None
-        while (file := self._next()) is not None:
+        while not self._interrupted.is_set():
+            file = self._next()
+            if file is None and self._follow:
+                self._interrupted.wait(_LOOK_S)
+                yield NO_FRAMES
+                continue
+            if file is None:
+                return
             self._begun.add(file)
             try:
                 capture = open_capture(file, self._is_behind if self._follow else None)
@@ -78,13 +85,8 @@ class CaptureSeries:
             self._present.close()
 
     def _next(self) -> str | None:
-        """The first file, in order, that has not been begun; with `follow` it is waited for."""
-        while True:
-            left = [file for file in self._files() if file not in self._begun]
-            if left:
-                return left[0]
-            if not self._follow or self._interrupted.wait(_LOOK_S):
-                return None
+        """The first file, in order, that has not been begun."""
+        return next((file for file in self._files() if file not in self._begun), None)
 
     def _is_behind(self) -> bool:
         """Whether there is a later file: then nobody writes to the present one any more."""

@@ -1,4 +1,4 @@
-"""The heartbeat of the nodes on a live source."""
+"""The heartbeat of the nodes on a source that may have to wait for more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _EVERY_NS = 200_000_000
 
 
 class Beating:
-    """Takes blocks, and calls the heartbeat between those of a live source, which come all the time."""
+    """Takes blocks, and calls the heartbeat between those of a live source, which come all the time, and at the empty
+    ones by which a pipe or a file that is followed says that it waits. What such a source has promised is let out; of
+    its packets' clock nothing is known, so that in a lull it promises nothing more."""
 
     def __init__(self, nodes: SourceNodes) -> None:
         self._nodes = nodes
@@ -22,7 +24,7 @@ class Beating:
 
     def take(self, block: FrameBlock) -> Iterator[NodeOutput]:
         yield from self._nodes.take(block)
-        if block.taken_ns is None:
+        if block.taken_ns is None and len(block):
             return
         clock_ns = time.monotonic_ns()
         if clock_ns - self._beaten_ns >= _EVERY_NS:

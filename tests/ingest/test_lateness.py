@@ -137,6 +137,14 @@ def test_scan_tells_which_disorder_would_do(tmp_path: Path) -> None:
     assert " 0 late" not in lowmark("query", "-r", str(path), "--disorder", "within 1 ms", query).error
 
 
+@pytest.mark.parametrize("declared", ["ordered", "scan", "within 2 s", "within 500 tuples", "measured 99%"])
+def test_explain_says_what_a_declaration_does(declared: str) -> None:
+    sql = "SELECT count(*) [RANGE 1 minute] FROM Main"
+    told = json.loads(lowmark("explain", sql, "--disorder", declared, "--json").out)["disorder"]
+    assert told.startswith(f"{declared}: ")
+    assert ("99% of the packets" in told) == (declared == "measured 99%")
+
+
 def test_scan_of_a_damaged_capture(tmp_path: Path) -> None:
     path = write_pcap(tmp_path / "a.pcap", [frame(Spec(ts=second * 10**9)) for second in (1, 2)])
     path.write_bytes(path.read_bytes()[:-2])

@@ -47,6 +47,14 @@ def explain(
         typer.Option(metavar="N", min=1, help="Groups of a pane to expect, at the most; without, 10000."),
     ] = None,
     strategy: Annotated[Strategy, typer.Option(help="How groups of open windows are held.")] = Strategy.AUTO,
+    disorder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DISORDER",
+            help="Also say what this declaration of a stream's or source's `disorder` does: 'within 50 ms', 'measured "
+            "99.9%', …",
+        ),
+    ] = None,
     kernel: Annotated[bool, typer.Option("--kernel", help="Also show the generated low-level kernel.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
@@ -61,6 +69,7 @@ def explain(
       lowmark explain -f join.sql --rate M1=100000/s --rate M2=20000/s --selectivity M1,M2=0.00001
     """
     text, name = query_text(sql, file)
+    told = None if disorder is None else _meaning(disorder)
     expected = _expected(rate or [], selectivity or [], groups)
     from lowmark.query.compile import compile_query
     from lowmark.query.expected import UnknownInput
@@ -71,13 +80,26 @@ def explain(
     except UnknownInput as error:
         raise typer.BadParameter(str(error), param_hint="'--rate' or '--selectivity'") from None
     if json_:
-        typer.echo(json.dumps(describe(plan), indent=2))
+        typer.echo(json.dumps(describe(plan) | ({} if told is None else {"disorder": told}), indent=2))
     else:
         typer.echo(render(plan))
+        if told is not None:
+            typer.echo(f"disorder    {told}")
     if kernel:
         from lowlevel.kernel.assemble import kernel_source
 
         typer.echo(kernel_source(plan.stage.nodes))
+
+
+def _meaning(disorder: str) -> str:
+    from ingest.disorder import DisorderError, parse_disorder
+    from ingest.lows import meaning
+
+    try:
+        declared = parse_disorder(disorder)
+    except DisorderError as error:
+        raise typer.BadParameter(str(error), param_hint="'--disorder'") from None
+    return f"{declared}: {meaning(declared)}"
 
 
 def _expected(rates: list[str], selectivities: list[str], groups: int | None) -> Expected:

@@ -51,7 +51,7 @@ def query(
         typer.Option(
             "--follow",
             help="At the end of what is read wait for more, until Ctrl-C: a file that grows, or the next one of a "
-            "folder or pattern.",
+            "folder or pattern. In a lull of it nothing is promised by the clock: the next packet closes windows.",
         ),
     ] = False,
     interface: Annotated[

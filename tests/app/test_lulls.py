@@ -1,0 +1,56 @@
+"""What a pipe or a file that is followed has promised is let out in a lull; the clock promises nothing there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from ingest.config import FileConfig
+from ingest.disorder import Ordered
+from ingest.source import FileSource
+from lowlevel.config import LowLevelConfig
+from lowmark.app.feeding import Feed
+from lowmark.query.compile import compile_query
+from lowmark.wire.promises import Punctuation
+from tests.naive.frames import Spec, frame, write_pcap
+
+SECOND = 10**9
+
+
+def promises(feed: Feed) -> Iterator[int | None]:
+    """The bound of each punctuation; None for each step."""
+    for records in feed.steps():
+        for record in records:
+            if isinstance(record, Punctuation):
+                (bound,) = record.promise.bounds
+                yield bound.below
+        yield None
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_window_that_has_ended_leaves_while_nothing_comes(follow: bool, tmp_path: Path) -> None:
+    times = (1, 2, 61)
+    path = write_pcap(tmp_path / "a.pcap", [frame(Spec(ts=second * SECOND)) for second in times])
+    reading, writing = os.pipe()
+    os.write(writing, path.read_bytes())
+    (node,) = compile_query(
+        "SELECT srcIP, count(*) [RANGE 1 minute] FROM A GROUP BY srcIP", name="q", streams={"A": 1}, buckets=1
+    ).stage.nodes
+    config = FileConfig(
+        name="a", stream="A", path=str(path) if follow else f"/dev/fd/{reading}", disorder=Ordered(), follow=follow
+    )
+    feed = Feed(FileSource(config), [node], LowLevelConfig(), "stage", False)
+    feed.start()
+    feed.begin()
+    said = promises(feed)
+    assert next(bound for bound in said if bound is not None) == 60 * SECOND
+    # Many lulls later nothing more has been promised than the packets' own times allow.
+    assert set(islice(said, 5)) == {None}
+    feed.source.stop()
+    feed.source.close()
+    os.close(writing)
+    os.close(reading)
