@@ -64,6 +64,10 @@ class Parcels:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
 
+    def remove(self, names: Sequence[str]) -> None:
+        for name in names:
+            (self._folder / name).unlink()
+
     def bundles(self, names: Sequence[str]) -> Iterable[Bundle]:
         """Of these parcels, one after the other, each read when its turn comes; as often as they are gone through."""
         return _Bundles([self._folder / name for name in names])

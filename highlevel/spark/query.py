@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
@@ -16,9 +17,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 from highlevel.spark.bundles import REPORT_SCHEMA, Report, read_report
 from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
+from highlevel.spark.delivery import Delivery
 from highlevel.spark.errors import JobFailed
 from highlevel.spark.jobspec import JobSpec
-from highlevel.spark.parcels import Parcels
 from highlevel.spark.processor import BucketProcessor
 from highlevel.spark.sink import TransactionalSink
 from highlevel.spark.source import KEY, SourceSettings, partials
@@ -27,7 +28,8 @@ from lowmark.wire.sinktoken import Token
 __all__ = ["JobQuery", "OnBatch"]
 
 OnBatch = Callable[[Sequence[Report], float], None]
-"""A batch has been written: a report of each bucket that had records in it, and the seconds that it took."""
+"""A batch has been written: a report of each bucket that had records in it, and the seconds that it took. Called by a
+thread of its own."""
 
 _COMMIT_WITHIN_S = 5.0
 _LOOK_AGAIN_S = 0.02
@@ -54,17 +56,17 @@ class JobQuery:
         self._job = job
         self._on_batch = on_batch
         self._wake = wake
-        self._parcels = Parcels(Path(spec.parcels))
+        self._delivery = Delivery(Path(spec.parcels), sink)
         self._query: StreamingQuery | None = None
         self._failure: Exception | None = None
-        token = sink.token
-        self._written = token.batch if token is not None and token.checkpoint == checkpoint.id else -1
+        self._written = -1  # the last batch that a former run has made visible
         self._handed_back = -1  # the last batch of this run that Spark has been left to commit
 
     @property
     def ended(self) -> bool:
         """All sources have ended, and everything has come out: of every bucket of every stage."""
-        return len(self._checkpoint.ended) == sum(stage.buckets for stage in self._spec.stages().values())
+        buckets = sum(stage.buckets for stage in self._spec.stages().values())
+        return len(self._checkpoint.ended) == buckets and self._delivery.idle
 
     @property
     def active(self) -> bool:
@@ -75,7 +77,9 @@ class JobQuery:
 
     def start(self, spark: SparkSession) -> None:
         """Begin after the last batch that Spark has committed."""
-        self._parcels.clear()
+        self._delivery.catch_up(self._checkpoint.id)
+        token = self._sink.token
+        self._written = token.batch if token is not None and token.checkpoint == self._checkpoint.id else -1
         buckets = partials(spark, self._spec, self._source).groupBy(KEY)
         reports = buckets.transformWithState(BucketProcessor(self._spec), REPORT_SCHEMA, "Append", "None")
         location = str(self._folder.spark(self._checkpoint))
@@ -104,6 +108,9 @@ class JobQuery:
             time.sleep(_LOOK_AGAIN_S)
         if self._query is not None and self.active:
             self._query.stop()
+        with contextlib.suppress(Exception):  # what has failed was told; what takes too long stays noted
+            self._delivery.wait(_COMMIT_WITHIN_S)
+        self._delivery.close()
 
     def _take(self, batch: DataFrame, number: int) -> None:
         try:
@@ -113,22 +120,30 @@ class JobQuery:
             self._wake.set()
             raise
         self._handed_back = number
-        if self.ended:
-            self._wake.set()
 
     def _finish(self, batch: DataFrame, number: int) -> None:
         began = time.monotonic()
         # Executed also when it has been written: its state has yet to be committed.
         reports = [read_report(row) for row in batch.collect()]
         parcels = [report.parcel for report in reports if report.parcel is not None]
+
+        def delivered(error: BaseException | None) -> None:
+            if error is None:
+                self._on_batch(reports, time.monotonic() - began)
+            elif isinstance(error, Exception):
+                self._failure = error
+            if error is not None or self.ended:
+                self._wake.set()
+
         if number > self._written:
-            if parcels or number == 0:  # batch 0 leaves a token in any case: without one, later batches are refused
-                token = Token(self._job, self._checkpoint.id, self._checkpoint.run, number)
-                self._sink.write(self._parcels.bundles(parcels), token)
-            self._written = number
-        self._parcels.clear()
-        self._note_ended(reports)
-        self._on_batch(reports, time.monotonic() - began)
+            token = Token(self._job, self._checkpoint.id, self._checkpoint.run, number)
+            self._delivery.hand_over(token, parcels, delivered)
+        else:
+            self._delivery.discard(parcels)
+            delivered(None)
+        self._note_ended(reports)  # not before: who sees that all have ended must find the last results under way
+        if self.ended:
+            self._wake.set()
 
     def _note_ended(self, reports: Sequence[Report]) -> None:
         """Kept because a bucket without new records reports nothing. Spark commits the batch after this, or runs it

@@ -1,0 +1,75 @@
+"""Topics and a job of a test's own, and what stands in them."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import numpy as np
+from confluent_kafka import Consumer, TopicPartition
+
+from highlevel.spark.bundles import Bundle
+from highlevel.spark.sink import TransactionalSink
+from highlevel.spark.sinkhistory import History, read_history
+from lowmark.wire.announcements import result_headers
+from lowmark.wire.codec import encode
+from lowmark.wire.kafka import KafkaSettings, admin, ensure_topics
+from lowmark.wire.kafkasettings import consumer_options
+from lowmark.wire.record import RecordKind
+from lowmark.wire.results import Complete, Verdict, WindowSpan
+from lowmark.wire.sinktoken import Token
+from lowmark.wire.topics import Provision, Topic, TopicKind, settings_of
+
+PARTITIONS = 2
+
+
+class Place:
+    """Topics and a job of a test's own."""
+
+    def __init__(self, broker: str) -> None:
+        name = uuid4().hex[:8]
+        self.settings = KafkaSettings(broker)
+        self.job = f"job-{name}"
+        self.results = Topic(TopicKind.RESULTS, f"q-{name}").name
+        self.dead = Topic(TopicKind.DEAD, None, f"{name}-").name
+        wanted = [
+            settings_of(Topic(TopicKind.RESULTS, f"q-{name}"), PARTITIONS, Provision()),
+            settings_of(Topic(TopicKind.DEAD, None, f"{name}-"), 1, Provision()),
+        ]
+        assert ensure_topics(admin(self.settings), wanted) == []
+
+    def sink(self) -> TransactionalSink:
+        return TransactionalSink(self.settings, self.job, self.dead)
+
+    def rows(self, values: list[bytes], partition: int = 0, generation: int = 1) -> Bundle:
+        starts = np.cumsum([0, *map(len, values)]).astype(np.int64)
+        headers = result_headers(RecordKind.ROW, "q", generation, partition)
+        return Bundle(self.results, partition, headers, starts.tobytes(), b"".join(values))
+
+    def complete(self, window: int, partition: int = 0, generation: int = 1) -> Bundle:
+        complete = Complete(
+            query="q", generation=generation, bucket=partition, buckets=PARTITIONS, windows=WindowSpan(window, window),
+            start=window * 10, end=window * 10 + 10, attribute="ts", rows=1, merged=1, promised=1, dropped=0, late=0,
+            covered_from_ns=None, covered_by=(), verdict=Verdict(),
+        )  # fmt: skip
+        return Bundle.of(self.results, partition, encode(complete))
+
+    def token(self, batch: int) -> Token:
+        return Token(self.job, "checkpoint", 1, batch)
+
+    def read(self) -> list[tuple[int, bytes]]:
+        """All that a read_committed consumer sees: (partition, value)."""
+        reader = Consumer(consumer_options(self.settings, uuid4().hex) | {"enable.partition.eof": True})
+        reader.assign([TopicPartition(self.results, partition, 0) for partition in range(PARTITIONS)])
+        found, ended = [], set()
+        while len(ended) < PARTITIONS:
+            message = reader.poll(30)
+            assert message is not None
+            if message.error() is not None:
+                ended.add(message.partition())
+            else:
+                found.append((message.partition(), message.value()))
+        reader.close()
+        return found
+
+    def history(self) -> History:
+        return read_history(self.settings, {"q": (self.results, PARTITIONS)}, self.job)
