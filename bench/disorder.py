@@ -115,13 +115,15 @@ def measure_disorder(results: Path, case: Case, *, length: int | None = None) ->
     if rows.shape[1] > 5:
         rows[:, 5] = np.random.default_rng(_SEED).pareto(1.5, len(rows)).clip(0, 30) * 45 + 40
     truth = _run(case, plan, AggregateOperator(plan), rows, times, arrivals, True)
-    found = [_judged("WID, punctuations", None, truth, truth, case, 0)]
+    ways: list[tuple[str, int | None, Answers, int]] = [("WID, punctuations", None, truth, 0)]
     for generous in (False, True):
         for slack in case.slacks:
             operator = BufferingOperator(plan, slack // case.pane, generous=generous)
             seen = _run(case, plan, operator, rows, times, arrivals, False)
-            way = f"buffering, {'generous' if generous else 'consistent'} slack"
-            found.append(_judged(way, slack, seen, truth, case, operator.dropped))
+            ways.append((f"buffering, {'generous' if generous else 'consistent'} slack", slack, seen, operator.dropped))
+    # Windows that all have a result of, but the first ones, which began before the stream did.
+    ends = [end for end in truth if end >= case.size * 10**6 and all(end in seen for _, _, seen, _ in ways)]
+    found = [_judged(way, slack, seen, truth, ends, case, dropped) for way, slack, seen, dropped in ways]
     _report(results, case, found)
 
 
@@ -153,9 +155,9 @@ def _run(
     return out.found
 
 
-def _judged(way: str, slack: int | None, seen: Answers, truth: Answers, case: Case, dropped: int) -> _Found:
-    """Over the windows of which both have a result, but the first that began before the stream did."""
-    ends = [end for end in sorted(seen.keys() & truth.keys()) if end >= case.size * 10**6]
+def _judged(
+    way: str, slack: int | None, seen: Answers, truth: Answers, ends: list[int], case: Case, dropped: int
+) -> _Found:
     late = [seen[end][0] - end / 1e9 for end in ends]
     values: npt.NDArray[np.float64] = np.array([(seen[end][1], truth[end][1]) for end in ends], np.float64)
     if case.disorder == "band":
