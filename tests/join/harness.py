@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 from hypothesis import strategies as st
 
-from highlevel.interface import State, Words
+from highlevel.interface import Operator, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
 from lowmark.query.expressions import Call, Field, Named, Op
 from lowmark.query.plan import AT, Join, JoinInput, Probe, has_every_row
@@ -92,9 +92,12 @@ def plan_of(
 
 
 @st.composite
-def scenes(draw: st.DrawFn, kinds_of_join: tuple[JoinKind, ...] = (JoinKind.INNER,)) -> Scene:
+def scenes(
+    draw: st.DrawFn, kinds_of_join: tuple[JoinKind, ...] = (JoinKind.INNER,), counts: tuple[int, ...] = (2, 3, 3, 4)
+) -> Scene:
+    """`counts`: of the inputs of inner joins; others have two."""
     kind_of_join = draw(st.sampled_from(kinds_of_join))
-    count = draw(st.sampled_from((2, 3, 3, 4))) if kind_of_join is JoinKind.INNER else 2
+    count = draw(st.sampled_from(counts)) if kind_of_join is JoinKind.INNER else 2
     tumbling = draw(st.booleans())
     size = st.integers(1, 30)
     sizes = (draw(size),) * count if tumbling else tuple(draw(size) for _ in range(count))
@@ -150,7 +153,7 @@ def words(rows: Sequence[Tuple]) -> Words:
     return matrix
 
 
-def send(operator: AnyJoin, event: Event, state: State, sink: Sink) -> None:
+def send(operator: Operator, event: Event, state: State, sink: Sink) -> None:
     if event.tuples:
         operator.on_batch(event.port, words(event.tuples), state, sink)
     else:

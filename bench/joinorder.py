@@ -1,0 +1,211 @@
+"""Figs. 7-5 to 7-7: the join that knows no order (OA) against joins that keep one, and joint against individual
+punctuation."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from bench.baselines.orderedjoins import InputBufferedJoin, OutputBufferedJoin
+from bench.joining import NS, Flows, Pace, rows_of, run_chain
+from bench.reports import Figure, write_csv
+from highlevel.interface import Operator, Out, Port, State, Words
+from highlevel.join import JoinOperator
+from lowmark.query.compile import compile_query
+from lowmark.query.plan import Join, QueryPlan
+from lowmark.wire.promises import Promise
+from lowmark.wire.rows import column_of
+from lowmark.wire.schema import Schema
+
+__all__ = ["measure_bands", "measure_delay"]
+
+OA, OPOB, OPIB = "OA-Join", "OPOB-Join", "OPIB-Join"
+_MAKE: Mapping[str, Callable[[Join], Operator]] = {OA: JoinOperator, OPOB: OutputBufferedJoin, OPIB: InputBufferedJoin}
+
+_Q7_2 = (
+    "SELECT count(*) [RANGE 5 seconds, WA M1.ts] FROM M1 [RANGE {n} seconds, WA ts], M2 [RANGE {n} seconds, WA ts] "
+    "WHERE M1.srcIP = M2.destIP AND M1.destIP = M2.srcIP AND M1.srcPort = M2.destPort AND M1.destPort = M2.srcPort"
+)
+_Q7_1 = (
+    "CREATE STREAM handshakes AS SELECT S0.ts AS syn_ts, S1.ts AS ack_ts "
+    "FROM S0 [RANGE {n} seconds, WA ts], S1 [RANGE {n} seconds, WA ts] "
+    "WHERE S0.srcIP = S1.destIP AND S0.destIP = S1.srcIP AND S0.srcPort = S1.destPort AND S0.destPort = S1.srcPort; "
+    "SELECT syn_ts, ack_ts, count(*) FROM handshakes GROUP BY syn_ts, ack_ts"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    way: str
+    band: int
+    most_held: int
+    latency: float  # median, seconds of CPU
+    seconds: float  # of CPU, median
+
+
+def measure_bands(
+    results: Path, figure: str, *, rival: str, bands: Sequence[int], seconds: int, rate: int, flows: int, repeat: int
+) -> list[_Cost]:
+    """Q7-2 with windows of n seconds on both inputs. Answers are compared first."""
+    stream = Flows(flows)
+    streams: dict[str, Callable[[int, Schema], Words]] = {
+        "M1": lambda second, schema: stream.second("M1", second, rate, schema),
+        "M2": lambda second, schema: stream.second("M2", second, rate, schema, back=True),
+    }
+    costs = []
+    for band in bands:
+        plan = compile_query(_Q7_2.format(n=band), streams={"M1": 1, "M2": 1}, buckets=1)
+        paces: dict[str, list[Pace]] = {OA: [], rival: []}
+        for way in paces:
+            run_chain(plan, _MAKE[way], streams, 1)  # compiles what is not compiled yet
+        for _ in range(repeat):
+            for way, taken in paces.items():
+                taken.append(run_chain(plan, _MAKE[way], streams, seconds))
+        _check(paces, band)
+        ours, theirs = (_cost(way, band, taken) for way, taken in paces.items())
+        costs += [ours, theirs]
+        print(
+            f"band {band} s: {rival} holds {theirs.most_held / ours.most_held:5.2f} times the memory "
+            f"({theirs.most_held / 2**20:.1f} MiB against {ours.most_held / 2**20:.1f}), latency "
+            f"{theirs.latency / ours.latency:5.1f} times ({1e3 * theirs.latency:.0f} ms against "
+            f"{1e3 * ours.latency:.0f}), time {theirs.seconds / ours.seconds:.2f} times",
+            flush=True,
+        )
+    _report(results, figure, costs, rival)
+    return costs
+
+
+def _check(paces: Mapping[str, Sequence[Pace]], band: int) -> None:
+    answers = {
+        way: sorted(row.tobytes() for pace in taken[:1] for _, rows in pace.rows for row in rows)
+        for way, taken in paces.items()
+    }
+    if len(set(map(tuple, answers.values()))) > 1 or not answers[OA]:
+        raise RuntimeError(f"band {band} s: the answers differ, or there is none")
+
+
+def _cost(way: str, band: int, taken: Sequence[Pace]) -> _Cost:
+    latency = statistics.median(spent for pace in taken for spent in pace.latencies)
+    seconds = statistics.median(pace.seconds for pace in taken)
+    return _Cost(way, band, max(pace.most_held for pace in taken), latency, seconds)
+
+
+def _report(results: Path, figure: str, costs: Sequence[_Cost], rival: str) -> None:
+    header = ("way", "band_s", "most_held_bytes", "latency_ms", "cpu_s")
+    write_csv(
+        results, figure, header, [(c.way, c.band, c.most_held, 1e3 * c.latency, c.seconds) for c in costs]
+    )  # fmt: skip
+    parts: dict[str, tuple[str, Callable[[_Cost], float]]] = {
+        "": ("MiB held at the most", lambda c: c.most_held / 2**20)
+    }
+    if rival == OPOB:
+        parts |= {
+            "_latency": ("latency, ms of CPU (median)", lambda c: 1e3 * c.latency),
+            "_time": ("CPU seconds", lambda c: c.seconds),
+        }
+    number = figure.removeprefix("fig_").replace("_", "-")
+    for name, (label, value) in parts.items():
+        with Figure(results, figure + name, f"Q7-2: {OA} and {rival} over the band (after fig. {number})") as axes:
+            for way in (OA, rival):
+                of = [cost for cost in costs if cost.way == way]
+                axes.plot([cost.band for cost in of], [value(cost) for cost in of], "o-", label=way)
+            axes.set_xlabel("band, seconds")
+            axes.set_ylabel(label)
+            axes.set_ylim(bottom=0)
+            axes.legend()
+
+
+class _Individually:
+    """A join that promises each time by itself, and nothing of both together."""
+
+    def __init__(self, plan: Join) -> None:
+        self._inner = JoinOperator(plan)
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        return self._inner.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        return self._inner.outputs
+
+    def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
+        self._inner.on_batch(port, rows, state, out)
+
+    def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
+        self._inner.on_promise(port, promise, state, _Single(out))
+
+    def work(self, state: State, out: Out, budget: int) -> int:
+        return self._inner.work(state, out, budget)
+
+
+class _Single:
+    """Hands on what is no joint promise."""
+
+    def __init__(self, out: Out) -> None:
+        self.rows, self.closed, self.late, self.overflow = out.rows, out.closed, out.late, out.overflow
+        self._out = out
+
+    def promise(self, port: int, promise: Promise) -> None:
+        if promise.last or len(promise.bounds) == 1:
+            self._out.promise(port, promise)
+
+
+def measure_delay(results: Path, *, bands: Sequence[int], seconds: int, rate: int) -> list[tuple[str, int, float]]:
+    """Q7-1: stream time from the later packet of a handshake to the promise that lets its group out, the median."""
+    ways: dict[str, Callable[[Join], Operator]] = {"joint": JoinOperator, "individual": _Individually}
+    streams: dict[str, Callable[[int, Schema], Words]] = {
+        "S0": partial(_handshakes, rate, False),
+        "S1": partial(_handshakes, rate, True),
+    }
+    found = []
+    for band in bands:
+        plan = compile_query(_Q7_1.format(n=band), streams={"S0": 1, "S1": 1}, buckets=1)
+        delays = {
+            way: _delay(plan, run_chain(plan, make, streams, seconds + band), seconds) for way, make in ways.items()
+        }
+        found += [(way, band, delay) for way, delay in delays.items()]
+        print(
+            f"windows of {band} s: a group waits {delays['joint']:.2f} s with joint punctuation, "
+            f"{delays['individual']:.2f} s with individual: {delays['individual'] / delays['joint']:.1f} times",
+            flush=True,
+        )
+    write_csv(results, "fig_7_5", ("punctuation", "window_s", "median_delay_s"), found)
+    with Figure(results, "fig_7_5", "Q7-1: delay by joint and by individual punctuation (after fig. 7-5)") as axes:
+        for way in ways:
+            axes.plot(bands, [delay for of, _, delay in found if of == way], "o-", label=way)
+        axes.set_xlabel("windows of the join, seconds")
+        axes.set_ylabel("median delay of a group, seconds of the stream")
+        axes.set_ylim(bottom=0)
+        axes.legend()
+    return found
+
+
+def _handshakes(rate: int, back: bool, second: int, schema: Schema) -> Words:
+    """So many a second, each answered within 300 ms."""
+    random = np.random.default_rng((7, second))
+    syn = second * NS + np.sort(random.integers(0, 7 * NS // 10, rate))
+    times = syn + random.integers(0, 3 * NS // 10, rate) if back else syn
+    host = second * rate + np.arange(rate)
+    near, far = ("destIP", "srcIP") if back else ("srcIP", "destIP")
+    near_port, far_port = ("destPort", "srcPort") if back else ("srcPort", "destPort")
+    values = {"pane": times // NS, "tuples": np.ones(rate, np.int64), "ts": times, near: host, far: np.full(rate, 1)}
+    return rows_of(schema, values | {near_port: np.full(rate, 40_000), far_port: np.full(rate, 443)})
+
+
+def _delay(plan: QueryPlan, pace: Pace, seconds: int) -> float:
+    """Of the groups of the stream's first seconds: what the end of the stream lets out is no delay."""
+    delays = []
+    for second, rows in pace.rows:
+        both = [column_of(plan.output, rows, name)[0] for name in ("syn_ts", "ack_ts")]
+        later = np.maximum(*both)
+        delays.append((second * NS - later[later < seconds * NS]) / NS)
+    found = np.concatenate(delays)
+    if not len(found):
+        raise RuntimeError("no handshake came out")
+    return float(np.median(found))
