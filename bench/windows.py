@@ -79,5 +79,17 @@ def fig_6_19(
     measure_skew(results, seconds=seconds, rate=rate)
 
 
+@app.command("states")
+def states(
+    groups: Annotated[int, typer.Option(help="Of which something comes at all times.")] = 2_000,
+    results: Results = RESULTS,
+) -> None:
+    """What each strategy keeps, and the time it takes, by kind of window and of traffic."""
+    from bench.states import measure_states
+
+    describe_machine(results)
+    measure_states(results, groups=groups)
+
+
 if __name__ == "__main__":
     app()

@@ -10,7 +10,9 @@ import pytest
 
 from bench.disorder import BAND, BLOCKS, Case, measure_disorder
 from bench.panes import measure_panes
+from bench.shared import measure_shared
 from bench.skew import measure_skew
+from bench.states import measure_states
 
 
 def columns(path: Path) -> dict[str, list[str]]:
@@ -57,3 +59,25 @@ def test_figs_6_11_and_6_12(case: Case, tmp_path: Path) -> None:
     assert latencies[0] < min(late for late, wrong in zip(latencies[1:], errors[1:], strict=True) if not wrong)
     assert latencies[consistent] == sorted(latencies[consistent])
     assert all(more >= less for more, less in zip(errors[consistent], errors[generous], strict=True))
+
+
+def test_states(tmp_path: Path) -> None:
+    measure_states(tmp_path, groups=30)
+    found = columns(tmp_path / "states.csv")
+    flood = {
+        (panes, strategy): int(size)
+        for panes, aggregate, traffic, strategy, size in zip(
+            found["panes_a_window"], found["aggregate"], found["traffic"], found["strategy"],
+            found["most_state_bytes"], strict=True,
+        )
+        if (aggregate, traffic) == ("max(len)", "flood")
+    }  # fmt: skip
+    for panes in ("10", "12"):
+        assert flood[panes, "adapt"] == min(flood[panes, strategy] for strategy in ("wid", "paned", "adapt"))
+
+
+def test_shared(tmp_path: Path) -> None:
+    measure_shared(tmp_path, packets=2_000, groups=50, queries=[2], repeat=1)
+    found = columns(tmp_path / "shared.csv")
+    one, each, apart = map(int, found["rows_out"])
+    assert each == apart == 2 * one

@@ -55,6 +55,12 @@ def explain(
             "99.9%', …",
         ),
     ] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE.sql", help="Another query of the same job: tells whether they share node and partials."
+        ),
+    ] = None,
     kernel: Annotated[bool, typer.Option("--kernel", help="Also show the generated low-level kernel.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
@@ -74,15 +80,21 @@ def explain(
     from lowmark.query.compile import compile_query
     from lowmark.query.expected import UnknownInput
     from lowmark.query.explain import describe, render
+    from lowmark.query.sharing import describe_beside, render_beside
 
     try:
         plan = compile_query(text, name=name, buckets=buckets, late=late, expected=expected, strategy=strategy)
     except UnknownInput as error:
         raise typer.BadParameter(str(error), param_hint="'--rate' or '--selectivity'") from None
+    texts = [query_text(None, path) for path in beside or ()]
+    others = [compile_query(other, name=called, buckets=buckets) for other, called in texts]
     if json_:
-        typer.echo(json.dumps(describe(plan) | ({} if told is None else {"disorder": told}), indent=2))
+        facts = describe(plan) | ({} if told is None else {"disorder": told})
+        typer.echo(json.dumps(facts | ({"beside": describe_beside(plan, others)} if others else {}), indent=2))
     else:
         typer.echo(render(plan))
+        if others:
+            typer.echo(render_beside(plan, others))
         if told is not None:
             typer.echo(f"disorder    {told}")
     if kernel:
