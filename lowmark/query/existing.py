@@ -40,7 +40,7 @@ def _existence(kind: s.JoinKind, exists: s.Exists, text: str) -> Existence:
 
 
 def _check_plain(inner: s.Select, exists: s.Exists, text: str) -> None:
-    clauses = (inner.group_by, inner.having, inner.window, inner.order_by, inner.limit)
+    clauses = (inner.group_by, inner.having, inner.window, inner.order_by, inner.limit, inner.hints)
     if len(inner.sources) != 1 or not isinstance(inner.sources[0], s.Input) or any(clauses):
         hint = "compute it in a CREATE STREAM before"
         raise QueryError("EXISTS asks for rows of one input: it has FROM and WHERE", text, exists.span, hint=hint)

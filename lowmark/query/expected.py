@@ -11,6 +11,9 @@ from lowmark.query.relations import Packets, Side
 __all__ = ["UNKNOWN", "Expected", "UnknownInput", "check_names"]
 
 
+_MOST = 1e12
+
+
 class UnknownInput(Exception):
     """Something is said of an input that the query has not: the message says which, and which there are."""
 
@@ -37,8 +40,8 @@ class Expected:
                 raise ValueError(f"the selectivity of {pair} is {share:g}; it is above 0 and at most 1")
             pairs[names] = share
         for name, rate in rates.items():
-            if not rate > 0:
-                raise ValueError(f"the rate of {name} is {rate:g} rows a second; it is above 0")
+            if not 0 < rate <= _MOST:
+                raise ValueError(f"the rate of {name} is {rate:g} rows a second; it is above 0 and at most {_MOST:g}")
         if groups is not None and groups < 1:
             raise ValueError(f"groups is {groups}; it is a number above 0")
         return cls({name.casefold(): rate for name, rate in rates.items()}, pairs, groups)

@@ -120,5 +120,5 @@ def _key_words(plan: Join, of: int) -> Iterator[int]:
 
 
 def _size(count: float) -> str:
-    power = min(int(log2(count)) // 10, 4)
+    power = min(int(log2(max(count, 1))) // 10, 4)
     return f"{count / 1024**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

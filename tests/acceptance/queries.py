@@ -282,7 +282,13 @@ def joins(draw: st.DrawFn, of: tuple[int, ...] = (2, 2, 2, 3)) -> str:
     else:
         source = " JOIN ".join(written[:-1]) + f" ON {conditions[0]}" if len(names) == 3 else written[0]
         source += f" JOIN {written[-1]}{last} ON {' AND '.join(conditions)}"
-    return draw(st.sampled_from(_JOIN_HEADS)).format(source)
+    head = draw(st.sampled_from(_JOIN_HEADS))
+    if draw(st.booleans()):
+        at = head.rindex("SELECT ") + len("SELECT ")
+        orders = draw(st.lists(st.permutations(names), min_size=1, max_size=3, unique_by=lambda order: order[0]))
+        hints = " ".join(f"probe({', '.join(order)})" for order in orders)
+        head = f"{head[:at]}/*+ {hints} */ {head[at:]}"
+    return head.format(source)
 
 
 @st.composite

@@ -44,6 +44,13 @@ PAIRS = (
 )
 """Both inputs are one node's rows."""
 
+ALONE = (
+    "SELECT a.ts, b.ts, c.ts, a.srcIP FROM Main AS a [RANGE 4 seconds] "
+    "LEFT JOIN Main AS b [RANGE 2 seconds] ON a.srcIP = b.srcIP AND a.ts < b.ts "
+    "LEFT JOIN Main AS c [RANGE 1 second] ON a.srcIP = c.srcIP AND c.ts < a.ts"
+)
+"""Rows of `a` with those before and behind them, where there are any."""
+
 Sent = tuple[Stage, int, Outgoing]
 
 

@@ -90,6 +90,10 @@ def test_what_is_wrong_of_a_hint_is_said(hint: str, message: str) -> None:
         ("SELECT /*+ probe(A) */ ts FROM A", "probe says nothing here: FROM has one input"),
         ("SELECT ts FROM /*+ probe(A) */ A", "a hint cannot stand here"),
         ("/*+ probe(A) */ SELECT ts FROM A", "a hint cannot stand here"),
+        (
+            "SELECT ts FROM A [RANGE 1 s] WHERE EXISTS (SELECT /*+ probe(B) */ ts FROM B [RANGE 1 s])",
+            "EXISTS asks for rows of one input: it has FROM and WHERE",
+        ),
     ],
 )
 def test_where_a_hint_has_no_place(sql: str, message: str) -> None:
@@ -102,6 +106,8 @@ def test_what_is_expected_must_be_of_an_input() -> None:
         plan(expected=Expected.of({"x": 1}, {}))
     for rates, shares, message in (
         ({"a": 0.0}, {}, "the rate of a is 0"),
+        ({"a": float("inf")}, {}, "the rate of a is inf"),
+        ({"a": float("nan")}, {}, "the rate of a is nan"),
         ({}, {"a": 0.1}, "'a' is no pair of inputs"),
         ({}, {"a,b": 2.0}, "the selectivity of a,b is 2"),
     ):
@@ -118,6 +124,8 @@ def test_explain_tells_the_choice_and_the_memory() -> None:
     assert re.search(r"about [\d.]+ GiB for the rows of a \(18,100,000 of them\)", text)
     assert "in all buckets together" in text
     assert "memory" not in render(plan())
+    for rate in (1e-12, 1e12):
+        assert "for the rows of a (" in render(plan(expected=Expected.of({"a": rate}, {})))
 
 
 def test_the_expected_memory_is_that_of_the_operator() -> None:
