@@ -91,5 +91,23 @@ def states(
     measure_states(results, groups=groups)
 
 
+@app.command("fig_8_8")
+def fig_8_8(results: Results = RESULTS) -> None:
+    """Memory of Q8-2 as tuples come (OOP) and in order (IOP), over the skew of its two sources."""
+    from bench.unions import Q8_2, measure_unions
+
+    describe_machine(results)
+    measure_unions(results, Q8_2)
+
+
+@app.command("fig_8_11")
+def fig_8_11(results: Results = RESULTS) -> None:
+    """Memory of Q8-5 as tuples come (OOP) and in order (IOP), over the delay of link C."""
+    from bench.unions import Q8_5, measure_unions
+
+    describe_machine(results)
+    measure_unions(results, Q8_5)
+
+
 if __name__ == "__main__":
     app()

@@ -13,6 +13,7 @@ from bench.panes import measure_panes
 from bench.shared import measure_shared
 from bench.skew import measure_skew
 from bench.states import measure_states
+from bench.unions import Q8_2, Q8_5, Union, measure_unions
 
 
 def columns(path: Path) -> dict[str, list[str]]:
@@ -81,3 +82,16 @@ def test_shared(tmp_path: Path) -> None:
     found = columns(tmp_path / "shared.csv")
     one, each, apart = map(int, found["rows_out"])
     assert each == apart == 2 * one
+
+
+@pytest.mark.parametrize("union", [Q8_2, Q8_5], ids=lambda union: union.figure)
+def test_figs_8_8_and_8_11(union: Union, tmp_path: Path) -> None:
+    """As the paper states them: the memory of IOP grows with the skew, that of OOP hardly does."""
+    rates = tuple(max(1, rate // 100) for rate in union.rates)
+    lags = (0, union.lags[-1])
+    measure_unions(tmp_path, replace(union, rates=rates, groups=min(20, union.groups), lags=lags, length=130))
+    found = columns(tmp_path / f"{union.figure}.csv")
+    (ordered_at_once, ordered), (at_once, skewed) = (list(map(int, found[name])) for name in ("iop_bytes", "oop_bytes"))
+    assert ordered > 2 * ordered_at_once
+    assert skewed <= 2 * at_once
+    assert skewed < ordered
