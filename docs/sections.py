@@ -77,7 +77,7 @@ def _registries() -> dict[str, CollectorRegistry]:
     """The metrics of each process."""
     capture, job = CollectorRegistry(), CollectorRegistry()
     IngestMetrics(capture)
-    LowLevelMetrics(capture, lambda: EmitterStats(0, 0, 0, 0, 0), (), lambda: 0)
+    LowLevelMetrics(capture, lambda: EmitterStats(0, 0, 0, 0, 0), lambda: (), lambda: 0)
     HighLevelMetrics(job)
     return {"capture": capture, "job": job}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
@@ -35,9 +35,12 @@ class LowLevelMetrics(Collector):
     """`now_ns` is the clock that low-watermarks are behind."""
 
     def __init__(
-        self, registry: CollectorRegistry, emitter: Callable[[], EmitterStats], watched: Sequence[Watched],
+        self,
+        registry: CollectorRegistry,
+        emitter: Callable[[], EmitterStats],
+        watched: Callable[[], Iterable[Watched]],
         now_ns: Callable[[], int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._emitter = emitter
         self._watched = watched
         self._now_ns = now_ns
@@ -62,7 +65,7 @@ class LowLevelMetrics(Collector):
             "lowmark_low_watermark_lag_seconds", "How far a source's low-watermark is behind the clock; 0 when ended.",
             labels=_SOURCE,
         )  # fmt: skip
-        for at in self._watched:
+        for at in self._watched():
             labels = (at.source, at.stream)
             for reason, count in at.nodes.skipped.items():
                 skipped.add_metric((*labels, reason.name.lower()), count)
@@ -98,7 +101,7 @@ class LowLevelMetrics(Collector):
         }
         resident = GaugeMetricFamily("lowmark_tuples_resident", "Tuples in partials in the table.", labels=_NODE)
         groups = GaugeMetricFamily("lowmark_groups_resident", "Partials in the table.", labels=_NODE)
-        for at in self._watched:
+        for at in self._watched():
             for node, counts in at.nodes.counts().items():
                 labels = (at.source, at.stream, node)
                 for name, family in families.items():

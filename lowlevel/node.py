@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,93 +12,17 @@ from lowlevel.config import LowLevelConfig
 from lowlevel.kernel.assemble import SECRETS, Build, SkipReason, fields_of
 from lowlevel.kernel.cache import Kernel, kernel
 from lowlevel.kernel.community import SCHEDULE
+from lowlevel.member import Member, NodeOutput, Progress
 from lowlevel.table import Counts, NodeMemory
-from lowmark.query.plan import Node, Pane
+from lowmark.query.plan import Node
 from lowmark.wire.frames import FOREVER, FUTURE_NS, FrameBlock
 from lowmark.wire.native import Laid
-from lowmark.wire.results import Reason
 from lowmark.wire.rows import Words
 from lowmark.wire.values import INT64_MIN
 
 __all__ = ["NodeOutput", "Progress", "SourceNodes"]
 
-_MOST_GRANULES = 4096  # that one block may say something against
-T = TypeVar("T")
 _NO_TAGS = np.empty(0, np.int32)
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """No later row of the node lies in a granule that ends at or before `promised_ns`: FOREVER, or the start of a
-    granule. The counts are of closed granules alone, each said once; late tuples may be of granules that an earlier
-    promise had closed."""
-
-    promised_ns: int
-    late: Mapping[int, int] = field(default_factory=dict)
-    dropped: Mapping[int, int] = field(
-        default_factory=dict
-    )  # frames that the kernel dropped, in each granule they may be of
-    flaws: Mapping[int, frozenset[Reason]] = field(default_factory=dict)  # what else the source says against a granule
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeOutput:
-    """Rows in the word form of the node's schema, the receiver's own; then the progress that covers them."""
-
-    node: str
-    rows: Words
-    progress: Progress | None = None
-    late: Words | None = None  # rows of late tuples, which no progress covers; of nodes that send them
-
-
-class _Member:
-    """One node, its memory, and what it has promised."""
-
-    def __init__(self, node: Node, memory: NodeMemory) -> None:
-        self.node = node
-        self.memory = memory
-        self.late: dict[int, int] = {}
-        self.dropped: dict[int, int] = {}
-        self.flaws: dict[int, frozenset[Reason]] = {}
-        self.promised = INT64_MIN  # the first granule that is not closed
-        self.waiting: tuple[int, int] | None = None  # the oldest pane that has ended and is here, and since when
-
-    @property
-    def pane(self) -> Pane:
-        return self.node.reduction.pane
-
-    def granules(self, from_ns: int, until_ns: int) -> range:
-        """Those that the time between two moments touches, that of the first one at least."""
-        first = self.pane.index(from_ns)
-        last = max(first, self.pane.index(until_ns))
-        return range(first, min(last + 1, first + _MOST_GRANULES))
-
-    def ended_resident(self, low: int) -> int | None:
-        oldest = self.memory.oldest_resident()
-        return oldest if oldest is not None and oldest < self._open(low) else None
-
-    def progress(self, low: int) -> Progress | None:
-        """What can be promised at this low-watermark, if it is more than before. The output has to be drained then."""
-        if low == INT64_MIN:
-            return None
-        first = self._open(low)
-        oldest = self.memory.oldest_resident()
-        promised_ns = FOREVER if low == FOREVER else self.pane.start(first)
-        if oldest is not None and oldest < first:
-            first = oldest
-            promised_ns = self.pane.start(first)
-        if first <= self.promised or promised_ns < INT64_MIN:
-            return None
-        self.promised = first
-        return Progress(promised_ns, _below(first, self.late), _below(first, self.dropped), _below(first, self.flaws))
-
-    def _open(self, low: int) -> int:
-        return FOREVER if low == FOREVER else self.pane.index(low)
-
-
-def _below(first: int, noted: dict[int, T]) -> dict[int, T]:
-    """Takes out what was noted of closed granules."""
-    return {granule: noted.pop(granule) for granule in sorted(noted) if granule < first}
 
 
 class SourceNodes:
@@ -131,7 +53,7 @@ class SourceNodes:
         self._secrets = _secrets(seed)
         self._kernel: Kernel | None = None
         self._lasting: Laid | None = None  # the arguments that are the same for every block
-        self._members: dict[str, _Member] = {}
+        self._members: dict[str, Member] = {}
         self._progress = np.zeros(3, np.int64)  # the block's first frame not taken; decoded packets; 1: a bad frame
         self._skipped = np.zeros(len(SkipReason), np.int64)
         self._schedule = np.zeros(SCHEDULE, np.int64)
@@ -145,7 +67,10 @@ class SourceNodes:
         self._kernel = kernel([node.reduction for node in self._nodes], self._build, send_late, self._config.order)
         for node, late in zip(self._nodes, send_late, strict=True):
             memory = NodeMemory(node.reduction, self._config, self._link_code(node), self._rank, late)
-            self._members[node.name] = _Member(node, memory)
+            self._members[node.name] = Member(node, memory)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
         shared = (self._progress, self._skipped, self._secrets, self._schedule)
         arrays = (array for member in self._members.values() for array in member.memory.arguments)
         self._lasting = Laid(*shared, *arrays)
@@ -223,6 +148,23 @@ class SourceNodes:
         yield from self._promise(max(promised_ns, self._low))
         yield from self._drain(self._members.values())
 
+    def let_go(self, names: Collection[str]) -> Iterator[NodeOutput]:
+        """Between two blocks: everything that has ended leaves and is promised, and what is left in the tables of these
+        nodes is put out, of which nothing is promised any more."""
+        yield from self._run(_nothing(self._low), FOREVER, 1)
+        yield from self._promise(self._low)
+        yield from self._drain(self._members.values())
+        for name in names:
+            yield NodeOutput(name, self.residents(name).copy())
+
+    def take_over(self, before: SourceNodes) -> None:
+        """Goes on, started, where others on the source stand between two blocks: nodes of the same name, which are the
+        same nodes, keep table, hash and promises. `before` is not to be used any more."""
+        self._secrets, self._progress, self._skipped = before._secrets, before._progress, before._skipped
+        self._received, self._dropped, self._low = before._received, before._dropped, before._low
+        self._members |= {name: member for name, member in before._members.items() if name in self._members}
+        self._lay_out()
+
     def _run(self, block: FrameBlock, latest: int, force: int) -> Iterator[NodeOutput]:
         if self._kernel is None or self._lasting is None:
             raise RuntimeError("the nodes have not been started")
@@ -243,7 +185,7 @@ class SourceNodes:
             if not done:
                 yield from self._drain(member for member in members if member.memory.is_full)
 
-    def _drain(self, members: Iterable[_Member]) -> Iterator[NodeOutput]:
+    def _drain(self, members: Iterable[Member]) -> Iterator[NodeOutput]:
         for member in members:
             if member.memory.pending_rows:
                 yield NodeOutput(member.node.name, member.memory.drain())

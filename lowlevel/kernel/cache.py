@@ -20,7 +20,7 @@ from lowmark.wire import schema
 from lowmark.wire.cachefolder import cache_folder, put_in_place
 from lowmark.wire.native import Argument, Laid, NativeCode, digest_of, keep, kept
 
-__all__ = ["Kernel", "kernel"]
+__all__ = ["Kernel", "kernel", "prepare"]
 
 Kernel = Callable[..., bool]
 """`run` of a generated module: its parameters are those of `assemble`, some of them perhaps `Laid`. True: the block is
@@ -35,6 +35,11 @@ def kernel(
 ) -> Kernel:
     """The compiled kernel of these nodes, from the cache if it is there. `send_late` as for `assemble`."""
     return _kernel(tuple(reductions), build, tuple(send_late or [False] * len(reductions)), order)
+
+
+def prepare(reductions: Sequence[Reduction], send_late: Sequence[bool], order: Order) -> None:
+    """Sees to it that `kernel` will find it compiled; for a process of its own."""
+    kernel(reductions, send_late=send_late, order=order)
 
 
 @cache

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -22,9 +22,9 @@ from lowmark.app.capturesources import CaptureOptions, threads_of
 from lowmark.app.config import Config
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer
-from lowmark.app.planning import plan_queries, topics_of
+from lowmark.app.planning import plan_queries
+from lowmark.app.reloading import Reloading, ensure_topics_of
 from lowmark.app.sourcethread import SourceThread
-from lowmark.wire.kafka import admin, ensure_topics
 from lowmark.wire.registration import Registration, SourceKind
 from lowmark.wire.topics import Topic, TopicKind
 
@@ -53,16 +53,12 @@ def run_capture(config: Config, options: CaptureOptions, progress: Callable[[str
             thread.open()
             stack.callback(thread.source.close)
         progress(f"connecting to Kafka at {config.kafka.bootstrap}")
-        problems = ensure_topics(admin(config.kafka), topics_of(config, plans))
-        if problems:
-            raise EnvironmentNotReady(
-                "the topics are not as they should be",
-                "remove the topic, or give its settings in the configuration; `lowmark topics` lists them",
-                tuple(str(problem) for problem in problems),
-            )
-        watched = [
-            Watched(thread.source.name, thread.source.stream, thread.nodes, thread.outboxes) for thread in threads
-        ]
+        ensure_topics_of(config, plans)
+
+        def watched() -> Iterator[Watched]:
+            for thread in threads:
+                yield Watched(thread.source.name, thread.source.stream, thread.nodes, thread.outboxes)
+
         LowLevelMetrics(registry, emitter.stats, watched, time.time_ns)
         emitter.start()
         stack.callback(emitter.stop)
@@ -75,13 +71,20 @@ def run_capture(config: Config, options: CaptureOptions, progress: Callable[[str
             HealthServer(config.capture.metrics, registry, lambda: _ready(threads), lambda: Health(True, {}))
         )
         progress(f"capturing {', '.join(t.source.name for t in threads)}; metrics at {health.url}/metrics")
-        return _run(threads, emitter, stop)
+        reloading = Reloading(config, plans, threads)
+        _until_hung_up(stack, reloading)
+        return _run(threads, emitter, stop, reloading)
 
 
 def _until_signal(stack: ExitStack, stop: threading.Event) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         before = signal.signal(number, lambda *_: stop.set())
         stack.callback(signal.signal, number, before)
+
+
+def _until_hung_up(stack: ExitStack, reloading: Reloading) -> None:
+    before = signal.signal(signal.SIGHUP, lambda *_: reloading.ask())
+    stack.callback(signal.signal, signal.SIGHUP, before)
 
 
 def _register(config: Config, threads: Sequence[SourceThread]) -> EpochWatch:
@@ -114,12 +117,13 @@ def _ready(threads: Sequence[SourceThread]) -> Health:
     return Health(not any(thread.error for thread in threads), states)
 
 
-def _run(threads: Sequence[SourceThread], emitter: Emitter, stop: threading.Event) -> int:
+def _run(threads: Sequence[SourceThread], emitter: Emitter, stop: threading.Event, reloading: Reloading) -> int:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads) and not any(thread.error for thread in threads):
         if stop.wait(_LOOK_EVERY_S):
             break
+        reloading.step()
     for thread in threads:
         thread.source.stop()
     for thread in threads:

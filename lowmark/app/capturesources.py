@@ -23,7 +23,7 @@ from lowmark.query.late import Late
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.topics import Topic, TopicKind
 
-__all__ = ["CaptureOptions", "threads_of"]
+__all__ = ["CaptureOptions", "threads_of", "work_of"]
 
 _LOG = logging.getLogger("lowmark.capture")
 
@@ -39,8 +39,6 @@ def threads_of(
     config: Config, options: CaptureOptions, plans: Sequence[QueryPlan], emitter: Emitter, metrics: IngestMetrics
 ) -> list[SourceThread]:
     """One for each source that some query reads. ConfigError where there is none."""
-    stages = {plan.stage.fingerprint: plan.stage for plan in plans}
-    send_late = {plan.stage.fingerprint for plan in plans if plan.late is not Late.COUNT}
     names = options.sources or config.here()
     for name in names:
         if name not in config.sources:
@@ -48,15 +46,9 @@ def threads_of(
     threads = []
     replay = _replay(config, names, options)
     for name in names:
-        stream = config.sources[name].stream
-        work = [
-            Work(stage, node, Topic(TopicKind.PARTIALS, fingerprint, config.prefix).name, fingerprint in send_late)
-            for fingerprint, stage in stages.items()
-            for node in stage.nodes
-            if stream in node.streams
-        ]
+        work = work_of(config, plans, name)
         if not work:
-            _LOG.warning("source %s: no query reads stream %s", name, stream)
+            _LOG.warning("source %s: no query reads stream %s", name, config.sources[name].stream)
             continue
         keep = _kept(name, work) if config.sources[name].kernel_filter else None
         sources = _sources(config, name, replay, keep, metrics)
@@ -70,6 +62,18 @@ def threads_of(
             "their `host`"
         )
     return threads
+
+
+def work_of(config: Config, plans: Sequence[QueryPlan], source: str) -> list[Work]:
+    """What the queries have a source do."""
+    stages = {plan.stage.fingerprint: plan.stage for plan in plans}
+    send_late = {plan.stage.fingerprint for plan in plans if plan.late is not Late.COUNT}
+    return [
+        Work(stage, node, Topic(TopicKind.PARTIALS, fingerprint, config.prefix).name, fingerprint in send_late)
+        for fingerprint, stage in stages.items()
+        for node in stage.nodes
+        if config.sources[source].stream in node.streams
+    ]
 
 
 def _kept(name: str, work: Sequence[Work]) -> Expr | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ingest.source import Source
 from lowlevel.emitter import Emitter
@@ -19,8 +19,9 @@ from lowmark.wire.frames import FOREVER
 from lowmark.wire.partials import Origin, PartialBatch, encode_batch
 from lowmark.wire.promises import Ending
 from lowmark.wire.rows import to_batch
+from lowmark.wire.values import INT64_MIN
 
-__all__ = ["SourceThread", "Work"]
+__all__ = ["SourceThread", "Successor", "Work"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,15 @@ class Work:
         return f"{self.stage.fingerprint}/{self.node.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """What a source is to go on with: its work, and the nodes for it, which have been started."""
+
+    work: Mapping[str, Work]
+    nodes: SourceNodes
+    running: threading.Event = field(default_factory=threading.Event)  # it has taken over
+
+
 class SourceThread(threading.Thread):
     """Reads one source to its end, or until it is stopped; what went wrong is kept for the main thread."""
 
@@ -45,19 +55,25 @@ class SourceThread(threading.Thread):
     ) -> None:
         super().__init__(name=f"source {source.name}", daemon=True)
         self.source = source
-        self.work = {item.alias: item for item in work}
-        nodes = [replace(item.node, name=alias) for alias, item in self.work.items()]
-        late = [alias for alias, item in self.work.items() if item.send_late]
-        self.nodes = SourceNodes(
-            nodes, stream=source.stream, rank=source.rank, config=config.capture.table, send_late=late
-        )
+        self._table = config.capture.table
+        self.work: Mapping[str, Work] = {item.alias: item for item in work}
+        self.nodes = self._nodes_of(self.work)
         self.error: Exception | None = None
         self.superseded = False
         self._emitter = emitter
         self._scheduling = scheduling
         self._compression = config.capture.queue.compression
         self._beating = Beating(self.nodes)
-        self.outboxes: dict[str, Outbox] = {}
+        self.outboxes: Mapping[str, Outbox] = {}
+        self._epoch = 0
+        self._newest_ns: int | None = None  # of the frames taken so far
+        self._successor: Successor | None = None
+
+    def _nodes_of(self, work: Mapping[str, Work]) -> SourceNodes:
+        nodes = [replace(item.node, name=alias) for alias, item in work.items()]
+        late = [alias for alias, item in work.items() if item.send_late]
+        source = self.source
+        return SourceNodes(nodes, stream=source.stream, rank=source.rank, config=self._table, send_late=late)
 
     def open(self) -> None:
         """Opens the source and loads the kernel. CaptureError or InterfaceError when there is nothing to read."""
@@ -66,11 +82,24 @@ class SourceThread(threading.Thread):
 
     def begin(self, epoch: int) -> None:
         """The source has its epoch: its records can be numbered."""
-        for alias, item in self.work.items():
-            origin = Origin(item.stage.fingerprint, self.source.name, epoch, item.node.name)
-            self.outboxes[alias] = Outbox(
-                item.node, origin, item.stage.buckets, start_ns=self.source.start_ns, room=self._emitter.room
-            )
+        self._epoch = epoch
+        self.outboxes = {alias: self._outbox(item, self.source.start_ns) for alias, item in self.work.items()}
+
+    def _outbox(self, item: Work, start_ns: int | None) -> Outbox:
+        origin = Origin(item.stage.fingerprint, self.source.name, self._epoch, item.node.name)
+        return Outbox(item.node, origin, item.stage.buckets, start_ns=start_ns, room=self._emitter.room)
+
+    def prepare(self, work: Sequence[Work]) -> Successor:
+        """Loads the kernel and allocates the tables for other work, in any thread, while this one goes on."""
+        found = {item.alias: item for item in work}
+        nodes = self._nodes_of(found)
+        nodes.start()
+        return Successor(found, nodes)
+
+    def switch_to(self, successor: Successor) -> None:
+        """Behind the present block, from any thread. What both have goes on as it is; what is new is covered from
+        behind the newest frame taken by then, and what is no more stops."""
+        self._successor = successor
 
     def supersede(self) -> None:
         """A later life of the source has begun elsewhere: this one has nothing more to say."""
@@ -82,15 +111,36 @@ class SourceThread(threading.Thread):
             self._scheduling.apply(self.source.name)
             for block in self.source.blocks():
                 self._send(self._beating.take(block), Ending.END if block.low_after == FOREVER else Ending.NONE)
+                if len(block):
+                    self._newest_ns = max(
+                        int(block.ts.max()), INT64_MIN if self._newest_ns is None else self._newest_ns
+                    )
+                if self._successor is not None and block.low_after != FOREVER:
+                    self._switch(self._successor)
             if not self.source.ended and not self.superseded:
                 # Stopped before its end, if it has one: what is in the tables is sent and nothing more promised.
                 self._send(self.nodes.finish(self.nodes.low_ns), Ending.NONE)
-                for alias, item in self.work.items():
-                    for partition, record in self.outboxes[alias].stop():
-                        self._emitter.put(item.topic, partition, encode(record))
+                self._end(self.work)
         except Exception as error:
             # Told by the main thread, which ends the process: the other sources must not go on as if all were well.
             self.error = error
+
+    def _switch(self, to: Successor) -> None:
+        gone = [alias for alias in self.work if alias not in to.work]
+        self._send(self.nodes.let_go(gone), Ending.NONE)
+        self._end(gone)
+        to.nodes.take_over(self.nodes)
+        start_ns = self.source.start_ns if self._newest_ns is None else self._newest_ns + 1
+        outboxes = {alias: self.outboxes.get(alias) or self._outbox(item, start_ns) for alias, item in to.work.items()}
+        # In one step each, and never in place: metrics read them from another thread.
+        self.work, self.nodes, self.outboxes, self._beating = to.work, to.nodes, outboxes, Beating(to.nodes)
+        self._successor = None
+        to.running.set()
+
+    def _end(self, aliases: Iterable[str]) -> None:
+        for alias in aliases:
+            for partition, record in self.outboxes[alias].stop():
+                self._emitter.put(self.work[alias].topic, partition, encode(record))
 
     def _send(self, outputs: Iterable[NodeOutput], ending: Ending) -> None:
         for output in outputs:

@@ -35,16 +35,18 @@ class Results:
     packets: Counter[object]  # by srcIP
     reasons: frozenset[Reason]
     sent: int  # tuples in partials
+    partial: bool  # some window began before its sources
 
     @classmethod
-    def of(cls, path: Path) -> Results:
+    def of(cls, path: Path, query: str | None = None) -> Results:
+        """Of the configuration's only query, or of this one."""
         config = load_config(path)
-        (plan,) = plan_queries(config)
+        (plan,) = plan_queries(config, None if query is None else [query])
         stage = plan.stage
         topic = Topic(TopicKind.PARTIALS, stage.fingerprint, config.prefix).name
         packets: Counter[object] = Counter()
         reasons: set[Reason] = set()
-        sent = 0
+        sent, partial = 0, False
         for bucket in range(stage.buckets):
             roster = Roster.of({"Main": config.roster("Main")})
             driver = BucketDriver(stage, (plan,), bucket, MemoryState(), roster, 0)
@@ -64,7 +66,8 @@ class Results:
                         packets[row["srcIP"]] += row["packets"]
                 elif isinstance(output, Complete):
                     reasons |= output.verdict.reasons
-        return cls(packets, frozenset(reasons), sent)
+                    partial = partial or output.verdict.partial
+        return cls(packets, frozenset(reasons), sent, partial)
 
 
 def records(config: Config, topic: str, partition: int) -> Iterator[Message]:

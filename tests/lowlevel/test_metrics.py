@@ -27,7 +27,7 @@ def test_a_source_its_nodes_and_the_queue_are_shown() -> None:
     for output in nodes.take(taken):
         list(outboxes[output.node].take(output))
     registry = CollectorRegistry()
-    LowLevelMetrics(registry, lambda: STATS, [Watched("eth0", "Main", nodes, outboxes)], lambda: 4 * SECOND)
+    LowLevelMetrics(registry, lambda: STATS, lambda: [Watched("eth0", "Main", nodes, outboxes)], lambda: 4 * SECOND)
 
     def shown(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"lowmark_{name}", {"source": "eth0", "stream": "Main"} | labels)

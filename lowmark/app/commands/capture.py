@@ -33,8 +33,9 @@ def capture(
 ) -> None:
     """Reduce packets to partial aggregates and send them, with punctuations, to Kafka.
 
-    Ends when all files have been read, or with Ctrl-C or SIGTERM; what it holds is sent before. Exit code 3: a file
-    was damaged (what stands before the damage has been sent).
+    Ends when all files have been read, or with Ctrl-C or SIGTERM; what it holds is sent before. With SIGHUP the
+    configuration is read again, and its queries take the place of those that run. Exit code 3: a file was damaged
+    (what stands before the damage has been sent).
 
     Examples:
 

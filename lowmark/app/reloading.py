@@ -1,0 +1,133 @@
+"""SIGHUP to `lowmark capture`: the configuration is read again, and its queries take the place of those that run.
+
+What is new is compiled in another process while the old goes on; each source changes over between two blocks, so that
+none of its packets is missed. What cannot be done so is refused in a sentence, and the old goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+
+from lowlevel.kernel.cache import prepare
+from lowmark.app.capturesources import work_of
+from lowmark.app.config import Config, load_config
+from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.keeping import kept_by
+from lowmark.app.planning import plan_queries, topics_of
+from lowmark.app.sourcethread import SourceThread, Work
+from lowmark.app.tables import ConfigError
+from lowmark.query.plan import QueryPlan
+from lowmark.wire.kafka import KafkaProblem, admin, ensure_topics
+
+__all__ = ["Reloading", "ensure_topics_of"]
+
+_LOG = logging.getLogger("lowmark.capture")
+_LOOK_S = 0.2
+
+
+def ensure_topics_of(config: Config, plans: Sequence[QueryPlan]) -> None:
+    """Makes the topics that are missing. EnvironmentNotReady where one is not as it should be."""
+    problems = ensure_topics(admin(config.kafka), topics_of(config, plans))
+    if problems:
+        raise EnvironmentNotReady(
+            "the topics are not as they should be",
+            "remove the topic, or give its settings in the configuration; `lowmark topics` lists them",
+            tuple(str(problem) for problem in problems),
+        )
+
+
+class Reloading:
+    """`ask` from a signal handler, `step` from the main thread, again and again."""
+
+    def __init__(self, config: Config, plans: Sequence[QueryPlan], threads: Sequence[SourceThread]) -> None:
+        self._config = config
+        self._plans = tuple(plans)
+        self._threads = threads
+        self._asked = threading.Event()
+        self._worker: threading.Thread | None = None
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    def step(self) -> None:
+        """Begins what was asked for, once what was asked for before is done."""
+        if not self._asked.is_set() or (self._worker is not None and self._worker.is_alive()):
+            return
+        self._asked.clear()
+        self._worker = threading.Thread(target=self._reload, name="reloading", daemon=True)
+        self._worker.start()
+
+    def _reload(self) -> None:
+        try:
+            config = load_config(self._config.path)
+            plans = plan_queries(config)
+            work = self._work(config, plans)
+            ensure_topics_of(config, plans)
+        except (ConfigError, EnvironmentNotReady, KafkaProblem) as error:
+            _LOG.error("the configuration was not taken, what ran before goes on: %s", error)
+            return
+        _compile(work, config)
+        running = [thread for thread in self._threads if thread.is_alive()]
+        successors = [(thread, thread.prepare(work[thread.source.name])) for thread in running]
+        for thread, successor in successors:
+            thread.switch_to(successor)
+        self._config, self._plans = config, plans
+        for thread, successor in successors:
+            while thread.is_alive() and not successor.running.wait(_LOOK_S):
+                pass
+        _LOG.warning("the configuration was read again: queries are %s", ", ".join(plan.name for plan in plans))
+
+    def _work(self, config: Config, plans: Sequence[QueryPlan]) -> dict[str, list[Work]]:
+        """Of each thread, by its source's name. ConfigError for a change that takes a restart."""
+        before = self._config
+        if replace(config, queries=before.queries, job=before.job) != before:
+            raise ConfigError("more than queries has changed; restart the capture for that")
+        found = {}
+        read = {name for name in config.sources if any(thread.source.name in config.members(name)
+                for thread in self._threads)}  # fmt: skip
+        for name in sorted(read):
+            old, new = (work_of(config, of, name) for of in (self._plans, plans))
+            _check(name, old, new, file=config.sources[name].file is not None)
+            if config.sources[name].kernel_filter and _kept(old) != _kept(new):
+                raise ConfigError(f"source {name}: the filter in the kernel would be another one; restart for that")
+            found.update(dict.fromkeys(config.members(name), new))
+        here = set(config.here()) - read
+        if idle := sorted(name for name in here if work_of(config, plans, name) and self._is_new(name)):
+            raise ConfigError(f"source {idle[0]} was read by no query before; restart the capture for it")
+        return found
+
+    def _is_new(self, name: str) -> bool:
+        return not work_of(self._config, self._plans, name)
+
+
+def _check(name: str, old: Sequence[Work], new: Sequence[Work], *, file: bool) -> None:
+    if not new:
+        raise ConfigError(f"source {name} would be read by no query; restart the capture for that")
+    before = {item.alias: item for item in old}
+    for item in new:
+        if item.alias not in before and file:
+            raise ConfigError(
+                f"source {name} is a file: a query that is new would miss what has been read of it; restart the capture"
+            )
+        if item.alias in before and item.send_late != before[item.alias].send_late:
+            raise ConfigError(f"source {name}: whether late tuples are sent has changed; restart the capture for that")
+
+
+def _kept(work: Iterable[Work]) -> object:
+    return kept_by([item.node for item in work])[0]
+
+
+def _compile(work: dict[str, list[Work]], config: Config) -> None:
+    """In another process, whose compiler does not hold up the threads here; they find what it made on disk."""
+    try:
+        with ProcessPoolExecutor(1, get_context("spawn")) as compiler:
+            for items in work.values():
+                reductions, late = [item.node.reduction for item in items], [item.send_late for item in items]
+                compiler.submit(prepare, reductions, late, config.capture.table.order).result()
+    except (BrokenExecutor, OSError) as error:
+        _LOG.warning("kernels are compiled in this process, no other one could be had: %s", error)

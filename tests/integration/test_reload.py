@@ -1,0 +1,96 @@
+"""SIGHUP: queries change while a capture goes on."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lowmark.app.broker import Broker
+from tests.fixtures.network import Network, namespace, packet
+from tests.integration.jobprocess import await_true
+from tests.integration.processes import Command
+from tests.integration.readings import Results
+
+pytestmark = pytest.mark.slow
+
+CAPTURE = """
+[kafka]
+bootstrap = "{broker}"
+[capture]
+metrics = "127.0.0.1:0"
+[streams.Main]
+[sources.tap]
+stream = "Main"
+interface = "near"
+fanout = 2
+[queries.packets]
+sql = "SELECT srcIP, count(*) AS packets [RANGE 1 s] FROM Main GROUP BY srcIP"
+buckets = 2
+"""
+NEW = """
+[queries.pairs]
+sql = "SELECT srcIP, sum(len) AS bytes, count(*) AS packets [RANGE 2 s] FROM Main GROUP BY srcIP"
+"""
+
+
+@pytest.fixture
+def net() -> Iterator[Network]:
+    with namespace() as made:
+        made.pair("far", "near")
+        yield made
+
+
+def test_queries_change_and_no_packet_of_those_that_stay_is_missed(net: Network, tmp_path: Path) -> None:
+    path = tmp_path / "lowmark.toml"
+    with Broker(tmp_path / "broker") as broker:
+        first = CAPTURE.format(broker=broker.bootstrap)
+        path.write_text(first)
+        with Command("capture", "-c", str(path)) as capture:
+            capture.url()
+            net.send("far", [packet(1, port=port) for port in range(1, 101)])
+
+            # What cannot be taken is said, and nothing changes.
+            for wrong in (
+                first.replace("count(*)", "sum(nothing)"),
+                first + "[sources.more]\nstream = 'Main'\nfile = '-'\n",
+            ):
+                said = capture.error.count("what ran before goes on")
+                path.write_text(wrong)
+                capture.process.send_signal(signal.SIGHUP)
+                await_true(lambda said=said: capture.error.count("what ran before goes on") > said)
+            assert "there is no field called nothing" in capture.error
+            assert "more than queries has changed" in capture.error
+
+            path.write_text(first + NEW)
+            capture.process.send_signal(signal.SIGHUP)
+            sent = 0
+
+            def switched() -> bool:
+                nonlocal sent
+                net.send("far", [packet(2, port=port) for port in range(1, 11)])
+                sent += 10
+                return "the configuration was read again: queries are packets, pairs" in capture.error
+
+            await_true(switched)
+            net.send("far", [packet(3, port=port) for port in range(1, 301)])
+            await_true(lambda: Results.of(path, "pairs").packets["10.0.0.3"] == 300)
+            expected = {"10.0.0.1": 100, "10.0.0.2": sent, "10.0.0.3": 300}
+            await_true(lambda: Results.of(path, "packets").packets == expected)
+            old, new = Results.of(path, "packets"), Results.of(path, "pairs")
+            assert old.reasons == new.reasons == frozenset()
+            assert new.packets["10.0.0.1"] == 0
+            assert new.partial, "windows that began before the query did"
+
+            # A query that is gone stops; the one that stays goes on.
+            path.write_text(first.split("[queries.packets]")[0] + NEW)
+            capture.process.send_signal(signal.SIGHUP)
+            await_true(lambda: "queries are pairs" in capture.error)
+            net.send("far", [packet(4, port=port) for port in range(1, 301)])
+            await_true(lambda: Results.of(path, "pairs").packets["10.0.0.4"] == 300)
+            capture.process.send_signal(signal.SIGTERM)
+            assert capture.wait() == 0, capture.error
+        path.write_text(first)
+        assert Results.of(path).sent == 100 + sent + 300
