@@ -2,7 +2,7 @@
 
 The checked build looks at every index and loads bytes one by one; it is what the fast one has to equal. Frames of every
 encapsulation and tunnel are overwritten in some bytes and cut anywhere. Ends with exit code 1 and the seed of the first
-block on which they differ.
+block on which they differ. With `--guided` coverage leads instead (`bench.guided`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from bench.guided import Target, guided
 from lowlevel.kernel.assemble import Build
 from lowlevel.node import SourceNodes
 from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.compile import compile_query
+from lowmark.query.plan import Node
 from lowmark.wire.frames import FrameBlock
 from lowmark.wire.rows import Words
 from tests.lowlevel.frames import IP_PACKETS, LINKS, encapsulations
 from tests.lowlevel.tunnelled import frames as tunnels
 
-__all__ = ["differing", "fuzz"]
+__all__ = ["differing", "fuzz", "fuzzed_node"]
 
 _BLOCK = 8192
 _MOST_CHANGES = 4
@@ -67,9 +69,13 @@ def _block(seeds: _Seeds, seed: int) -> FrameBlock:
     return FrameBlock(data.reshape(-1), offset, captured, length, ts, link, low, 0)
 
 
+def fuzzed_node() -> Node:
+    (node,) = compile_query(f"SELECT {_SELECTED} FROM Main", name="fuzz", streams={"Main": 1}, buckets=1).stage.nodes
+    return node
+
+
 def _nodes(build: Build) -> SourceNodes:
-    plan = compile_query(f"SELECT {_SELECTED} FROM Main", name="fuzz", streams={"Main": 1}, buckets=1)
-    nodes = SourceNodes(plan.stage.nodes, stream="Main", build=build, seed=1)
+    nodes = SourceNodes([fuzzed_node()], stream="Main", build=build, seed=1)
     nodes.start()
     return nodes
 
@@ -91,11 +97,17 @@ def differing(frames: int, seed: int) -> int | None:
 
 
 def fuzz(
-    frames: Annotated[int, typer.Option(help="Damaged frames.")] = 2_000_000,
+    frames: Annotated[int, typer.Option(help="Damaged frames.")] = 10_000_000,
     seed: Annotated[int | None, typer.Option(help="Of the first block. Default: from the clock.")] = None,
+    guide: Annotated[
+        Target | None, typer.Option("--guided", help="Led by coverage, in place of that: of the parser or the readers.")
+    ] = None,
+    seconds: Annotated[int, typer.Option(help="How long it is led.")] = 60,
 ) -> None:
     begun = time.monotonic()
     first = time.time_ns() // 1_000_000 if seed is None else seed
+    if guide is not None:
+        guided(fuzzed_node(), guide, seconds, first % 2**31)
     found = differing(frames, first)
     if found is not None:
         print(f"the builds differ: python -m bench.fuzz --seed {found} --frames 1")
