@@ -75,7 +75,7 @@ def write_parser(source: Source, needed: Collection[str]) -> None:
         fields |= {"srcIP", "destIP"}
     if conn:
         fields |= {"srcIP", "destIP", "srcPort", "destPort", "proto"}
-    # Nearly all frames are IPv4 right behind an Ethernet header: they take no call.
+    # Nearly all frames are IP right behind an Ethernet header: they take no call.
     source.lines("""
         start = offset[j]
         stop = start + captured[j]
@@ -85,8 +85,11 @@ def write_parser(source: Source, needed: Collection[str]) -> None:
         at = start + 14
         version = 4
         tag = -1
+        kind = be16(data, start + 12) if link[j] == 1 and stop - start >= 34 else 0
+        if kind == 0x86DD and stop - start >= 54:
+            version = 6
     """)
-    with source.block("if link[j] != 1 or stop - start < 34 or be16(data, start + 12) != 0x0800:"):
+    with source.block("elif kind != 0x0800:"):
         source.line("at, version, tag = find_ip(data, start, stop, link[j])")
         with source.block("if version < 0:"):
             source.line("skipped[-1 - version] += 1", "continue")
