@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ from lowmark.query.windows import Window, WindowKind
 from lowmark.wire import values
 from lowmark.wire.fields import Json
 from lowmark.wire.promises import FOREVER, Ending, Punctuation
-from lowmark.wire.results import Complete
+from lowmark.wire.results import Amendment, Complete
 
 __all__ = ["ProgressBoard", "QueryProgress", "Waiting"]
 
@@ -87,8 +88,8 @@ class _Seen:
     last: dict[int, Complete] = field(default_factory=dict)  # by bucket
     rows: int = 0
     tuples: int = 0
-    late: int = 0
-    dropped: int = 0
+    late: Counter[int] = field(default_factory=Counter)  # by bucket: each tells those of the whole stream
+    dropped: Counter[int] = field(default_factory=Counter)
     lossy: int = 0
 
 
@@ -137,10 +138,18 @@ class ProgressBoard:
         seen.last[record.bucket] = record
         seen.rows += record.rows
         seen.tuples += record.merged
-        seen.late += record.late
-        seen.dropped += record.dropped
+        self._count(seen, record)
         if not record.verdict.exact:
             seen.lossy += 1 if record.windows is None else record.windows.to - record.windows.first + 1
+
+    def amended(self, record: Amendment) -> None:
+        seen = self._seen.get(record.query)
+        if seen is not None and record.generation == seen.generation:
+            self._count(seen, record)
+
+    def _count(self, seen: _Seen, record: Complete | Amendment) -> None:
+        seen.late[record.bucket] += record.late
+        seen.dropped[record.bucket] += record.dropped
 
     def progress(self) -> list[QueryProgress]:
         return [self._of(plan, self._seen[plan.name]) for plan in self._plans]
@@ -174,8 +183,8 @@ class ProgressBoard:
             ended=front == FOREVER,
             rows=seen.rows,
             tuples=seen.tuples,
-            late=seen.late,
-            dropped=seen.dropped,
+            late=max(seen.late.values(), default=0),
+            dropped=max(seen.dropped.values(), default=0),
             lossy_windows=seen.lossy,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
@@ -15,6 +16,7 @@ from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.latelines import LateNews, line_of
 from lowmark.app.reading import PatientReader
 from lowmark.app.windowboard import FinishedWindow, WindowBoard
+from lowmark.query.windows import Window
 from lowmark.wire import values
 from lowmark.wire.codec import Record, decode
 from lowmark.wire.kafka import KafkaSettings, admin
@@ -23,21 +25,25 @@ from lowmark.wire.resultrows import ResultRow
 from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason, Scalar, WindowSpan
 from lowmark.wire.topics import Topic, TopicKind
 
-__all__ = ["follow", "show_window", "verdict_text", "watch"]
+__all__ = ["Amendments", "amended", "follow", "show_window", "verdict_text", "watch"]
 
 _MAX_ROWS = 25
 """Of a window that a table shows."""
 
+_MOST_TOLD = 10_000
+"""Amendments that are remembered."""
+
 
 def watch(
     kafka: KafkaSettings, prefix: str, query: str, *, beginning: bool, windows: int | None, as_json: bool,
-    stop: Callable[[], bool] = lambda: False,
+    of: Window | None = None, stop: Callable[[], bool] = lambda: False,
 ) -> None:  # fmt: skip
     """Until `stop`, or until so many windows have been shown. JSON: each row a line on standard output as soon as it
     is visible; completions, late rows, corrections and amendments a line each on standard error. Else a table for each
-    complete window, and for what is late a line."""
+    complete window, and for what is late a line. `of`: the windows of the answer, where its plan is known, since
+    amendments name theirs by number alone."""
     console, notes = Console(), Console(stderr=True, highlight=False, soft_wrap=True)
-    shown = 0
+    shown, amendments = 0, Amendments()
     for event in follow(kafka, prefix, query, beginning=beginning, stop=stop, say=notes.print):
         match event:
             case ResultRow(row=row):
@@ -47,8 +53,8 @@ def watch(
             case Amendment() | Correction() | LateRow():
                 if as_json:
                     notes.print(line_of(event), markup=False)
-                else:
-                    _show_late(console, event)
+                elif not isinstance(event, Amendment) or amendments.new(event):
+                    _show_late(console, event, of)
             case FinishedWindow():
                 if as_json:
                     notes.print(_completion_json(event), markup=False)
@@ -103,15 +109,34 @@ def _events(board: WindowBoard, record: Record | BadRecord) -> Iterator[ResultRo
             yield record
 
 
-def _show_late(console: Console, news: LateNews) -> None:
+class Amendments:
+    """What each bucket tells is of the whole stream: which of their amendments tell something new."""
+
+    def __init__(self) -> None:
+        self._told: Counter[tuple[object, ...]] = Counter()
+        self._heard: Counter[tuple[object, ...]] = Counter()
+
+    def new(self, amendment: Amendment) -> bool:
+        said = amendment.generation, amendment.windows, amendment.late, amendment.dropped, amendment.reasons
+        by_bucket = (*said, amendment.bucket)
+        self._heard[by_bucket] += 1
+        if self._heard[by_bucket] <= self._told[said]:
+            return False
+        self._told[said] += 1
+        if len(self._told) > _MOST_TOLD:
+            self._told.clear()
+            self._heard.clear()
+        return True
+
+
+def _show_late(console: Console, news: LateNews, of: Window | None) -> None:
     """In a line or two: a person who watches has little use for all of it."""
     match news:
         case Amendment():
             reasons = ", ".join(reason.value for reason in Reason if reason in news.reasons)
-            which = f"window{'s' if news.windows.first < news.windows.to else ''} {_ids(news.windows)}"
-            text = f"amendment  {which}: {news.late} late, {news.dropped} dropped ({reasons})"
+            text = f"amendment  {amended(news.windows, of)}: {news.late} late, {news.dropped} dropped ({reasons})"
         case Correction():
-            text = f"correction  {news.start} … {news.end}: {news.tuples} late in {len(news.deltas)} groups"
+            text = f"correction  {news.start} … {news.end}: {news.tuples} late in {_groups(len(news.deltas))}"
         case LateRow():
             where = "" if news.windows is None else f"  {news.start or 'the beginning'} … {news.end}"
             text = f"late{where}  {news.tuples} from {news.source}: {_shown(news.row)}"
@@ -121,8 +146,16 @@ def _show_late(console: Console, news: LateNews) -> None:
             console.print(f"    {_shown(delta)}", style="yellow", markup=False)
 
 
-def _ids(span: WindowSpan) -> str:
-    return str(span.first) if span.first == span.to else f"{span.first}…{span.to}"
+def amended(span: WindowSpan, of: Window | None) -> str:
+    """All that these windows reach over, as a correction says it; their numbers where nothing else is known."""
+    if of is None:
+        return f"window {span.first}" if span.first == span.to else f"windows {span.first}…{span.to}"
+    start, kind = of.start(span.first), of.axis.kind
+    return f"{'the beginning' if start is None else values.show(kind, start)} … {values.show(kind, of.end(span.to))}"
+
+
+def _groups(count: int) -> str:
+    return "1 group" if count == 1 else f"{count} groups"
 
 
 def _shown(row: Mapping[str, Scalar]) -> str:

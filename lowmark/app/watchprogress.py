@@ -22,7 +22,7 @@ from lowmark.wire.codec import decode
 from lowmark.wire.kafka import admin
 from lowmark.wire.promises import Punctuation
 from lowmark.wire.registration import Registration
-from lowmark.wire.results import Complete
+from lowmark.wire.results import Amendment, Complete
 from lowmark.wire.topics import Topic, TopicKind
 
 __all__ = ["watch_progress"]
@@ -88,6 +88,8 @@ def _take(board: ProgressBoard, message: Message) -> None:
             board.registered(source, message.offset())
         case Punctuation() as punctuation:
             board.promised(punctuation)
+        case Amendment() as amendment:
+            board.amended(amendment)
         case Complete() as complete:
             board.complete(complete)
 

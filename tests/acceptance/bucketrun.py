@@ -166,7 +166,7 @@ def records_of(
             bound = pane.start(pane.index(int(least[stop])))
             if promised is None or bound > promised:
                 promised, progress = bound, Progress(bound)
-        _send(outbox, NodeOutput(node.name, _reduced(node, rows[start:stop]), progress), Ending.NONE, sent)
+        _send(outbox, NodeOutput(node.name, reduced(node, rows[start:stop]), progress), Ending.NONE, sent)
         start = stop
     nothing = np.empty((0, node.reduction.schema.words), np.uint64)
     _send(outbox, NodeOutput(node.name, nothing, Progress(FOREVER)), Ending.END, sent)
@@ -181,7 +181,7 @@ def _send(outbox: Outbox, output: NodeOutput, ending: Ending, sent: list[list[Re
             sent[bucket].append(record)
 
 
-def _reduced(node: Node, packets: Words) -> Words:
+def reduced(node: Node, packets: Words) -> Words:
     """Rows of the node, a partial for each packet."""
     reduction = node.reduction
     schema = Schema(FIELDS, reduction.strings)

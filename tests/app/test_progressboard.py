@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lowmark.app.progressboard import ProgressBoard, QueryProgress
 from lowmark.query.compile import compile_query
 from lowmark.wire.partials import Origin
 from lowmark.wire.promises import Bound, Ending, Ledger, Promise, Punctuation
-from lowmark.wire.results import Complete, Reason, Verdict, WindowSpan
+from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
 
 SECOND = 10**9
 PLAN = compile_query(
@@ -106,7 +108,17 @@ def test_counts_are_of_the_present_generation() -> None:
     of.complete(complete(1, 1, rows=3, generation=2))
     of.complete(complete(1, 2, rows=7, generation=1))
     found = only(of)
-    assert (found.rows, found.tuples, found.late, found.lossy_windows) == (5, 6, 2, 1)
+    assert (found.rows, found.tuples, found.late, found.lossy_windows) == (5, 6, 1, 1)
+
+
+def test_what_was_late_or_dropped_is_counted_once_for_all_buckets() -> None:
+    """Each bucket tells of the whole stream, in completions and afterwards."""
+    of = board()
+    for bucket in (0, 1):
+        of.complete(replace(complete(bucket, 1), late=3, dropped=1))
+        of.amended(Amendment("q", 1, bucket, WindowSpan(1, 1), late=2, dropped=4, reasons=frozenset({Reason.LATE})))
+    of.amended(Amendment("q", 7, 0, WindowSpan(1, 1), late=9, dropped=9, reasons=frozenset({Reason.LATE})))
+    assert (only(of).late, only(of).dropped) == (5, 5)
 
 
 def test_a_query_without_windows_waits_for_the_least_promise() -> None:
