@@ -45,9 +45,34 @@ def job(
 ) -> None:
     """Partial rows per second of the Spark job against Spark's own windowed aggregation."""
     from bench.job import measure_job
+    from bench.speeds import Load
 
     describe_machine(results)
-    measure_job(results, groups=groups or [66_000, 260_000], windows=windows, rows=rows, having=having)
+    loads = [Load(count, rows, windows) for count in groups or [66_000, 260_000]]
+    measure_job(results, "job-having" if having else "job", loads, having=having)
+
+
+@app.command(name="spark_windows")
+def spark_windows(
+    groups: Annotated[list[int] | None, typer.Option(help="Numbers of groups (repeatable).")] = None,
+    held: Annotated[list[int] | None, typer.Option(help="Panes a window; it slides by one (repeatable).")] = None,
+    panes: Annotated[int, typer.Option(help="One-minute panes; half of them are for warming up.")] = 12,
+    rows: Annotated[int, typer.Option(help="Rows that each micro-batch adds to windows.")] = 800_000,
+    results: Results = RESULTS,
+) -> None:
+    """The Spark job against Spark's own windowed aggregation, over tumbling and sliding windows: rows a second, and
+    how much state is written."""
+    from bench.job import measure_job
+    from bench.speeds import Load
+
+    describe_machine(results)
+    # Spark adds a row to each of its windows: with fewer rows a pane it has equally much to do.
+    loads = [
+        Load(count, rows // each, panes, each)
+        for each in held or [1, 5, 60]
+        for count in groups or [66_000, 260_000, 1_000_000]
+    ]
+    measure_job(results, "spark_windows", loads)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`python -m bench.sparkpeer FOLDER BOOTSTRAP TOPIC HAVING`: Spark's own windowed aggregation of decoded partial rows.
+"""`python -m bench.sparkpeer FOLDER BOOTSTRAP TOPIC HAVING PANES`: Spark's own windowed aggregation of decoded rows.
 
 FOLDER holds `rows/` (parquet files, FILES of them a micro-batch) and gets the checkpoint. Results go to Kafka as JSON
 rows by Spark's own sink. The session is set up as the job's is: same master, shuffle partitions, state store, heap.
@@ -23,7 +23,8 @@ FILES = 4
 SCHEMA = "ts timestamp, src long, dst long, packets long, bytes long"
 
 
-def main(folder: Path, bootstrap: str, topic: str, having: int) -> None:
+def main(folder: Path, bootstrap: str, topic: str, having: int, held: int) -> None:
+    """Windows of `held` minutes; more than one slides by a minute."""
     java = find_java()
     defaults = JobConfig()
     settings = SparkSettings(
@@ -33,9 +34,10 @@ def main(folder: Path, bootstrap: str, topic: str, having: int) -> None:
     )  # fmt: skip
     with Spark(settings) as spark:
         rows = spark.session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES).parquet(str(folder / "rows"))
+        window = f.window("ts", f"{held} minutes", "1 minute")
         totals = (
             rows.withWatermark("ts", "0 seconds")
-            .groupBy(f.window("ts", "1 minute"), "src", "dst")
+            .groupBy(window, "src", "dst")
             .agg(f.sum("packets").alias("packets"), f.sum("bytes").alias("bytes"))
             .where(f.col("packets") > having)
             .select(f.col("window.start").alias("window_start"), "src", "dst", "packets", "bytes")
@@ -50,4 +52,4 @@ def main(folder: Path, bootstrap: str, topic: str, having: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
