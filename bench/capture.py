@@ -1,4 +1,4 @@
-"""`python -m bench.capture [flush|sources]`: what capture hosts do, measured.
+"""`python -m bench.capture [fig_8_7|flush|sources]`: what capture hosts do, measured.
 
 Each command prints its figures and leaves them, with a plot, in bench/results; bench/README.md says what they show.
 """
@@ -16,6 +16,21 @@ from bench.reports import RESULTS, describe_machine
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 
 Results = Annotated[Path, typer.Option(help="Where CSV files and plots go.")]
+
+
+@app.command("fig_8_7")
+def fig_8_7(
+    groups: Annotated[list[int] | None, typer.Option(help="Pairs of addresses, powers of two (repeatable).")] = None,
+    rings: Annotated[list[int] | None, typer.Option(help="Packets that the ring holds (repeatable).")] = None,
+    repeat: Annotated[int, typer.Option(help="Runs of each; the least disturbed counts.")] = 1,
+    results: Results = RESULTS,
+) -> None:
+    """The highest rate without loss where order is kept and where it is not, by number of groups and size of ring."""
+    from bench.throughput import measure_throughput
+
+    describe_machine(results)
+    counts = groups or [1 << power for power in (14, 16, 17, 18, 19, 21)]
+    measure_throughput(results, groups=counts, rings=rings or [1_024, 10_000, 100_000, 1_000_000], repeat=repeat)
 
 
 @app.command()

@@ -76,9 +76,17 @@ def flush(
     target = state[WALK]
     if force == 0 and state[EVERY] != 0:
         target = min(state[WALK], (state[TAKEN] - state[SINCE]) // state[EVERY])
+        oldest = ended
         for place in range(PANES):
-            if panes[1, place] != 0 and panes[0, place] < ended - state[MOST]:
-                target = state[WALK]
+            if panes[1, place] != 0 and panes[0, place] < oldest:
+                oldest = panes[0, place]
+        if oldest < ended - state[MOST]:
+            target = state[WALK]
+        elif oldest == ended - state[MOST]:
+            # Packets may be too few for the walk. What is left at the end of this pane would leave all at once, so the
+            # time sees to it, with an eighth to spare: no packet needs to come just before the end.
+            share = since_pane(low, width, origin) / width * (8.0 / 7.0)
+            target = max(target, np.int64(state[WALK] * min(1.0, share)))
     elif force == 0 and state[HURRY] == 0:
         elapsed = since_pane(low, width, origin)
         if elapsed < state[WITHIN]:

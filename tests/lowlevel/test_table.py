@@ -336,6 +336,20 @@ def test_slow_flush_spreads_over_its_time() -> None:
     assert audit.promised["detailed"] == SECOND
 
 
+def test_slow_flush_by_packets_spreads_what_they_are_too_few_for() -> None:
+    """One slot for each hundred packets, and a hundred of them: the last pane's time sees to the rest."""
+    config = LowLevelConfig(slots=1 << 14, flush_every=100, flush_panes=2)
+    nodes = started(config, 1)
+    audit = Audit(nodes, config)
+    audit.take(nodes.take(next(blocks(many(0, 3000), []))))
+    before = nodes.counts()["detailed"].groups
+    assert all(left > before - 5 for left in steadily(nodes, audit, 1, 50))
+    left = [before, *steadily(nodes, audit, 2, 50)]
+    assert max(-np.diff(left)) < before / 25, "no step does much more than its share"
+    assert left[-1] == 1
+    assert audit.promised["detailed"] == 2 * SECOND
+
+
 def test_lazy_flush_waits_for_collisions_and_for_its_last_pane() -> None:
     config = LowLevelConfig(slots=1 << 14, flush=Flush.LAZY, flush_panes=2)
     nodes = started(config, 1)
