@@ -1,4 +1,4 @@
-"""`python -m bench.capture [fig_8_7|flush|sources]`: what capture hosts do, measured.
+"""`python -m bench.capture [peers|fig_8_7|flush|sources]`: what capture hosts do, measured.
 
 Each command prints its figures and leaves them, with a plot, in bench/results; bench/README.md says what they show.
 """
@@ -16,6 +16,27 @@ from bench.reports import RESULTS, describe_machine
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 
 Results = Annotated[Path, typer.Option(help="Where CSV files and plots go.")]
+
+
+@app.command()
+def peers(
+    few: Annotated[int, typer.Option(help="Packets of the smaller capture.")] = 1_000_000,
+    many: Annotated[int, typer.Option(help="Packets of the larger; slow peers get a part of both.")] = 3_000_000,
+    most: Annotated[int, typer.Option(help="Packets of the larger capture that lowmark itself is given.")] = 20_000_000,
+    pairs: Annotated[list[int] | None, typer.Option(help="Pairs of addresses (repeatable).")] = None,
+    repeat: Annotated[int, typer.Option(help="Runs of each; the least CPU time counts.")] = 1,
+    snaplen: Annotated[int, typer.Option(help="Bytes captured of a packet, at most.")] = 64,
+    keep: Annotated[bool, typer.Option(help="Leave the captures in the cache folder, and use what is there.")] = False,
+    results: Results = RESULTS,
+) -> None:
+    """Packets per CPU-second of `lowmark query -r` against pmacctd, nfdump, softflowd, tcpdump, tshark and loops."""
+    from bench.packets import measure_peers
+
+    describe_machine(results)
+    measure_peers(
+        results, few=few, many=many, most=most, pairs=pairs or [66_000, 520_000], repeat=repeat, snaplen=snaplen,
+        keep=keep,
+    )  # fmt: skip
 
 
 @app.command("fig_8_7")

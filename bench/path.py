@@ -1,4 +1,4 @@
-"""`python -m bench.path [packets|job|delay|memory|all]`: the way from packets to visible results, measured.
+"""`python -m bench.path [job|delay|memory|all]`: the way from partials to visible results, measured.
 
 Each measurement prints its figures and leaves them, with a plot, in bench/results; bench/README.md says what they
 show. The defaults take less than four minutes each on two idle cores.
@@ -17,22 +17,6 @@ from bench.reports import RESULTS, describe_machine
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 
 Results = Annotated[Path, typer.Option(help="Where CSV files and plots go.")]
-
-
-@app.command()
-def packets(
-    few: Annotated[int, typer.Option(help="Packets of the smaller capture.")] = 1_000_000,
-    many: Annotated[int, typer.Option(help="Packets of the larger capture.")] = 3_000_000,
-    most: Annotated[int, typer.Option(help="Packets of the larger capture that lowmark itself is given.")] = 10_000_000,
-    pairs: Annotated[int, typer.Option(help="Pairs of addresses.")] = 66_000,
-    repeat: Annotated[int, typer.Option(help="Runs of each; the least CPU time counts.")] = 2,
-    results: Results = RESULTS,
-) -> None:
-    """Packets per CPU-second of `lowmark query -r` against pmacctd, tcpdump | awk and a dpkt loop."""
-    from bench.packets import measure_packets
-
-    describe_machine(results)
-    measure_packets(results, few=few, many=many, most=most, pairs=pairs, repeat=repeat)
 
 
 @app.command()
@@ -103,7 +87,6 @@ def memory(
 @app.command(name="all")
 def everything() -> None:
     """All of them, one after the other."""
-    packets()
     job()
     delay()
     memory()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,12 +44,18 @@ def measured(command: Sequence[str | Path], *, timeout_s: float, output: Path | 
         figures, errors = Path(folder) / "figures", Path(folder) / "errors"
         wrapper = [sys.executable, "-m", "bench.reaped", str(figures), *map(str, command)]
         with (output or Path(os.devnull)).open("wb") as out, errors.open("wb") as err:
-            done = subprocess.run(
-                wrapper, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=ROOT, timeout=timeout_s, check=False
+            process = subprocess.Popen(
+                wrapper, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=ROOT, start_new_session=True
             )
-        if done.returncode:
+            try:
+                status = process.wait(timeout_s)
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)  # what a script has started does not end with it
+                process.wait()
+                raise
+        if status:
             said = "\n".join(errors.read_text(errors="replace").splitlines()[-12:])
-            raise RuntimeError(f"{command[0]} ended with status {done.returncode}:\n{said}")
+            raise RuntimeError(f"{command[0]} ended with status {status}:\n{said}")
         return Usage(**json.loads(figures.read_text()))
 
 

@@ -1,4 +1,4 @@
-"""`python -m bench.dpktloop CAPTURE`: packets and bytes of each pair of addresses in each minute, by a dpkt loop."""
+"""`python -m bench.loops.dpktloop CAPTURE`: packets and bytes of each pair of addresses in each minute, by dpkt."""
 
 from __future__ import annotations
 
