@@ -21,17 +21,15 @@ KEYS = ("minute", "source", "destination")
 
 _WORDS = ("minute", "s_high", "s_low", "d_high", "d_low")
 _SUMS = ("packets", "len", "ip_len", "padded_len")
-_FILE_HEADER, _RECORD, _ETHERNET = 24, 16, 14
-_HEAD = _RECORD + _ETHERNET + 40  # bytes of a record that are looked at: an address lies nowhere behind them
+_FILE_HEADER, _ETHERNET = 24, 14
 _AT_ONCE = 1_000_000  # packets
-_MAPPED = 0xFFFF << 32  # above an IPv4 address, as RFC 4291 maps it
 
 
 def pcap_head(capture: Path, records: int, head: Path) -> Path:
     """Writes a capture of its first records."""
     data = np.memmap(capture, np.uint8, "r")
-    offsets, end = np.empty(records, np.int64), np.zeros(1, np.int64)
-    _walk(data, _FILE_HEADER, offsets, end)
+    rows, end = np.empty((records, 7), np.int64), np.zeros(1, np.int64)
+    _walk(data, _FILE_HEADER, rows, end)
     head.write_bytes(data[: int(end[0])].tobytes())
     return head
 
@@ -44,16 +42,36 @@ def tally(capture: Path, late_s: int = 0) -> pa.Table:
 
 
 @compiled
-def _walk(data: npt.NDArray[np.uint8], start: int, offsets: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> int:
-    """Where records begin, as many as there is room for; how many there are. `end` becomes where the next begins."""
-    count, begin = 0, np.int64(start)
-    while begin + 16 <= data.shape[0] and count < offsets.shape[0]:
-        offsets[count] = begin
+def _number(data: npt.NDArray[np.uint8], at: int, size: int, step: int) -> int:
+    """Of so many bytes: from `at` on, or back to it where `step` is -1. Eight of them are the same bits with a sign."""
+    number = 0
+    place = at if step == 1 else at + size - 1
+    for _ in range(size):
+        number = (number << 8) | int(data[place])
+        place += step
+    return number
+
+
+@compiled
+def _walk(data: npt.NDArray[np.uint8], start: int, rows: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> int:
+    """Fills rows (seconds, two words of each address, length of the frame and of the IP packet) from the records there,
+    as many as there is room for. How many there are; `end` becomes where the next record begins."""
+    count, begin = 0, start
+    while begin + 16 <= data.shape[0] and count < rows.shape[0]:
+        ip = begin + 16 + 14
+        rows[count, 0] = _number(data, begin, 4, -1)
+        rows[count, 5] = _number(data, begin + 12, 4, -1)
+        if data[ip - 2] == 0x86:
+            for word in range(4):
+                rows[count, 1 + word] = _number(data, ip + 8 + 8 * word, 8, 1)
+            rows[count, 6] = _number(data, ip + 4, 2, 1) + 40
+        else:
+            for side in range(2):
+                rows[count, 1 + 2 * side] = 0
+                rows[count, 2 + 2 * side] = _number(data, ip + 12 + 4 * side, 4, 1) | 0xFFFF00000000
+            rows[count, 6] = _number(data, ip + 2, 2, 1)
         count += 1
-        size = np.int64(0)
-        for place in range(4):
-            size |= np.int64(data[begin + 8 + place]) << np.int64(8 * place)
-        begin += 16 + size
+        begin += 16 + _number(data, begin + 8, 4, -1)
     end[0] = begin
     return count
 
@@ -61,36 +79,14 @@ def _walk(data: npt.NDArray[np.uint8], start: int, offsets: npt.NDArray[np.int64
 def _packets(capture: Path, late_s: int) -> Iterator[pa.Table]:
     data = np.memmap(capture, np.uint8, "r")
     start, end = _FILE_HEADER, np.zeros(1, np.int64)
-    offsets = np.empty(_AT_ONCE, np.int64)
-    while count := _walk(data, start, offsets, end):
+    rows = np.empty((_AT_ONCE, 7), np.int64)
+    while count := _walk(data, start, rows, end):
         start = int(end[0])
-        yield _columns(data, offsets[:count], late_s)
-
-
-def _columns(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], late_s: int) -> pa.Table:
-    # The last records may be shorter than what is looked at: what lies behind the file is not read.
-    places = np.minimum(offsets[:, None] + np.arange(_HEAD), len(data) - 1)
-    heads = data[places]
-    seconds, wire = (heads[:, at : at + 4].copy().view("<u4")[:, 0].astype(np.int64) for at in (0, 12))
-    ip = heads[:, _RECORD + _ETHERNET :]
-    version6 = heads[:, _RECORD + 12 : _RECORD + 14].copy().view(">u2")[:, 0] == 0x86DD
-    length = np.where(version6, _number(ip, 4, 2) + 40, _number(ip, 2, 2))
-    columns = [
-        (seconds - late_s) // 60 * 60,
-        np.where(version6, _number(ip, 8, 8), 0),
-        np.where(version6, _number(ip, 16, 8), _number(ip, 12, 4) | _MAPPED),
-        np.where(version6, _number(ip, 24, 8), 0),
-        np.where(version6, _number(ip, 32, 8), _number(ip, 16, 4) | _MAPPED),
-        np.ones(len(offsets), np.int64), wire, length, wire - _ETHERNET,
-    ]  # fmt: skip
-    return pa.table(dict(zip((*_WORDS, *_SUMS), columns, strict=True)))
-
-
-def _number(rows: npt.NDArray[np.uint8], at: int, size: int) -> npt.NDArray[np.int64]:
-    """Of big-endian bytes; eight of them as the same bits with a sign."""
-    padded = np.zeros((len(rows), 8), np.uint8)
-    padded[:, 8 - size :] = rows[:, at : at + size]
-    return padded.view(">i8")[:, 0].astype(np.int64)
+        seconds, *words, wire, length = rows[:count].T.copy()
+        columns = [
+            (seconds - late_s) // 60 * 60, *words, np.ones(count, np.int64), wire, length, wire - _ETHERNET
+        ]  # fmt: skip
+        yield pa.table(dict(zip((*_WORDS, *_SUMS), columns, strict=True)))
 
 
 def _summed(packets: pa.Table) -> pa.Table:

@@ -1,0 +1,86 @@
+"""The time from a packet on an interface to its record in Kafka."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from bench.generator import Generator
+from bench.settings import Installation
+from ingest.config import LiveConfig
+from ingest.live import LiveSource
+from lowlevel.emitter import Emitter
+from lowmark.app.scheduling import Scheduling
+from lowmark.app.sourcethread import SourceThread, Work
+from lowmark.wire.codec import decode
+from lowmark.wire.kafka import consumer
+from lowmark.wire.partials import PartialBatch
+from lowmark.wire.schema import Schema
+from lowmark.wire.topics import Topic, TopicKind
+
+__all__ = ["record_delays"]
+
+_RATE = 5_000  # packets a second
+_SELECTION = "SELECT ts, srcIP, destIP, len FROM Main"
+_POLL_S = 0.01
+_QUIET_S = 3.0  # after which nothing more comes
+_DRAINED_S = 20.0
+
+
+def record_delays(seconds: float) -> list[float]:
+    """In seconds, of each packet that a selection's node sends on: from the kernel's time stamp until a reader has its
+    record. The thread of a source is the product's, and so is the emitter; the broker is one that librdkafka plays."""
+    with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as name:
+        cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+        (broker,) = cluster.list_topics(timeout=10).brokers.values()
+        installation = Installation(
+            Path(name) / "live", f"{broker.host}:{broker.port}", _SELECTION, {"near": "not-read.pcap"}
+        )
+        return list(_delays(installation, seconds))
+
+
+def _delays(installation: Installation, seconds: float) -> Iterator[float]:
+    config, stage = installation.config, installation.plan.stage
+    topic = Topic(TopicKind.PARTIALS, stage.fingerprint, config.prefix).name
+    (node,) = stage.nodes
+    emitter = Emitter(config.kafka, config.capture.queue)
+    source = LiveSource(LiveConfig(name="near", stream="Main", interface="near"))
+    thread = SourceThread(source, [Work(stage, node, topic, False)], config, emitter, Scheduling())
+    reader = consumer(config.kafka, "reach")
+    reader.assign([TopicPartition(topic, partition, 0) for partition in range(stage.buckets)])
+    emitter.start()
+    try:
+        thread.open()
+        source.begin()
+        thread.begin(0)
+        thread.start()
+        generator = Generator(_RATE, seconds)
+        yield from _read(reader, node.reduction.schema)
+        generator.ended()
+    finally:
+        source.stop()
+        thread.join()
+        emitter.drained(_DRAINED_S)
+        emitter.stop()
+        reader.close()
+        source.close()
+    if thread.error is not None:
+        raise thread.error
+
+
+def _read(reader: Consumer, schema: Schema) -> Iterator[float]:
+    """Until nothing has come for a while."""
+    heard = time.monotonic()
+    while time.monotonic() - heard < _QUIET_S:
+        message = reader.poll(_POLL_S)
+        now_ns = time.time_ns()
+        if message is None or message.error() is not None:
+            continue
+        record = decode(message.headers(), message.value(), lambda origin: schema)
+        if isinstance(record, PartialBatch):
+            heard = time.monotonic()
+            yield from ((now_ns - ts) / 1e9 for ts in record.rows.column("ts").cast("int64").to_pylist())
