@@ -6,23 +6,27 @@ What an operator may count on, and what is counted on here:
   that reads another step gets that step's promises as they are made;
 - rows, closings and promises of one advance come out before `work` has nothing left, in whatever order: a row belongs
   to the window that its column `window_end` names;
-- an aggregate step tells each window into which tuples were merged with `closed`, one window a call, in ascending
-  order. Windows without tuples need not be told. What other steps tell of closing is not listened to.
+- a step that makes windows (of an aggregate, or put together behind an exchange) tells each window into which tuples
+  were merged with `closed`, one window a call, in ascending order. Windows without tuples need not be told. What other
+  steps tell of closing is not listened to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from highlevel.aggregate import (
     AggregateOperator,
     CrowdedAggregateOperator,
     FinishOperator,
+    GatherOperator,
     NumberOperator,
     PartitionedRowsOperator,
     ReduceOperator,
+    SendOperator,
     SlideByTupleOperator,
+    TotalsOperator,
 )
 from highlevel.interface import Operator, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
@@ -32,12 +36,15 @@ from lowmark.query.plan import (
     Aggregate,
     Counted,
     Finish,
+    Gather,
     Join,
     NodeInput,
     Number,
     QueryPlan,
     Reduce,
+    Send,
     StepPlan,
+    Totals,
 )
 from lowmark.query.strategy import Strategy
 from lowmark.query.syntax import JoinKind
@@ -74,6 +81,7 @@ class Events:
     """What came out of a chain since it was last asked."""
 
     rows: list[Words] = field(default_factory=list)  # of the answer
+    sent: list[tuple[int, Words]] = field(default_factory=list)  # (step, rows): into its exchange
     closings: list[Closing] = field(default_factory=list)
     overflows: list[tuple[int, int]] = field(default_factory=list)  # (step, window)
     late: list[LatePart] = field(default_factory=list)
@@ -87,6 +95,12 @@ def build(plan: StepPlan, limits: Limits | None = None) -> Operator:
             return CrowdedAggregateOperator(plan) if in_crowds else AggregateOperator(plan, limits)
         case Finish():
             return FinishOperator(plan)
+        case Gather():
+            return GatherOperator(plan)
+        case Totals():
+            return TotalsOperator(plan)
+        case Send():
+            return SendOperator(plan)
         case Join(kind=JoinKind.INNER):
             return JoinOperator(plan)
         case Join():
@@ -133,6 +147,12 @@ class Chain:
         """The panes of the node below `frontier` have ended."""
         self._promise(self._node_readers.get(node, []), Promise((Bound(PANE, frontier),), frontier == FOREVER))
 
+    def touch(self, step: int, panes: Iterable[int]) -> None:
+        """Tuples came in these panes of a landmark window's input, into whichever bucket."""
+        operator = self.operators[step]
+        if isinstance(operator, AggregateOperator):
+            operator.touch(panes, self._states[step])
+
     def work(self) -> None:
         """All deferred work, of all steps: what one does may give another some."""
         parts = tuple(zip(self.operators, self._states, self._outs, strict=True))
@@ -144,7 +164,9 @@ class Chain:
         return events
 
     def emitted(self, step: int, port: int, rows: Words) -> None:
-        if step == len(self.operators) - 1 and port == 0:
+        if isinstance(self._plans[step], Send):
+            self.events.sent.append((step, rows))
+        elif step == len(self.operators) - 1 and port == 0:
             self.events.rows.append(rows)
         self._rows(self._readers.get((step, port), []), rows)
 
@@ -152,7 +174,7 @@ class Chain:
         self._promise(self._readers.get((step, port), []), promise)
 
     def closed(self, step: int, windows: range, tuples: int) -> None:
-        if isinstance(self._plans[step], Aggregate):
+        if isinstance(self._plans[step], Aggregate | Gather | Totals):
             self.events.closings.append(Closing(step, windows, tuples))
 
     def _rows(self, readers: list[tuple[int, int]], rows: Words) -> None:

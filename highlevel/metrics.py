@@ -44,6 +44,8 @@ class BucketReport(Protocol):
     @property
     def rows(self) -> Mapping[str, int]: ...
     @property
+    def exchanged(self) -> Mapping[str, int]: ...
+    @property
     def late_rows(self) -> Mapping[str, int]: ...
     @property
     def corrections(self) -> Mapping[str, int]: ...
@@ -70,6 +72,9 @@ class HighLevelMetrics:
             "lowmark_dead_letters", "Records that could not be used.", ("stage", "reason"), registry=registry
         )
         self._rows = Counter("lowmark_result_rows", "Rows of results.", _QUERY, registry=registry)
+        self._exchanged = Counter(
+            "lowmark_exchange_rows", "Rows that buckets sent each other.", _QUERY, registry=registry
+        )
         self._late_rows = Counter("lowmark_late_rows", "Rows of late tuples.", _QUERY, registry=registry)
         self._corrections = Counter(
             "lowmark_corrections", "Corrections of windows that had closed.", _QUERY, registry=registry
@@ -114,6 +119,7 @@ class HighLevelMetrics:
         for query, count in report.rows.items():
             self._rows.labels(query).inc(count)
         for query in report.complete_to:  # every query's: a counter that has not counted yet is there, and 0
+            self._exchanged.labels(query).inc(report.exchanged.get(query, 0))
             self._late_rows.labels(query).inc(report.late_rows.get(query, 0))
             self._corrections.labels(query).inc(report.corrections.get(query, 0))
         for query, why, count in report.windows:

@@ -16,14 +16,11 @@ from lowlevel.node import NodeOutput, Progress
 from lowmark.query.plan import Node
 from lowmark.wire.frames import FOREVER
 from lowmark.wire.hashing import key_words, partition_rows
-from lowmark.wire.partials import MAX_BATCH_BYTES, PANE, TUPLES, Origin
+from lowmark.wire.partials import PANE, TUPLES, Origin, rows_of_a_batch
 from lowmark.wire.promises import Account, Bound, Ending, Ledger, Promise, Punctuation
 from lowmark.wire.rows import Words
 
 __all__ = ["Outbox", "Outgoing", "Rows"]
-
-_OVERHEAD = 16 * 1024
-"""Bytes of a batch's schema and framing. Its columns take no more than their words do."""
 
 _MOST_ACCOUNTS = 8192
 """In one punctuation, so that it stays well below what a record may hold: a promise over more granules is made in
@@ -69,7 +66,7 @@ class Outbox:
         self._given_up: dict[int, int] = {}
         self._counters = {"tuples": 0, "late": 0, "dropped": 0, "given_up": 0, "late_given_up": 0}
         self._promised_ns: int | None = None
-        self._step = max(1, (MAX_BATCH_BYTES - _OVERHEAD) // (8 * self._schema.words))
+        self._step = rows_of_a_batch(self._schema)
 
     @property
     def counters(self) -> dict[str, int]:

@@ -3,12 +3,13 @@
 from highlevel.aggregate.aggregate import AggregateOperator
 from highlevel.aggregate.crowded import CrowdedAggregateOperator
 from highlevel.aggregate.finish import FinishOperator
+from highlevel.aggregate.gather import GatherOperator, SendOperator, TotalsOperator
 from highlevel.aggregate.number import NumberOperator
 from highlevel.aggregate.partitionedrows import PartitionedRowsOperator
 from highlevel.aggregate.reduce import ReduceOperator
 from highlevel.aggregate.slidebytuple import SlideByTupleOperator
 
 __all__ = [
-    "AggregateOperator", "CrowdedAggregateOperator", "FinishOperator", "NumberOperator", "PartitionedRowsOperator",
-    "ReduceOperator", "SlideByTupleOperator",
+    "AggregateOperator", "CrowdedAggregateOperator", "FinishOperator", "GatherOperator", "NumberOperator",
+    "PartitionedRowsOperator", "ReduceOperator", "SendOperator", "SlideByTupleOperator", "TotalsOperator",
 ]  # fmt: skip

@@ -2,12 +2,17 @@
 
 Its groups are held by one of several strategies (`holding.py`). A promise that panes below p have ended closes every
 window that ends at or below p. Windows that hold tuples have rows and are told one by one, with the tuples of their
-extent (of a landmark window: of its own slide, whose tuples alone are new to it); a run of windows without any is told
-as one. The first window told is the first one that was still open at the first promise, or an earlier one that holds a
-tuple. At the end of the input every window that holds a tuple closes, and none behind the last of these is told.
+extent (of a landmark window: of its own slide, whose tuples alone are new to it; they may all be of other buckets); a
+run of windows without any is told as one. The first window told is the first one that was still open at the first
+promise, or an earlier one that holds a tuple. At the end of the input every window that holds a tuple closes, and none
+behind the last of these is told.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
 
 from highlevel.aggregate.adaptwid import AdaptHolding
 from highlevel.aggregate.holding import Ended, Holding, PanedHolding, WidHolding
@@ -91,6 +96,11 @@ class AggregateOperator:
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
+
+    def touch(self, panes: Iterable[int], state: State) -> None:
+        """Tuples came in these panes, if not of groups of this bucket: of a landmark window that is why it has rows."""
+        for pane in panes:
+            self._holding.take(pane, np.empty((0, self._plan.input.words), np.uint64), state)
 
     def _close_groups(self, promise: Promise, state: State, out: Out) -> None:
         """Without windows: groups whose keys lie below all bounds leave before their pane has ended."""

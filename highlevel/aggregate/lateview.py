@@ -12,7 +12,7 @@ from highlevel.aggregate.resultrows import ResultRows
 from highlevel.interface import Words
 from lowmark.query.evaluate import assemble, evaluate, holds
 from lowmark.query.expressions import Expr, Field, Named, fields
-from lowmark.query.plan import Aggregate, Finish, NodeInput, QueryPlan, StepInput
+from lowmark.query.plan import Aggregate, Finish, Gather, NodeInput, QueryPlan, Reduce, Send, Totals
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.results import Scalar
@@ -95,11 +95,24 @@ class LateView:
 
 
 def _selected(plan: QueryPlan, step: int, output: Schema) -> tuple[Named, ...]:
-    """What the SELECT makes of the aggregate's columns."""
-    for reader in plan.steps[step + 1 :]:
-        if isinstance(reader.plan, Finish) and reader.inputs == (StepInput(step),):
-            return reader.plan.columns
-    return tuple(map(_itself, output))
+    """What the SELECT makes of the aggregate's columns: where its end lies behind exchanges, what that end shows."""
+    shown, reached, returning = tuple(map(_itself, output)), {step}, set[str]()
+    for number, reader in enumerate(plan.steps[step + 1 :], step + 1):
+        above = [source.step for source in reader.inputs if not isinstance(source, NodeInput)]
+        back = any(isinstance(source, NodeInput) and source.node in returning for source in reader.inputs)
+        if not back and not reached & {*above}:
+            continue
+        match reader.plan:
+            case Finish(columns=columns) if not isinstance(plan.steps[above[0]].plan, Finish):
+                shown = columns
+                reached.add(number)
+            case Send(node=node):
+                returning.add(node)
+            case Reduce() | Gather() | Totals():
+                reached.add(number)
+            case _:
+                pass
+    return shown
 
 
 def _itself(column: Column) -> Named:

@@ -14,6 +14,7 @@ import numpy as np
 
 from highlevel.aggregate.incoming import panes_of, timely
 from highlevel.aggregate.ordering import sort_keys, sorted_rows
+from highlevel.aggregate.spaces import rows_space
 from highlevel.aggregate.splitting import split
 from highlevel.interface import Out, Port, Space, State, Words
 from lowmark.query.evaluate import Values, all_valid, assemble
@@ -52,7 +53,7 @@ class NumberOperator:
         self._counter = Space(
             "counter", lambda p: _COUNTER.pack(p.frontier, p.given, p.high), lambda b: _Counter(*_COUNTER.unpack(b))
         )
-        self._waiting: Space[list[Words]] = Space("waiting", self._encode, self._decode)
+        self._waiting = rows_space("waiting", plan.input.words)
         self._passes_panes = bool(plan.order) and PANE in plan.output.names
 
     @property
@@ -120,9 +121,3 @@ class NumberOperator:
     def _column(self, rows: Words, name: str) -> Values:
         data, valid = column_of(self._plan.input, rows, name)
         return Values(self._plan.input.column(name).kind, data, valid)
-
-    def _encode(self, piece: list[Words]) -> bytes:
-        return b"".join(rows.astype("<u8", copy=False).tobytes() for rows in piece)
-
-    def _decode(self, data: bytes) -> list[Words]:
-        return [np.frombuffer(data, "<u8").reshape(-1, self._plan.input.words).astype(np.uint64)]

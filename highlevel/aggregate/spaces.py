@@ -5,11 +5,13 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+import numpy as np
+
 from highlevel.aggregate.groups import GroupTable
 from highlevel.aggregate.layout import Layout
-from highlevel.interface import Space
+from highlevel.interface import Space, Words
 
-__all__ = ["ONLY", "Closing", "Running", "closing_space", "running_space", "tables_space"]
+__all__ = ["ONLY", "Closing", "Running", "closing_space", "rows_space", "running_space", "tables_space"]
 
 ONLY = 0
 """The key of the piece of a space that has one."""
@@ -60,3 +62,15 @@ def running_space(layout: Layout) -> Space[Running]:
         return Running(start, end, GroupTable.decode(layout, data[_RUNNING.size :]))
 
     return Space("running", encode, decode)
+
+
+def rows_space(name: str, words: int) -> Space[list[Words]]:
+    """Rows of so many words, in the order in which they came."""
+
+    def encode(piece: list[Words]) -> bytes:
+        return b"".join(rows.astype("<u8", copy=False).tobytes() for rows in piece)
+
+    def decode(data: bytes) -> list[Words]:
+        return [np.frombuffer(data, "<u8").reshape(-1, words).astype(np.uint64)]
+
+    return Space(name, encode, decode)

@@ -8,17 +8,21 @@ from dataclasses import replace
 
 from highlevel.chain import Build, Chain, Events
 from highlevel.interface import Space, State, Words
+from highlevel.progress.channel import channels
+from highlevel.progress.followed import FollowedSequence
 from highlevel.progress.joined import Carried, LossReach, step_bounds
 from highlevel.progress.lateness import Lateness
 from highlevel.progress.ledger import ROW_NUMBER, Ledger
-from highlevel.progress.marks import EXACT, NOTHING, Finding, Mark, Marks
+from highlevel.progress.losses import Losses, Sequences, sequence_of
+from highlevel.progress.marks import EXACT, NOTHING, Finding, Marks
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.place import Place, Witness
 from highlevel.progress.roster import NEVER
 from highlevel.progress.route import Route, answer_step, routes
 from highlevel.progress.saved import Saved
-from highlevel.progress.sequence import Span, WindowSequence, rows_by_window
+from highlevel.progress.sequence import Span, rows_by_window
 from lowmark.query.plan import Counted, Number, QueryPlan
+from lowmark.query.windows import WindowKind
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
 from lowmark.wire.schema import Kind
@@ -43,6 +47,7 @@ class Completions:
         self._saved = state.get(self._space, 0) or fresh
         self.chain = Chain(plan, build, state, self._saved.fronts)
         self._ledgers = {node: ledgers[node] for node in self.chain.nodes}
+        self._returning = {node for node in self._ledgers if plan.exchange(node) is not None}
         self._witness = witness
         self._routes = routes(plan)
         self._answer = answer_step(plan)
@@ -50,17 +55,26 @@ class Completions:
             isinstance(p, Counted) or (isinstance(p, Number) and p.number) for p in (s.plan for s in plan.steps)
         )
         self._known = {step for route in self._routes for step in (route.step, *route.finishes)}
-        self._sequences = {
-            route.step: WindowSequence(route.window, [ledgers[node] for node in route.nodes], not route.nodes)
-            for route in self._routes
+        self._sequences: Sequences = {
+            route.step: sequence_of(route, route.window, ledgers) for route in self._routes if route.window is not None
         }
-        self._reach = LossReach(plan, self._ledgers, self._sequences)
-        nodes = (node for route in self._routes if self._reach.carries(route.step) for node in route.nodes)
+        self._channels = channels(plan, place, state)
+        self._landmarks = [
+            route
+            for route in self._routes
+            if route.window is not None and route.window.kind is WindowKind.LANDMARK and route.follows is None
+        ]
+        self._reach = LossReach(plan, self._ledgers, (*self._sequences, *self._channels))
+        self._losses = Losses(self._routes, self._sequences, self._channels, self._reach)
+        nodes = (node for step in filter(self._reach.carries, self._sequences) for node in self._route(step).nodes)
         self._carried = {*nodes, *filter(self._reach.carries, self._ledgers)}
         self._marks = Marks.of_rows(self._saved.marks)
         for sequence, row in zip(self._sequences.values(), self._saved.sequences, strict=False):
-            sequence.restore(row)
+            sequence.restore(row)  # type: ignore[arg-type]  # rows stand in the order of the sequences
         self._lateness = Lateness(plan, place, state)
+
+    def _route(self, step: int) -> Route:
+        return next(route for route in self._routes if route.step == step)
 
     def save(self) -> None:
         self._saved.sequences = [sequence.row() for sequence in self._sequences.values()]
@@ -69,8 +83,11 @@ class Completions:
 
     def advance(self, node: str, start: int, stop: int) -> list[Output]:
         """The node's frontier passed the granules from `start` up to `stop`, which are settled."""
-        before = {step: self._front(step) for step in self._sequences}
+        before = self._fronts()
         self._carry(self._reach.of_node(node, start, stop))
+        for route in self._landmarks:
+            if node in route.nodes:
+                self.chain.touch(route.step, self._ledgers[node].held(start, stop))
         self.chain.promise(node, stop)
         self.chain.work()
         return self._collect(before, {node: self._ledgers[node].finding(range(start, stop))})
@@ -78,38 +95,38 @@ class Completions:
     def collect(self) -> list[Output]:
         """What came out of the operators without an advance."""
         self.chain.work()
-        return self._collect({step: self._front(step) for step in self._sequences}, {})
+        return self._collect(self._fronts(), {})
 
-    def amend(self, node: str, granule: int, finding: Finding) -> list[Output]:
-        """Losses became known in a granule that has ended; the ledger has them marked for windows still open."""
+    def forward(self) -> Iterator[Output]:
+        """What goes into exchanges at the end of a micro-batch."""
+        for step, channel in self._channels.items():
+            yield from channel.flush(self._front(step))
+
+    def amend(self, node: str, start: int, stop: int, finding: Finding) -> list[Output]:
+        """Losses became known in granules that have ended; the ledger has them marked for windows still open."""
         if finding.verdict.reasons:
             self.shift(node)
         outputs: list[Output] = []
-        self._carry(self._reach.of_node(node, granule, granule + 1))
+        self._carry(self._reach.of_node(node, start, stop))
         for route in self._routes:
-            if node not in route.nodes:
-                continue
-            sequence = self._sequences[route.step]
-            windows = sequence.closed_with(granule)
-            if not windows:
-                continue
-            sequence.lost(finding)
-            if route.step == self._answer:
-                span, reasons = WindowSpan(windows.start, windows.stop - 1), finding.verdict.reasons
-                place = self._place
-                outputs.append(
-                    Amendment(
-                        self.plan.name, place.generation, place.bucket, span, finding.late, finding.dropped, reasons
-                    )
-                )
+            if node in route.nodes and route.step in self._sequences:
+                windows = self._sequences[route.step].closed_with(start, stop)
+                if windows:
+                    self._sequences[route.step].lost(finding)
+                concerned = self._losses.learn(route.step, windows, finding)
+                outputs += [self._amendment(closed, finding) for step, closed in concerned if step == self._answer]
         return outputs
+
+    def _amendment(self, windows: range, finding: Finding) -> Amendment:
+        place, span = self._place, WindowSpan(windows.start, windows.stop - 1)
+        return Amendment(
+            self.plan.name, place.generation, place.bucket, span, finding.late, finding.dropped, finding.verdict.reasons
+        )
 
     def shift(self, node: str) -> None:
         """Tuples of the node were lost: what is counted of it from now on has other numbers."""
         self._saved.shifted |= self._counts
-        for route in self._routes:
-            if route.numbered and node in route.selections:
-                self._sequences[route.step].marks.add(Mark(self._front(route.step), FOREVER, Verdict(_NUMBERING)))
+        self._losses.shift(node, self._fronts())
 
     def late(self, node: str, source: str, partials: Words) -> Iterable[Output]:
         """Partials of the node that are merged into no window."""
@@ -118,7 +135,8 @@ class Completions:
 
     def needs(self, node: str) -> int:
         """The first granule of the node that something still to be announced needs."""
-        sequences = [self._sequences[route.step] for route in self._routes if node in route.nodes]
+        reading = (route.step for route in self._routes if node in route.nodes)
+        sequences = [self._sequences[step] for step in reading if step in self._sequences]
         front = self._ledgers[node].frontier.value
         return min((sequence.needs(front) for sequence in sequences), default=front)
 
@@ -133,10 +151,13 @@ class Completions:
 
     def open_windows(self) -> int:
         """At most so many windows hold tuples and are not closed."""
-        step = self._answer
+        step, total, reached = self._answer, 0, NEVER
+        while step is not None and isinstance(behind := self._sequences[step], FollowedSequence):
+            total += behind.waiting
+            step = self._route(step).follows
         if step is None:
-            return 0
-        sequence, total, reached = self._sequences[step], 0, NEVER
+            return total
+        sequence = self._sequences[step]
         for panes in self._content(step):
             wids = range(sequence.window.wids(panes.start).start, sequence.window.wids(panes.stop - 1).stop)
             start = max(wids.start, reached, NEVER if sequence.next is None else sequence.next)
@@ -145,8 +166,7 @@ class Completions:
         return total
 
     def _content(self, step: int) -> Iterator[range]:
-        route = next(route for route in self._routes if route.step == step)
-        for node in route.nodes:
+        for node in self._route(step).nodes:
             ledger = self._ledgers[node]
             if ledger.high is not None:
                 yield from ledger.content(ledger.high + 1)
@@ -154,24 +174,34 @@ class Completions:
     def _carry(self, carried: Iterator[Carried]) -> None:
         """Marks that joins carry to an aggregate step's panes, or to the answer."""
         for step, mark in carried:
-            (self._marks if step is None else self._sequences[step].marks).add(mark)
+            (self._marks if step is None else self._losses.marks_of(step)).add(mark)
 
     def _front(self, step: int) -> int:
         return min(self._saved.fronts[step])
+
+    def _fronts(self) -> dict[int, int]:
+        return {route.step: self._front(route.step) for route in self._routes}
 
     def _collect(self, before: Mapping[int, int], settled: Mapping[str, Finding]) -> list[Output]:
         events = self.chain.take_events()
         against = {node: finding for node, finding in settled.items() if finding.verdict != EXACT.verdict}
         spans: dict[int, list[Span]] = {}
+        for step, rows in events.sent:
+            self._channels[step].take(rows)
         for route in self._routes:
-            self._derive(route, before[route.step], against, spans, events)
-            sequence = self._sequences[route.step]
+            front, late = self._front(route.step), (part.step for part in events.late)
+            self._losses.derive(route, before[route.step], front, against, spans, late)
+            sequence = self._sequences.get(route.step)
+            if sequence is None or route.window is None:
+                continue
+            if isinstance(sequence, FollowedSequence) and route.follows is not None:
+                sequence.follow(spans[route.follows])
             for step, window in events.overflows:
                 if step == route.step or step in route.finishes:
                     sequence.overflow(window)
             told = [closing for closing in events.closings if closing.step == route.step]
             # Without an advance nothing has ended: what is known since must not close windows where a batch is cut.
-            spans[route.step] = sequence.close(told, self._front(route.step)) if told or settled else []
+            spans[route.step] = sequence.close(told, front) if told or settled else []
             for span in spans[route.step]:
                 self._carry(self._reach.of_span(route.step, route.window, span))
         if self._answer is not None:
@@ -181,31 +211,6 @@ class Completions:
                 *self._lateness.closed(given, self._sequences[self._answer].first),
             ]
         return list(self._plain(events, settled, spans))
-
-    def _derive(
-        self, route: Route, before: int, against: Mapping[str, Finding], spans: Mapping[int, list[Span]], events: Events
-    ) -> None:  # fmt: skip
-        """Mark the panes in which an aggregate step reads rows that came of something lossy."""
-        sequence, front = self._sequences[route.step], self._front(route.step)
-        stop = FOREVER if route.numbered else min(front, FOREVER - 1) + 1
-        numbering = _NUMBERING if route.numbered else frozenset()
-        for node in route.selections:
-            if node in against and not self._reach.reaches(route.step, node):
-                reasons, partial = against[node].verdict.reasons, against[node].verdict.partial
-                sequence.marks.add(Mark(before, stop, Verdict(reasons | numbering if reasons else reasons, partial)))
-        for upstream in route.upstream:
-            window = self._sequences[upstream.step].window
-            for span in spans[upstream.step]:
-                if span.finding.verdict == EXACT.verdict or self._reach.reaches(route.step, upstream.step):
-                    continue
-                first, last = before, stop - 1
-                if upstream.pane is not None:
-                    of = window.end if upstream.at_end else window.start
-                    ends = [of(span.first), of(span.to)]
-                    first, last = (before if end is None else upstream.pane.index(end) for end in ends)
-                sequence.marks.add(Mark(first, last + 1, span.finding.verdict))
-        if any(part.step <= route.step for part in events.late):
-            sequence.marks.add(Mark(NEVER, min(front, FOREVER - 1) + 1, Verdict(frozenset({Reason.LATE}))))
 
     def _windowed(self, rows: list[Words], spans: list[Span]) -> Iterator[Output]:
         assert self.plan.window is not None
@@ -245,9 +250,11 @@ class Completions:
             yield ResultRows(self.plan.name, None, part, self.plan.output)
         found = Finding.of_row(saved.since)
         for node, finding in settled.items():
+            if node in self._returning:
+                finding = Finding(finding.verdict)  # what it counts are rows that were tuples before
             found += replace(finding, verdict=EXACT.verdict) if node in self._carried else finding
         for route in self._routes:
-            for span in () if self._reach.carries(route.step) else spans[route.step]:
+            for span in () if self._reach.carries(route.step) else spans.get(route.step, ()):
                 found += Finding(span.finding.verdict)
         saved.shifted |= self._counts and bool(found.verdict.reasons - {Reason.OVERFLOW})
         found += Finding(Verdict(_NUMBERING)) if saved.shifted else EXACT

@@ -1,6 +1,7 @@
 """The pure driver of one bucket of a stage: lanes, fencing, ledger, frontiers and the chains of operators.
 
-It serves both runners. The same records in the same order give the same outputs, wherever the order is cut into
+It serves both runners. What a query sends into an exchange comes back as rows of a node like any other, whose sources
+are the buckets. The same records in the same order give the same outputs, wherever the order is cut into
 micro-batches (but for how the rows of a query without windows are divided into `ResultRows`). Granules are the nodes'
 panes throughout, and those of control records are the panes of every node of the stage.
 """
@@ -8,23 +9,24 @@ panes throughout, and those of control records are the panes of every node of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from highlevel.chain import Build, build
 from highlevel.interface import Space, State, Words
+from highlevel.progress.channel import bucket_source
 from highlevel.progress.completions import Completions
 from highlevel.progress.frontier import granule_of_time, promised_granule
-from highlevel.progress.lanes import LANES, Lane, Lanes
+from highlevel.progress.lanes import LANES, UPSTREAM_LANES, Lane, Lanes
 from highlevel.progress.ledger import ROW_NUMBER, Ledger
 from highlevel.progress.marks import Finding
 from highlevel.progress.outputs import Outcome, Rejection
-from highlevel.progress.place import Place, Witness
+from highlevel.progress.place import Place
 from highlevel.progress.punctuations import receive
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.progress.roster import NEVER, Roster
+from highlevel.progress.standing import Progress, Standing
 from highlevel.progress.tally import Tally
 from lowmark.query.plan import QueryPlan, Stage
 from lowmark.wire.partials import PANE
@@ -47,16 +49,6 @@ _NOT_COVERED = frozenset({Reason.NOT_COVERED})
 _ROSTER: Space[Roster] = Space("roster", Roster.encode, Roster.decode)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a bucket stands. Bounds are values of the nodes' attribute (`ts`: ns since 1970)."""
-
-    complete_to: tuple[tuple[str, int | None], ...]  # by query; FOREVER: its sources have ended; None: nothing promised
-    open_windows: tuple[tuple[str, int], ...]  # by query: at most so many hold tuples and are not closed
-    waiting: tuple[tuple[str, str], ...]  # (node, source): those without whose promise the node's frontier stays
-    ended: bool  # all sources have ended: nothing more will come out
-
-
 class BucketDriver:
     """One for each (stage, bucket), made anew from its state for a micro-batch or kept from one to the next.
 
@@ -73,13 +65,26 @@ class BucketDriver:
     ) -> None:  # fmt: skip
         self._stage = stage
         self._state = state
-        self._nodes = {node.name: node for node in stage.nodes}
-        self._roster = state.get(_ROSTER, 0) or roster
+        self._exchanges = {
+            exchange.node.name: plan.exchanges.fingerprint
+            for plan in plans
+            if plan.exchanges is not None
+            for exchange in plan.exchanges.each
+        }
+        returning = (exchange.node for plan in plans if plan.exchanges is not None for exchange in plan.exchanges.each)
+        self._nodes = {node.name: node for node in (*stage.nodes, *returning)}
+        self._roster = (state.get(_ROSTER, 0) or roster).with_streams(
+            dict.fromkeys(self._exchanges, tuple(map(bucket_source, range(stage.buckets))))
+        )
+        self._generation = generation
+        self._own = bucket_source(bucket)
         self._lanes = state.get(LANES, 0) or Lanes()
-        self._ledgers = {node.name: Ledger(node, state) for node in stage.nodes}
+        self._upstream = state.get(UPSTREAM_LANES, 0) or Lanes()
+        self._ledgers = {name: Ledger(node, state, name in self._exchanges) for name, node in self._nodes.items()}
+        self._standing = Standing(stage.nodes, self._ledgers, self._lanes, lambda: self._roster)
         place = Place(bucket, stage.buckets, generation)
         self._queries = [
-            Completions(plan, build, self._ledgers, place, state, self._witness)
+            Completions(plan, build, self._ledgers, place, state, self._standing.witness)
             for plan in sorted(plans, key=lambda plan: plan.name)
         ]
         self._readers = {
@@ -98,20 +103,24 @@ class BucketDriver:
             return
         origin = record.origin
         node = self._nodes.get(origin.node)
-        if origin.stage != self._stage.fingerprint or node is None:
+        if node is None or origin.stage != self._exchanges.get(node.name, self._stage.fingerprint):
             detail = f"node {origin.node} of stage {origin.stage}: this bucket reads stage {self._stage.fingerprint}"
             self._tally.put(Rejection(BadReason.STAGE, detail, arrival.position))
             return
         if not self._roster.lists(origin.source, node.streams):
             self._tally.unlisted += sum(record.tuples.values()) if isinstance(record, Batch) else 0
             return
-        for ended in self._lanes.fence(origin, arrival.kind):
+        if node.name in self._exchanges and origin.epoch != self._generation:
+            self._tally.fenced += 1  # of a generation whose state is lost: this one sends all of it again
+            return
+        lanes = self._lanes_of(node.name)
+        for ended in lanes.fence(origin, arrival.kind):
             why = Reason.REPLAYED if arrival.kind is SourceKind.FINITE else Reason.NOT_COVERED
             self._ledgers[ended.node].end_epoch(ended, why)
-        if self._lanes.fenced(origin):
+        if lanes.fenced(origin):
             self._fenced(record)
             return
-        lane, missing = self._lanes.enter(origin, record.sequence, arrival.kind)
+        lane, missing = lanes.enter(origin, record.sequence, arrival.kind)
         if missing is None:
             self._tally.duplicates += 1
             return
@@ -133,10 +142,13 @@ class BucketDriver:
         self._merge_pending()
         for query in self._queries:
             self._tally.extend(query.collect())
+            self._tally.extend(query.forward())
             query.save()
         for ledger in self._ledgers.values():
             ledger.save()
         self._state.put(LANES, 0, self._lanes)
+        if self._exchanges:
+            self._state.put(UPSTREAM_LANES, 0, self._upstream)
         self._state.put(_ROSTER, 0, self._roster)
         outcome = self._tally.outcome(self._retired)
         self._tally = Tally()
@@ -147,28 +159,12 @@ class BucketDriver:
         return Progress(
             complete_to,
             tuple((query.plan.name, query.open_windows()) for query in self._queries),
-            tuple((name, source) for name in self._nodes for source in self._waiting(name)),
+            tuple(self._standing.waiting()),
             all(bound == FOREVER for _, bound in complete_to),
         )
 
-    def _waiting(self, name: str) -> list[str]:
-        front = self._ledgers[name].frontier.value
-        members = self._roster.members(self._nodes[name].streams)
-        return [m.source for m in members if m.bound(self._lanes.promised(m.source, name)) <= front < FOREVER]
-
-    def _witness(self, nodes: tuple[str, ...]) -> Witness:
-        sources: list[str] = []
-        since: int | None = None
-        for name in nodes:
-            front = self._ledgers[name].frontier.value
-            for member in self._roster.members(self._nodes[name].streams):
-                lane = self._lanes.find(member.source, name)
-                if lane is None or lane.promised < front or member.source in sources:
-                    continue
-                sources.append(member.source)
-                if lane.covered_ns is not None:
-                    since = lane.covered_ns if since is None else max(since, lane.covered_ns)
-        return Witness(tuple(sources), since)
+    def _lanes_of(self, node: str) -> Lanes:
+        return self._upstream if node in self._exchanges else self._lanes
 
     def _fenced(self, record: Batch | Punctuation) -> None:
         """Tuples of an ended epoch are lost where no later one covers their source. Between two epochs that is marked
@@ -180,7 +176,7 @@ class BucketDriver:
             start = FOREVER if lane.covered_ns is None else granule_of_time(pane, lane.covered_ns)
             for granule in sorted(record.tuples):
                 if granule < start:
-                    self._lost(lane.node, granule, Finding(Verdict(_NOT_COVERED)))
+                    self._lost(lane.node, granule, granule + 1, Finding(Verdict(_NOT_COVERED)))
 
     def _is_future(self, record: Batch | Punctuation, arrival: Arrival) -> bool:
         pane = self._nodes[record.origin.node].reduction.pane
@@ -232,8 +228,9 @@ class BucketDriver:
     def _merge(self, lane: Lane, rows: Words, tuples: Mapping[int, int]) -> None:
         for pane, count in tuples.items():
             self._ledgers[lane.node].merged(lane, pane, count)
-        self._tally.merged += sum(tuples.values())
-        self._tally.rows_in += len(rows)
+        if lane.node not in self._exchanges:  # what comes through one has been counted before
+            self._tally.merged += sum(tuples.values())
+            self._tally.rows_in += len(rows)
         self._pending[lane.node].append(rows)
         if sum(map(len, self._pending[lane.node])) >= _PENDING_ROWS:
             self._merge_pending()
@@ -245,16 +242,14 @@ class BucketDriver:
             self._tally.extend(query.late(lane.node, lane.source, rows))
         if not told:
             for pane, count in tuples.items():
-                self._lost(lane.node, pane, Finding(Verdict(_LATE), late=count))
+                self._lost(lane.node, pane, pane + 1, Finding(Verdict(_LATE), late=count))
 
-    def _lost(self, node: str, granule: int, finding: Finding) -> None:
-        """Something became known against a granule that has ended."""
+    def _lost(self, node: str, start: int, stop: int, finding: Finding) -> None:
+        """Something became known against granules that have ended."""
         verdict = finding.verdict
-        self._ledgers[node].taint(
-            granule, granule + 1, verdict.reasons, verdict.partial, finding.dropped, finding.late
-        )  # fmt: skip
+        self._ledgers[node].taint(start, stop, verdict.reasons, verdict.partial, finding.dropped, finding.late)
         for query in self._readers[node]:
-            self._tally.extend(query.amend(node, granule, finding))
+            self._tally.extend(query.amend(node, start, stop, finding))
 
     def _merge_pending(self) -> None:
         for name, parts in self._pending.items():
@@ -265,8 +260,9 @@ class BucketDriver:
                     query.chain.feed(name, rows)
 
     def _punctuation(self, record: Punctuation, lane: Lane) -> None:
-        for granule, finding in receive(record, lane, self._ledgers[lane.node], self._roster):
-            self._lost(lane.node, granule, finding)
+        for start, stop, finding in receive(record, lane, self._ledgers[lane.node], self._roster):
+            if lane.node not in self._exchanges or lane.source != self._own:  # what it says itself it has known before
+                self._lost(lane.node, start, stop, finding)
         self._advance(lane.node)
 
     def _control(self, control: Control) -> None:
@@ -283,15 +279,13 @@ class BucketDriver:
             self._advance(name)
 
     def _advance(self, name: str) -> None:
-        node, ledger = self._nodes[name], self._ledgers[name]
-        value = ledger.frontier.closed_by(
-            self._roster, node.streams, lambda source: self._lanes.promised(source, name)
-        )  # fmt: skip
+        node, ledger, lanes = self._nodes[name], self._ledgers[name], self._lanes_of(name)
+        value = ledger.frontier.closed_by(self._roster, node.streams, lambda source: lanes.promised(source, name))
         ended = ledger.frontier.advance(value)
         if ended is None:
             return
         self._merge_pending()
-        ledger.settle(*ended, self._lanes, self._roster.members(node.streams))
+        ledger.settle(*ended, lanes, self._roster.members(node.streams))
         for query in self._readers[name]:
             self._tally.extend(query.advance(name, *ended))
         ledger.prune(min((query.needs(name) for query in self._readers[name]), default=value))

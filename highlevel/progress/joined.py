@@ -14,7 +14,7 @@ from highlevel.progress.ledger import Ledger
 from highlevel.progress.marks import EXACT, Mark
 from highlevel.progress.roster import NEVER
 from highlevel.progress.sequence import Span
-from lowmark.query.plan import Aggregate, Join, NodeInput, Number, Pane, QueryPlan, Reduce, StepInput
+from lowmark.query.plan import Aggregate, Gather, Join, NodeInput, Number, Pane, QueryPlan, Reduce, StepInput, Totals
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.results import Verdict
@@ -52,7 +52,7 @@ _TimesOf = Callable[[str], tuple[int, int]]
 
 
 def _paths(plan: QueryPlan, step: int) -> _Paths:
-    """Of each node and aggregate step whose rows reach this step through joins, and through no other aggregate."""
+    """Of each node and step with windows whose rows reach this step through joins, and through no other such step."""
     found: _Paths = {}
     pending = [(step, _Path("ts", ()))]
     while pending:
@@ -65,7 +65,7 @@ def _paths(plan: QueryPlan, step: int) -> _Paths:
             elif isinstance(here.plan, Reduce):
                 below = _Path(here.plan.reduction.pane.attribute, path.joins)
             name = source.node if isinstance(source, NodeInput) else source.step
-            if isinstance(name, int) and not isinstance(plan.steps[name].plan, Aggregate):
+            if isinstance(name, int) and not isinstance(plan.steps[name].plan, Aggregate | Gather | Totals):
                 pending.append((name, below))
             elif below.joins:
                 found.setdefault(name, []).append(below)
@@ -136,7 +136,7 @@ class _Same:
 
 class LossReach:
     """Where a query's joins carry losses: marks on the times of its answer's rows, or on the panes of an aggregate
-    step that reads a join."""
+    step, or of an exchange, that reads a join."""
 
     def __init__(self, plan: QueryPlan, ledgers: Mapping[str, Ledger], aggregates: Iterable[int]) -> None:
         self._ledgers = ledgers
@@ -147,6 +147,20 @@ class LossReach:
     def reaches(self, step: int, source: str | int) -> bool:
         """Whether a join lies between a node or an aggregate step and an aggregate step."""
         return step in self._steps and source in self._steps[step][0]
+
+    def panes(self, step: int) -> Iterator[tuple[int, int]]:
+        """The first and the last pane of an aggregate step in which rows can lie that came of a node through joins."""
+        if step not in self._steps:
+            return
+        paths, pane = self._steps[step]
+        for source, ways in paths.items():
+            ledger = self._ledgers[source] if isinstance(source, str) else None
+            if ledger is None or ledger.low is None or ledger.high is None:
+                continue
+            own = ledger.node.reduction.pane
+            for path in ways:
+                start, stop = path.carried(own.start(ledger.low), own.start(ledger.high + 1))
+                yield _index(pane, start), _index(pane, _before(stop))
 
     def carries(self, source: str | int) -> bool:
         """Whether what stands against a node or an aggregate step goes on through joins."""

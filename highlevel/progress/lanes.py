@@ -7,33 +7,33 @@ is carried into the lanes that follow.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from highlevel.interface import Space
 from highlevel.progress.roster import NEVER
 from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Account
+from lowmark.wire.promises import Ledger
 from lowmark.wire.registration import SourceKind
 from lowmark.wire.results import Reason
 
-__all__ = ["LANES", "Counters", "Lane", "Lanes", "accounted_losses", "loss_counters"]
+__all__ = ["LANES", "UPSTREAM_LANES", "Counters", "Lane", "Lanes", "accounted_losses", "loss_counters"]
 
-Counters = tuple[int, int, int]
-"""An epoch's cumulative `late`, `dropped` and `given_up`."""
+Counters = tuple[int, int, int, int]
+"""An epoch's cumulative `late`, `dropped`, `given_up` and `taints`."""
 
 
 def loss_counters(counters: Mapping[str, int]) -> Counters:
     """Of a punctuation's ledger; a counter that it does not name is 0."""
-    return counters.get("late", 0), counters.get("dropped", 0), counters.get("given_up", 0)
+    return counters.get("late", 0), counters.get("dropped", 0), counters.get("given_up", 0), counters.get("taints", 0)
 
 
-def accounted_losses(accounts: Iterable[Account]) -> Counters:
-    """The same three, summed over accounts."""
+def accounted_losses(told: Ledger) -> Counters:
+    """The same four, of what one punctuation tells."""
     late = dropped = given_up = 0
-    for account in accounts:
+    for account in told.accounts:
         late, dropped, given_up = late + account.late, dropped + account.dropped, given_up + account.given_up
-    return late, dropped, given_up
+    return late, dropped, given_up, len(told.taints)
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Lane:
     covered_ns: int | None = None  # from when on the first epoch did; None: unknown, or finite
     suspect: Reason | None = None  # why a punctuation may be missing since the last one
     future: bool = False  # a record was refused as `future`: missing tuples are explained by it
-    counters: Counters = (0, 0, 0)
+    counters: Counters = (0, 0, 0, 0)
 
     def successor(self, epoch: int, kind: SourceKind) -> Lane:
         """The same source's lane in a later epoch."""
@@ -136,3 +136,4 @@ class Lanes:
 
 
 LANES: Space[Lanes] = Space("lanes", Lanes.encode, Lanes.decode)
+UPSTREAM_LANES: Space[Lanes] = Space("upstream lanes", Lanes.encode, Lanes.decode)

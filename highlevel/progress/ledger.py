@@ -39,6 +39,7 @@ class _Entry:
     """One lane's content of one open granule. `here` is the sender's final count, None until it has promised."""
 
     merged: int = 0
+    everywhere: int = 0
     here: int | None = None
     dropped: int = 0
     late: int = 0
@@ -49,11 +50,12 @@ class _Entry:
 @dataclass(slots=True)
 class _Chunk:
     entries: dict[tuple[int, str, int], _Entry] = field(default_factory=dict)  # by granule, source, epoch
-    settled: dict[int, tuple[int, int]] = field(default_factory=dict)  # merged and promised by granule
+    settled: dict[int, tuple[int, int, bool]] = field(default_factory=dict)
+    """By granule: merged, promised, and whether any bucket has tuples of it."""
 
     def encode(self) -> bytes:
         entries = [
-            [*key, e.merged, e.here, e.dropped, e.late, [r.value for r in Reason if r in e.reasons], e.partial]
+            [*key, e.merged, e.everywhere, e.here, e.dropped, e.late, sorted(r.value for r in e.reasons), e.partial]
             for key, e in self.entries.items()
         ]
         settled = [[granule, *totals] for granule, totals in self.settled.items()]
@@ -64,25 +66,30 @@ class _Chunk:
         entries, settled = json.loads(piece)
         return cls(
             {
-                (granule, source, epoch): _Entry(merged, here, dropped, late, frozenset(map(Reason, reasons)), partial)
-                for granule, source, epoch, merged, here, dropped, late, reasons, partial in entries
+                (granule, source, epoch): _Entry(
+                    merged, everywhere, here, dropped, late, frozenset(map(Reason, reasons)), partial
+                )
+                for granule, source, epoch, merged, everywhere, here, dropped, late, reasons, partial in entries
             },
-            {granule: (merged, promised) for granule, merged, promised in settled},
+            {granule: (merged, promised, anywhere) for granule, merged, promised, anywhere in settled},
         )
 
 
 @dataclass(slots=True)
 class _Summary:
     """What a node's ledger says beyond single granules. `low` and `high` are the first and last granule that ever held
-    a tuple, merged or only promised, of whichever bucket: all buckets begin and end with the same windows."""
+    a tuple, merged or only promised, of whichever bucket; `told` the greatest promise of any lane that was not its
+    last, and `began` the least first one: all buckets begin and end with the same windows."""
 
     frontier: int = NEVER
     low: int | None = None
     high: int | None = None
+    told: int = NEVER
+    began: int | None = None
     marks: list[MarkRow] = field(default_factory=list)
 
     def encode(self) -> bytes:
-        return json.dumps([self.frontier, self.low, self.high, self.marks], separators=(",", ":")).encode()
+        return json.dumps([self.frontier, self.low, self.high, self.told, self.began, self.marks]).encode()
 
     @classmethod
     def decode(cls, piece: bytes) -> _Summary:
@@ -90,20 +97,36 @@ class _Summary:
 
 
 class Ledger:
-    """Ledger and frontier of one node."""
+    """Ledger and frontier of one node. `returns`: its sources are buckets, of which every one hears the same, if at
+    other times."""
 
-    def __init__(self, node: Node, state: State) -> None:
+    def __init__(self, node: Node, state: State, returns: bool = False) -> None:
         self.node = node
+        self._returns = returns
         self._state = state
         self._chunks: Space[_Chunk] = Space(f"ledger.{node.name}", _Chunk.encode, _Chunk.decode)
         self._summaries: Space[_Summary] = Space(f"frontier.{node.name}", _Summary.encode, _Summary.decode)
         summary = state.get(self._summaries, 0) or _Summary()
         self.frontier = Frontier(summary.frontier)
-        self.low, self.high = summary.low, summary.high
+        self.low, self.high, self.told, self._began = summary.low, summary.high, summary.told, summary.began
         self.marks = Marks.of_rows(summary.marks)
 
     def save(self) -> None:
-        self._state.put(self._summaries, 0, _Summary(self.frontier.value, self.low, self.high, self.marks.rows()))
+        self._state.put(self._summaries, 0, self._summary())
+
+    def _summary(self) -> _Summary:
+        return _Summary(self.frontier.value, self.low, self.high, self.told, self._began, self.marks.rows())
+
+    def promised(self, lane: Lane, granule: int) -> None:
+        """The lane promises the granules below this one."""
+        if granule < FOREVER:
+            self.told = max(self.told, granule)
+        if lane.promised == NEVER:
+            self._began = granule if self._began is None else min(self._began, granule)
+
+    def begins(self, front: int) -> int:
+        """From where on windows are told, when this is the first frontier."""
+        return self._began if self._returns and self._began is not None else front
 
     def merged(self, lane: Lane, granule: int, tuples: int) -> None:
         """Tuples of an open granule were merged."""
@@ -114,6 +137,7 @@ class Ledger:
         """The sender's final account of a granule that this promise of it closes, while the granule is open here."""
         entry = self._touch(account.granule, lane)
         entry.here = (entry.here or 0) + account.here
+        entry.everywhere += account.everywhere
         self._supplement(entry, account)
         self._content(account.granule, account.everywhere)
 
@@ -185,6 +209,13 @@ class Ledger:
                     promised += totals[1]
         return Finding(found.verdict, merged, promised, found.dropped, found.late)
 
+    def held(self, start: int, stop: int) -> list[int]:
+        """The settled granules from `start` up to `stop` of which some bucket has tuples, ascending."""
+        found = (self._chunk(key).settled.items() for key in self._keys(start, stop))
+        return sorted(
+            granule for settled in found for granule, (_, _, held) in settled if held and start <= granule < stop
+        )
+
     def reach(self) -> int | None:
         """The last granule with a tuple, or where a mark begins or ends."""
         return max((high for high in (self.high, self.marks.high()) if high is not None), default=None)
@@ -213,9 +244,10 @@ class Ledger:
         elif entry.here is not None and entry.here != entry.merged:
             reasons |= {Reason.FUTURE if current and lane is not None and lane.future else Reason.GAP}
         self.taint(granule, granule + 1, reasons, entry.partial, entry.dropped, entry.late)
-        merged, promised = chunk.settled.get(granule, (0, 0))
+        merged, promised, anywhere = chunk.settled.get(granule, (0, 0, False))
         here = entry.merged if entry.here is None else entry.here
-        chunk.settled[granule] = merged + entry.merged, promised + here
+        anywhere |= entry.everywhere > 0 or entry.merged > 0
+        chunk.settled[granule] = merged + entry.merged, promised + here, anywhere
 
     @staticmethod
     def _supplement(entry: _Entry, account: Account) -> None:

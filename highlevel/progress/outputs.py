@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from highlevel.interface import Words
+from highlevel.progress.records import Batch
+from lowmark.wire.promises import Punctuation
 from lowmark.wire.record import BadReason
 from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason
 from lowmark.wire.schema import Schema
 
-__all__ = ["Counts", "Outcome", "Output", "Rejection", "ResultRows"]
+__all__ = ["Counts", "Forward", "Outcome", "Output", "Rejection", "ResultRows"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +36,18 @@ class Rejection:
     position: int
 
 
-Output = ResultRows | Complete | Amendment | Correction | LateRow | Rejection
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A record for an exchange: for the bucket `partition`. Rows of a batch are of `schema`."""
+
+    query: str
+    exchange: str  # its fingerprint
+    partition: int
+    record: Batch | Punctuation
+    schema: Schema
+
+
+Output = ResultRows | Forward | Complete | Amendment | Correction | LateRow | Rejection
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,7 @@ class Counts:
     unlisted: int = 0  # tuples of a source from granules in which its stream does not list it
     dead: Mapping[BadReason, int] = field(default_factory=dict)  # rejections
     rows_out: Mapping[str, int] = field(default_factory=dict)  # result rows by query
+    exchanged: Mapping[str, int] = field(default_factory=dict)  # rows sent into exchanges, by query
     late_rows: Mapping[str, int] = field(default_factory=dict)  # late rows by query
     corrections: Mapping[str, int] = field(default_factory=dict)  # corrections by query
     windows: Mapping[tuple[str, Reason | None], int] = field(default_factory=dict)
@@ -68,6 +82,7 @@ class Counts:
             self.unlisted + other.unlisted,
             Counter(self.dead) + Counter(other.dead),
             Counter(self.rows_out) + Counter(other.rows_out),
+            Counter(self.exchanged) + Counter(other.exchanged),
             Counter(self.late_rows) + Counter(other.late_rows),
             Counter(self.corrections) + Counter(other.corrections),
             Counter(self.windows) + Counter(other.windows),

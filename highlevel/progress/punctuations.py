@@ -7,28 +7,36 @@ from highlevel.progress.lanes import Lane, accounted_losses, loss_counters
 from highlevel.progress.ledger import ROW_NUMBER, Ledger, account_reasons
 from highlevel.progress.marks import Finding
 from highlevel.progress.roster import NEVER, Roster
-from lowmark.wire.promises import Account, Punctuation
+from lowmark.wire.promises import Account, Punctuation, Taint
 from lowmark.wire.promises import Ledger as Told
 from lowmark.wire.registration import SourceKind
 from lowmark.wire.results import Reason, Verdict
 
-__all__ = ["receive"]
+__all__ = ["News", "receive"]
 
 _GAP = frozenset({Reason.GAP})
 _NOT_COVERED = frozenset({Reason.NOT_COVERED})
 _REPLAYED = frozenset({Reason.REPLAYED})
 
 
-def receive(record: Punctuation, lane: Lane, ledger: Ledger, roster: Roster) -> list[tuple[int, Finding]]:
+News = tuple[int, int, Finding]
+"""What became known of the granules from … up to …, which have ended."""
+
+
+def receive(record: Punctuation, lane: Lane, ledger: Ledger, roster: Roster) -> list[News]:
     """Take a punctuation into account, which moves the lane's promise. What it tells of granules that have ended is
     for the caller to make known."""
     granule = promised_granule(record.promise, ledger.node.reduction.pane)
     after = lane.promised if granule is None else max(lane.promised, granule)
+    if granule is not None:
+        ledger.promised(lane, granule)
     _cover(lane, ledger, record.start_ns, granule)
-    news: list[tuple[int, Finding]] = []
+    news: list[News] = []
     for account in record.ledger.accounts:
         if account.granule >= lane.floor and roster.belongs(lane.source, ledger.node.streams, account.granule):
             news += _account(lane, ledger, account, lane.promised <= account.granule < after)
+    for taint in record.ledger.taints:
+        news += _taint(ledger, taint)
     if granule is not None:
         _settle_suspicion(lane, ledger, after, record.ledger)
     lane.promised = after
@@ -61,7 +69,14 @@ def _cover(lane: Lane, ledger: Ledger, start_ns: int | None, granule: int | None
         ledger.taint(touched, lane.resumes, _REPLAYED)
 
 
-def _account(lane: Lane, ledger: Ledger, account: Account, final: bool) -> list[tuple[int, Finding]]:
+def _taint(ledger: Ledger, taint: Taint) -> list[News]:
+    verdict = Verdict(frozenset(map(Reason, taint.reasons)), taint.partial)
+    ledger.taint(taint.start, taint.stop, verdict.reasons, verdict.partial)
+    start, stop = taint.start if ledger.low is None else max(taint.start, ledger.low), ledger.frontier.value
+    return [(start, min(taint.stop, stop), Finding(verdict))] if ledger.low is not None and start < stop else []
+
+
+def _account(lane: Lane, ledger: Ledger, account: Account, final: bool) -> list[News]:
     ended = ledger.frontier.is_late(account.granule)
     if final and not ended:
         ledger.account(lane, account)
@@ -73,7 +88,7 @@ def _account(lane: Lane, ledger: Ledger, account: Account, final: bool) -> list[
         return []
     if ended:
         verdict = Verdict(reasons, account.partial)
-        return [(account.granule, Finding(verdict, dropped=account.dropped, late=account.late))]
+        return [(account.granule, account.granule + 1, Finding(verdict, dropped=account.dropped, late=account.late))]
     ledger.supplement(lane, account, reasons)
     return []
 
@@ -87,6 +102,6 @@ def _settle_suspicion(lane: Lane, ledger: Ledger, after: int, told: Told) -> Non
         for start, stop in tuple(ledger.unaccounted(lane, lane.promised, after)):
             ledger.taint(start, stop, why)
         grown = tuple(now - then for now, then in zip(counters, lane.counters, strict=True))
-        if grown != accounted_losses(told.accounts):
+        if grown != accounted_losses(told):
             ledger.taint(NEVER, after, why)
     lane.suspect, lane.counters = None, counters

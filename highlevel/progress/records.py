@@ -11,10 +11,10 @@ from highlevel.interface import Words
 from lowmark.wire.partials import PANE, TUPLES, Origin, PartialBatch
 from lowmark.wire.promises import Punctuation
 from lowmark.wire.registration import Control, SourceKind
-from lowmark.wire.rows import to_words
+from lowmark.wire.rows import to_batch, to_words
 from lowmark.wire.schema import Schema
 
-__all__ = ["Arrival", "Batch", "Record", "batch_of_rows", "batch_of_wire"]
+__all__ = ["Arrival", "Batch", "Record", "batch_of_rows", "batch_of_wire", "wire_of_batch"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,8 +33,8 @@ Record = Batch | Punctuation | Control
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """How a record came: `position` is its place in the order in which the bucket sees its records (of Kafka the
-    offset) and stands in outputs only; `appended_ns` is the broker's time of append, None where there is no broker;
+    """How a record came: `position` is its place in the order in which the bucket sees its records and stands in
+    outputs only; `appended_ns` is the broker's time of append, None where there is no broker;
     `kind` is what the source's registration says (of upstream buckets and of control records: FINITE)."""
 
     position: int
@@ -45,6 +45,11 @@ class Arrival:
 def batch_of_wire(batch: PartialBatch, schema: Schema) -> Batch:
     """`schema` is the node's, which the batch has been decoded with."""
     return Batch(batch.origin, batch.sequence, to_words(schema, batch.rows), batch.tuples, batch.late)
+
+
+def wire_of_batch(batch: Batch, schema: Schema) -> PartialBatch:
+    """The inverse of `batch_of_wire`."""
+    return PartialBatch(batch.origin, batch.sequence, to_batch(schema, batch.rows), batch.tuples, batch.late)
 
 
 def batch_of_rows(origin: Origin, sequence: int, rows: Words, schema: Schema, late: bool = False) -> Batch:

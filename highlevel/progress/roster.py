@@ -67,6 +67,12 @@ class Roster:
         streams = {stream: tuple(Member(name) for name in sources[stream]) for stream in sorted(sources)}
         return cls(streams, dict.fromkeys(streams, 0))
 
+    def with_streams(self, sources: Mapping[str, tuple[str, ...]]) -> Roster:
+        """With these streams too, where it does not have them yet."""
+        missing = {stream: members for stream, members in sources.items() if stream not in self.streams}
+        more = Roster.of(missing)
+        return Roster({**self.streams, **more.streams}, {**self.versions, **more.versions}) if missing else self
+
     def members(self, streams: tuple[str, ...]) -> tuple[Member, ...]:
         return tuple(member for stream in streams for member in self.streams.get(stream, ()))
 

@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lowmark.query.expressions import Field
-from lowmark.query.plan import Aggregate, Counted, Finish, NodeInput, Number, Pane, QueryPlan, Reduce
+from lowmark.query.plan import (
+    Aggregate,
+    Counted,
+    Finish,
+    Gather,
+    NodeInput,
+    Number,
+    Pane,
+    QueryPlan,
+    Reduce,
+    Send,
+    StepPlan,
+    Totals,
+)
 from lowmark.query.windows import Window, WindowKind
 
 __all__ = ["Route", "Upstream", "answer_step", "routes"]
@@ -13,7 +26,7 @@ __all__ = ["Route", "Upstream", "answer_step", "routes"]
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """An aggregate step whose rows another one reads. With a `pane` the rows of a window lie in the pane of its end
+    """A step with windows whose rows another one reads. With a `pane` the rows of a window lie in the pane of its end
     (or its start); without one it is only known that they lie in a pane that was open when the window closed."""
 
     step: int
@@ -23,38 +36,48 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where an aggregate step's input comes from."""
+    """Where the input of a step comes from that makes windows, or sends rows into an exchange."""
 
     step: int
-    window: Window
+    window: Window | None  # None: it makes none, but sends
     nodes: tuple[str, ...]  # it reads their panes
     upstream: tuple[Upstream, ...]  # aggregates, through steps that keep or reduce their rows
     selections: tuple[str, ...]  # nodes, through such steps
     numbered: bool  # rows are counted on the way: a loss shifts all later numbers
     finishes: tuple[int, ...]  # steps that pass the rows of its windows on
+    follows: int | None  # it puts windows of this aggregate together behind an exchange
+
+
+_Windowed = Aggregate | Gather | Totals
 
 
 def routes(plan: QueryPlan) -> tuple[Route, ...]:
-    """Of every aggregate step, in the order of the steps: what one hears from stands before it."""
-    return tuple(_route(plan, step, at.plan) for step, at in enumerate(plan.steps) if isinstance(at.plan, Aggregate))
+    """Of every step that makes windows or sends, in the order of the steps: what one hears from stands before it."""
+    return tuple(
+        _route(plan, step, at.plan) for step, at in enumerate(plan.steps) if isinstance(at.plan, _Windowed | Send)
+    )
 
 
 def answer_step(plan: QueryPlan) -> int | None:
-    """The aggregate step whose windows the answer's rows belong to; None: a query without windows."""
+    """The step whose windows the answer's rows belong to; None: a query without windows."""
     if plan.window is None or plan.window.kind is WindowKind.NONE:
         return None
     step = len(plan.steps) - 1
-    while not isinstance(plan.steps[step].plan, Aggregate):
+    while not isinstance(plan.steps[step].plan, _Windowed):
         source = plan.steps[step].inputs[0]
         if isinstance(source, NodeInput) or not isinstance(plan.steps[step].plan, Finish):
-            raise ValueError(f"query {plan.name}: the answer has windows, and no aggregate step makes them")
+            raise ValueError(f"query {plan.name}: the answer has windows, and no step makes them")
         step = source.step
     if "window_end" not in plan.output.names:
         raise ValueError(f"query {plan.name}: an answer with windows shows window_end")
     return step
 
 
-def _route(plan: QueryPlan, step: int, aggregate: Aggregate) -> Route:
+def _route(plan: QueryPlan, step: int, sink: StepPlan) -> Route:
+    window = sink.window if isinstance(sink, _Windowed) else None
+    if isinstance(sink, Gather | Totals):
+        (node,) = (source.node for source in plan.steps[step].inputs if isinstance(source, NodeInput))
+        return Route(step, window, (node,), (), (), False, _finishes(plan, step), _followed(plan, node))
     nodes, upstream, selections, numbered = [], [], [], False
     pending = []
     for source in plan.steps[step].inputs:
@@ -66,7 +89,7 @@ def _route(plan: QueryPlan, step: int, aggregate: Aggregate) -> Route:
     while pending:
         at = pending.pop(0)
         between = plan.steps[at].plan
-        if isinstance(between, Aggregate):
+        if isinstance(between, _Windowed):
             upstream.append(_upstream(plan, step, at))
             continue
         numbered |= isinstance(between, Number | Counted)
@@ -77,9 +100,20 @@ def _route(plan: QueryPlan, step: int, aggregate: Aggregate) -> Route:
                 seen.add(source.step)
                 pending.append(source.step)
     return Route(
-        step, aggregate.window, tuple(nodes), tuple(upstream), tuple(dict.fromkeys(selections)), numbered,
-        _finishes(plan, step),
+        step, window, tuple(nodes), tuple(upstream), tuple(dict.fromkeys(selections)), numbered,
+        _finishes(plan, step), None,
     )  # fmt: skip
+
+
+def _followed(plan: QueryPlan, node: str) -> int:
+    """The step whose windows go into the exchange of this node."""
+    step = next(at for at, item in enumerate(plan.steps) if isinstance(item.plan, Send) and item.plan.node == node)
+    while not isinstance(plan.steps[step].plan, _Windowed):
+        source = plan.steps[step].inputs[0]
+        if isinstance(source, NodeInput):
+            raise ValueError(f"query {plan.name}: exchange {node} carries no windows")
+        step = source.step
+    return step
 
 
 def _finishes(plan: QueryPlan, step: int) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from lowmark.wire.schema import Schema
 
 __all__ = ["SequenceRow", "Span", "WindowSequence", "rows_by_window"]
 
-SequenceRow = tuple[int | None, int | None, list[MarkRow], list[int], FindingRow]
+SequenceRow = tuple[int | None, int | None, list[MarkRow], list[int], FindingRow, int | None, int | None]
 """A sequence as it is written in state."""
 
 
@@ -62,6 +62,13 @@ class WindowSequence:
         self._derived = derived
         self._overflowed: list[int] = []  # windows not yet closed
         self._past = EXACT  # of a landmark window: what is known of the tuples before its own slide
+        self._low: int | None = None  # where rows of other inputs can lie, in whichever bucket: the first pane
+        self._high: int | None = None  # … and the last
+
+    def spread(self, low: int, high: int) -> None:
+        """Rows of other inputs can lie in the panes from `low` to `high` (included), if not in this bucket."""
+        self._low = low if self._low is None else min(self._low, low)
+        self._high = high if self._high is None else max(self._high, high)
 
     def overflow(self, window: int) -> None:
         if window not in self._overflowed:
@@ -78,7 +85,8 @@ class WindowSequence:
             windows = closing.windows
             if self.next is None or windows.start < self.next:
                 raise ValueError(f"step {closing.step} closed window {windows.start} twice, or out of order")
-            if not closing.tuples:
+            # A landmark window has rows also where the tuples of its own slide went to other buckets.
+            if not closing.tuples and (self.window.kind is not WindowKind.LANDMARK or len(windows) > 1):
                 continue
             spans += self._empty(self.next, windows.start)
             spans.append(self._span(windows.start, windows.stop - 1, closing.tuples))
@@ -87,22 +95,25 @@ class WindowSequence:
             end = self._end(front)
             spans += self._empty(self.next, end)
             self.next = max(self.next, end)
-            self.marks.prune(self.window.first_needed(self.next))
+            self.marks.prune(self.needs(front))
         return spans
 
     def needs(self, front: int) -> int:
         """The first pane that a window still to close needs."""
         if self.next is None:
             return front
+        if self.window.kind is WindowKind.LANDMARK and self.next == self.first:
+            return NEVER  # the first one holds all that has been before it
         return min(front, self.window.first_needed(self.next))
 
-    def closed_with(self, pane: int) -> range:
-        """The windows with this pane that have been given out. A landmark's pane is in all later windows too."""
+    def closed_with(self, start: int, stop: int) -> range:
+        """The windows with panes from `start` up to `stop` that have been given out. A landmark's pane is in all later
+        windows too."""
         if self.first is None or self.next is None:
             return range(0)
-        wids = self.window.wids(pane)
-        stop = self.next if self.window.kind is WindowKind.LANDMARK else min(wids.stop, self.next)
-        return range(max(wids.start, self.first), stop)
+        first, after = self.window.wids(start).start, self.window.wids(stop - 1).stop
+        after = self.next if self.window.kind is WindowKind.LANDMARK else min(after, self.next)
+        return range(max(first, self.first), after)
 
     def lost(self, finding: Finding) -> None:
         """Something became known of panes that only closed windows had as their own; landmark windows go on with it."""
@@ -110,26 +121,31 @@ class WindowSequence:
             self._past += finding
 
     def row(self) -> SequenceRow:
-        return self.first, self.next, self.marks.rows(), self._overflowed, self._past.row()
+        past = self._past.row()
+        return self.first, self.next, self.marks.rows(), self._overflowed, past, self._low, self._high
 
     def restore(self, row: SequenceRow) -> None:
-        self.first, self.next, marks, self._overflowed, past = row
+        self.first, self.next, marks, self._overflowed, past, self._low, self._high = row
         self.marks, self._past = Marks.of_rows(marks), Finding.of_row(past)
 
     def _begin(self, told: Sequence[Closing], front: int) -> int | None:
         """The first window that ends after the first frontier, or the first one of a tuple that came before it."""
         begins = [closing.windows.start for closing in told if closing.tuples]
-        begins += [self.window.wids(ledger.low).start for ledger in self._ledgers if ledger.low is not None]
-        if NEVER < front < FOREVER:
-            begins.append(self.window.closed_by(front))
+        lows = (self._low, *(ledger.low for ledger in self._ledgers))
+        begins += [self.window.wids(low).start for low in lows if low is not None]
+        starts = [ledger.begins(front) for ledger in self._ledgers] or [front]
+        begins += [self.window.closed_by(start) for start in starts if NEVER < start < FOREVER]
         return min(begins, default=None) if front > NEVER else None
 
     def _end(self, front: int) -> int:
-        """Windows below this one are final. When all has ended, those behind the last tuple or loss are not told."""
+        """Windows below this one are final. When all has ended, those behind the last tuple or loss are not told, but
+        where some bucket may have told them before."""
         if front < FOREVER:
             return self.window.closed_by(front) if front > NEVER else NEVER
-        highs = [self.marks.high(), *(ledger.reach() for ledger in self._ledgers)]
-        return max((self.window.wids(high).stop for high in highs if high is not None), default=NEVER)
+        highs = [self._high, self.marks.high(), *(ledger.reach() for ledger in self._ledgers)]
+        ends = [self.window.wids(high).stop for high in highs if high is not None]
+        ends += [self.window.closed_by(ledger.told) for ledger in self._ledgers if ledger.told > NEVER]
+        return max(ends, default=NEVER)
 
     def _empty(self, start: int, stop: int) -> Iterator[Span]:
         """Windows without tuples, in runs of windows that have the same marks."""

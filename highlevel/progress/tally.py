@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from highlevel.progress.outputs import Counts, Outcome, Output, Rejection, ResultRows
+from highlevel.progress.outputs import Counts, Forward, Outcome, Output, Rejection, ResultRows
+from highlevel.progress.records import Batch
 from lowmark.wire.record import BadReason
 from lowmark.wire.results import Complete, Correction, LateRow, Reason
 
@@ -26,6 +27,7 @@ class Tally:
         self.unlisted = 0
         self._dead: Counter[BadReason] = Counter()
         self._rows_out: Counter[str] = Counter()
+        self._exchanged: Counter[str] = Counter()
         self._late_rows: Counter[str] = Counter()
         self._corrections: Counter[str] = Counter()
         self._windows: Counter[tuple[str, Reason | None]] = Counter()
@@ -40,6 +42,8 @@ class Tally:
         match output:
             case ResultRows(query, _, rows):
                 self._rows_out[query] += len(rows)
+            case Forward(query=query, record=Batch(rows=rows)):
+                self._exchanged[query] += len(rows)
             case LateRow(query=query):
                 self._late_rows[query] += 1
             case Correction(query=query):
@@ -55,7 +59,7 @@ class Tally:
     def outcome(self, retired: bool) -> Outcome:
         counts = Counts(
             self.rows_in, self.merged, self.late, self.duplicates, self.gaps, self.fenced, self.replayed, self.unlisted,
-            dict(self._dead), dict(self._rows_out), dict(self._late_rows), dict(self._corrections),
-            dict(self._windows),
+            dict(self._dead), dict(self._rows_out), dict(self._exchanged), dict(self._late_rows),
+            dict(self._corrections), dict(self._windows),
         )  # fmt: skip
         return Outcome(tuple(self._outputs), counts, retired)

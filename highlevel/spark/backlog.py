@@ -30,8 +30,8 @@ class StoredRecord:
 
 
 def in_order(rows: Iterable[Row], folder: Path) -> Iterator[tuple[StoredRecord, bytes | None]]:
-    """By offset: Spark orders nothing within a key, and a bucket's records are all of one partition. `folder` is where
-    a file can lie."""
+    """By topic and offset: Spark orders nothing within a key, and a bucket's records are of one partition of each of
+    its topics. `folder` is where a file can lie."""
     with SpooledTemporaryFile(_IN_MEMORY, dir=str(folder)) as values:
         places: list[tuple[StoredRecord, int, int]] = []  # start and length of the value; length -1: there is none
         for row in rows:
@@ -39,7 +39,7 @@ def in_order(rows: Iterable[Row], folder: Path) -> Iterator[tuple[StoredRecord, 
             if row.value is not None:
                 length = values.write(row.value)
             places.append((_stored(row), place, length))
-        for record, place, length in sorted(places, key=lambda item: item[0].offset):
+        for record, place, length in sorted(places, key=lambda item: (item[0].topic, item[0].offset)):
             values.seek(place)
             yield record, None if length < 0 else values.read(length)
 

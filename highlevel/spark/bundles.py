@@ -54,6 +54,7 @@ class Report:
     counters: dict[str, int]  # increments of the driver's plain counters
     dead: dict[str, int]  # by reason
     rows: dict[str, int]  # result rows by query
+    exchanged: dict[str, int]  # rows sent to other buckets, by query
     late_rows: dict[str, int]
     corrections: dict[str, int]
     windows: list[tuple[str, str | None, int]]  # completed: query, reason (None: exact), how many

@@ -42,7 +42,10 @@ class Checkpoint:
 
 def plan_digests(plans: Iterable[QueryPlan]) -> dict[str, str]:
     """By query: what is the same as long as its state can be carried on with."""
-    return {plan.name: _digest((plan.stage, plan.steps, plan.output, plan.window, plan.ordered)) for plan in plans}
+    return {
+        plan.name: _digest((plan.stage, plan.steps, plan.output, plan.window, plan.ordered, plan.exchanges))
+        for plan in plans
+    }
 
 
 def _digest(part: object) -> str:

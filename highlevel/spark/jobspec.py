@@ -41,18 +41,31 @@ class JobSpec:
         streams = sorted({stream for node in stage.nodes for stream in node.streams})
         return Roster.of({stream: self.roster[stream] for stream in streams})
 
+    def exchanges(self) -> dict[str, QueryPlan]:
+        """The queries that have some, by the fingerprint that names their topic."""
+        return {plan.exchanges.fingerprint: plan for plan in self.plans if plan.exchanges is not None}
+
     def schema_of(self, origin: Origin) -> Schema | None:
-        stage = self.stages().get(origin.stage)
+        stage, query = self.stages().get(origin.stage), self.exchanges().get(origin.stage)
+        if query is not None:
+            exchange = query.exchange(origin.node)
+            return None if exchange is None else exchange.node.reduction.schema
         for node in stage.nodes if stage else ():
             if node.name == origin.node:
                 return node.reduction.schema
         return None
 
-    def kind(self, source: str) -> SourceKind:
-        return self.kinds.get(source, SourceKind.LIVE)
+    def kind(self, origin: Origin) -> SourceKind:
+        """Of the source; a bucket that sends through an exchange is finite: it promises what its sources do."""
+        if origin.stage in self.exchanges():
+            return SourceKind.FINITE
+        return self.kinds.get(origin.source, SourceKind.LIVE)
 
     def partials_topic(self, fingerprint: str) -> str:
         return Topic(TopicKind.PARTIALS, fingerprint, self.prefix).name
+
+    def exchange_topic(self, fingerprint: str) -> str:
+        return Topic(TopicKind.EXCHANGE, fingerprint, self.prefix).name
 
     def results_topic(self, query: str) -> str:
         return Topic(TopicKind.RESULTS, query, self.prefix).name

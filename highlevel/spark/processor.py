@@ -12,8 +12,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from highlevel.chain import build
 from highlevel.progress.driver import BucketDriver
-from highlevel.progress.outputs import Counts, Outcome, Output, Rejection, ResultRows
-from highlevel.progress.records import Arrival, Record, batch_of_wire
+from highlevel.progress.outputs import Counts, Forward, Outcome, Output, Rejection, ResultRows
+from highlevel.progress.records import Arrival, Record, batch_of_wire, wire_of_batch
 from highlevel.spark.backlog import StoredRecord, in_order
 from highlevel.spark.bundles import Bundle, Report
 from highlevel.spark.errors import BucketFailure
@@ -90,7 +90,8 @@ class _BucketWork:
         self._folder = Path(spec.parcels)
         self._parcel = ParcelWriter(self._folder)
         self._dead: dict[BadReason, int] = {}
-        self._seen: dict[int, tuple[StoredRecord, bytes | None]] = {}  # by offset: a rejection names its record by it
+        self._seen: dict[int, tuple[StoredRecord, bytes | None]] = {}  # by number: a rejection names its record by it
+        self._taken = 0
 
     def run(self, rows: Iterable[Row]) -> Iterator[Row]:
         counts, records, pending = Counts(), 0, 0
@@ -128,17 +129,18 @@ class _BucketWork:
             case PartialBatch(origin=origin):
                 schema = self._spec.schema_of(origin)
                 assert schema is not None, "the decoder has refused it otherwise"
-                record, kind = batch_of_wire(decoded, schema), self._spec.kind(origin.source)
+                record, kind = batch_of_wire(decoded, schema), self._spec.kind(origin)
             case Punctuation(origin=origin):
-                record, kind = decoded, self._spec.kind(origin.source)
+                record, kind = decoded, self._spec.kind(origin)
             case RosterChange() | Exclusion() | Return() | Retirement():
                 record = decoded
             case _:
                 bad = BadRecord(BadReason.KIND, "this kind of record does not belong on a partials topic")
                 self._bury(bad, stored, value)
                 return
-        self._seen[stored.offset] = (stored, value)
-        self._driver.take(record, Arrival(stored.offset, kind, stored.appended_us * 1000))
+        self._seen[self._taken] = (stored, value)
+        self._driver.take(record, Arrival(self._taken, kind, stored.appended_us * 1000))
+        self._taken += 1
 
     def _encode(self, output: Output) -> None:
         match output:
@@ -149,6 +151,9 @@ class _BucketWork:
                 self._parcel.put(Bundle(topic, self._bucket, headers, lines.starts.tobytes(), lines.data.tobytes()))
             case Complete(query=query) | Amendment(query=query) | Correction(query=query):
                 self._parcel.put(Bundle.of(self._spec.results_topic(query), self._bucket, encode(output)))
+            case Forward(exchange=exchange, partition=partition, record=record, schema=schema):
+                wire = encode(record if isinstance(record, Punctuation) else wire_of_batch(record, schema))
+                self._parcel.put(Bundle.of(self._spec.exchange_topic(exchange), partition, wire))
             case Rejection(reason=reason, detail=detail, position=position):
                 self._bury(BadRecord(reason, detail), *self._seen[position])
             case LateRow(query=query):
@@ -174,6 +179,7 @@ class _BucketWork:
             },
             dead={reason.value: count for reason, count in self._dead.items()},
             rows=dict(counts.rows_out),
+            exchanged=dict(counts.exchanged),
             late_rows=dict(counts.late_rows),
             corrections=dict(counts.corrections),
             windows=[

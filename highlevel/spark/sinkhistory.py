@@ -22,13 +22,15 @@ _ANSWER_WITHIN_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class History:
-    generation: int  # the greatest that has written; 0: there are no results
+    generation: int  # the greatest that has written; 0: there are no results, nor anything in an exchange
     bounds: Mapping[BucketKey, int]  # by query and bucket: windows that end at or before this are complete
 
 
-def read_history(settings: KafkaSettings, topics: Mapping[str, tuple[str, int]], group: str) -> History:
-    """`topics`: by query, its result topic and the number of its partitions. Reads the ends of the topics only, which
-    nobody writes meanwhile."""
+def read_history(
+    settings: KafkaSettings, topics: Mapping[str, tuple[str, int]], exchanges: Mapping[str, int], group: str
+) -> History:  # fmt: skip
+    """`topics`: by query, its result topic and the number of its partitions; `exchanges`: topics and the numbers of
+    theirs. Reads the ends of the topics only, which nobody writes meanwhile."""
     options = consumer_options(settings, group) | {"enable.partition.eof": True}
     reader = Consumer(options)
     try:
@@ -39,6 +41,9 @@ def read_history(settings: KafkaSettings, topics: Mapping[str, tuple[str, int]],
                 generation = max(generation, written)
                 if bound is not None:
                     bounds[query, bucket] = bound
+        for topic, partitions in exchanges.items():
+            for bucket in range(partitions):
+                generation = max(generation, _last_epoch(reader, TopicPartition(topic, bucket), settings))
         return History(generation, bounds)
     except KafkaException as error:
         raise translate(error.args[0], settings) from None
@@ -67,6 +72,18 @@ def _read_end(reader: Consumer, place: TopicPartition, settings: KafkaSettings) 
             return generation, bound
         end, step = start, step * 4
     return generation, None
+
+
+def _last_epoch(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> int:
+    """Of the last records of an exchange's partition, whose epoch is the job's generation."""
+    low, high = watermarks(reader, place, settings)
+    epoch = 0
+    for headers, _ in _records(reader, place, max(low, high - _STEP), high):
+        try:
+            epoch = max(epoch, Headers(headers).natural("epoch"))
+        except Refused:
+            continue  # a record of another program
+    return epoch
 
 
 def _records(

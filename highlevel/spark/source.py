@@ -1,4 +1,4 @@
-"""The job's input: the records of all its stages' partials topics, each with its bucket's key."""
+"""The job's input: the records of all its stages' partials topics, and of its exchanges, each with its bucket's key."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def partials(spark: SparkSession, spec: JobSpec, settings: SourceSettings) -> Da
 
 
 def _keys(spec: JobSpec) -> dict[str, list[int]]:
-    """By topic: the key of each partition, in order."""
+    """By topic: the key of each partition, in order. An exchange is between the buckets of its query's stage."""
+    topics = [(spec.partials_topic(stage.fingerprint), stage) for stage in spec.stages().values()]
+    topics += [(spec.exchange_topic(name), plan.stage) for name, plan in spec.exchanges().items()]
     return {
-        spec.partials_topic(stage.fingerprint): [
-            spec.placements[stage.fingerprint, bucket] for bucket in range(stage.buckets)
-        ]
-        for stage in spec.stages().values()
+        topic: [spec.placements[stage.fingerprint, bucket] for bucket in range(stage.buckets)]
+        for topic, stage in topics
     }

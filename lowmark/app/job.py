@@ -166,7 +166,12 @@ class _Job:
             plan.name: (Topic(TopicKind.RESULTS, plan.name, self._config.prefix).name, plan.stage.buckets)
             for plan in self._plans
         }
-        return read_history(self._config.kafka, topics, self._group)
+        exchanges = {
+            Topic(TopicKind.EXCHANGE, plan.exchanges.fingerprint, self._config.prefix).name: plan.stage.buckets
+            for plan in self._plans
+            if plan.exchanges is not None
+        }
+        return read_history(self._config.kafka, topics, exchanges, self._group)
 
     def _spec(self, folder: CheckpointFolder, checkpoint: Checkpoint) -> JobSpec:
         config = self._config

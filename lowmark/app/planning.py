@@ -48,6 +48,8 @@ def topics_of(config: Config, plans: Sequence[QueryPlan]) -> tuple[TopicSettings
     wanted = {Topic(kind, None, config.prefix): 1 for kind in (TopicKind.SOURCES, TopicKind.DEAD)}
     for plan in plans:
         wanted[Topic(TopicKind.PARTIALS, plan.stage.fingerprint, config.prefix)] = plan.stage.buckets
+        if plan.exchanges is not None:
+            wanted[Topic(TopicKind.EXCHANGE, plan.exchanges.fingerprint, config.prefix)] = plan.stage.buckets
         wanted[Topic(TopicKind.RESULTS, plan.name, config.prefix)] = plan.stage.buckets
         if plan.late is Late.EMIT:
             wanted[Topic(TopicKind.LATE, plan.name, config.prefix)] = plan.stage.buckets

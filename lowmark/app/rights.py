@@ -27,6 +27,7 @@ _RIGHTS = {
     Role.CAPTURE: {TopicKind.SOURCES: frozenset({"READ", "WRITE"}), TopicKind.PARTIALS: frozenset({"WRITE"})},
     Role.RUN: {
         TopicKind.PARTIALS: frozenset({"READ"}),
+        TopicKind.EXCHANGE: frozenset({"READ", "WRITE"}),
         TopicKind.RESULTS: frozenset({"READ", "WRITE"}),  # it reads them when it has lost its checkpoint
         TopicKind.LATE: frozenset({"WRITE"}),
         TopicKind.DEAD: frozenset({"WRITE"}),
@@ -47,6 +48,8 @@ def rights_of(config: Config, plans: Sequence[QueryPlan], role: Role) -> dict[st
         match kind:
             case TopicKind.PARTIALS:
                 subjects = [plan.stage.fingerprint for plan in plans]
+            case TopicKind.EXCHANGE:
+                subjects = [plan.exchanges.fingerprint for plan in plans if plan.exchanges is not None]
             case TopicKind.RESULTS:
                 subjects = [plan.name for plan in plans]
             case TopicKind.LATE:

@@ -1,15 +1,16 @@
-"""Where rows must meet: which keys choose their bucket, and what needs one bucket for all."""
+"""Where rows must meet: which keys choose their bucket, where they must change it, and what needs one for all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from lowmark.query.expressions import Expr, Field, fields
 from lowmark.query.plan import has_every_row
 from lowmark.query.relations import Arm, Grouped, Joined, Packets, Relation, Turn, substitute
 from lowmark.query.windows import WindowKind
 
-__all__ = ["bucket_keys", "joint_keys", "reasons_for_one"]
+__all__ = ["LANDMARK", "Places", "joint_keys", "moves_at_end", "over_windows", "places", "reasons_for_one"]
 
 _COUNTED = {
     Turn.ROWS: "windows over rows without PA count the tuples of the whole stream",
@@ -18,38 +19,85 @@ _COUNTED = {
 }
 
 Key = str | int | None
-"""A key of a leaf: its name in a grouping, its number among a join's `joint_keys`; None: no key there carries it."""
+"""A key of a grouping, its name, or of a join, its number among the `joint_keys`; None: no key there carries it."""
+
+_APART = "the stages have no key in common"
 
 
-def reasons_for_one(relation: Relation) -> Iterator[str]:
-    """Why a query's rows must all meet in one bucket, as sentences; nothing when they need not."""
+@dataclass(frozen=True, slots=True)
+class Places:
+    """By identity of each grouping and join, the keys whose hash chooses the bucket: () where all rows come into one.
+    `moved` are the ways by which rows must change their bucket: identities of a reader and of the arm it reads."""
+
+    keys: Mapping[int, tuple[Key, ...]]
+    moved: frozenset[tuple[int, int]]
+
+    def moves(self, reader: Grouped | Joined, arm: Arm) -> bool:
+        return (id(reader), id(arm)) in self.moved
+
+
+def reasons_for_one(relation: Relation, exchanging: bool) -> Iterator[str]:
+    """Why a query's rows must all meet in one bucket, as sentences; nothing when they need not. `exchanging`: rows may
+    change their bucket on the way."""
+    if exchanging:
+        if not any(places(relation).keys.values()):
+            yield from _needing(relation, _without_keys)
+        yield from _needing(relation, _by_nature)
+        return
+    found = tuple(_needing(relation, _without_exchange))
+    yield from found or ((_APART,) if places(relation).moved else ())
+
+
+def _needing(relation: Relation, of: Callable[[Grouped | Joined], Iterator[str]]) -> Iterator[str]:
     for arm in relation.arms:
         match arm.base:
             case Grouped() as grouped:
-                yield from _reasons(grouped)
-                yield from reasons_for_one(grouped.input)
+                yield from of(grouped)
+                yield from _needing(grouped.input, of)
             case Joined() as joined:
-                if not joint_keys(joined):
-                    yield f"no equality ties all of {', '.join(side.label for side in joined.sides)} together"
+                yield from of(joined)
                 for side in joined.sides:
-                    yield from reasons_for_one(side.relation)
+                    yield from _needing(side.relation, of)
 
 
-def _reasons(grouped: Grouped) -> Iterator[str]:
-    if grouped.partition:
-        return
-    if grouped.counting is not None:
-        yield _COUNTED[grouped.counting.turn]
-    if not grouped.keys:
+def _by_nature(base: Grouped | Joined) -> Iterator[str]:
+    if isinstance(base, Joined):
+        if not joint_keys(base):
+            yield f"no equality ties all of {', '.join(side.label for side in base.sides)} together"
+    elif not base.partition:
+        if base.counting is not None:
+            yield _COUNTED[base.counting.turn]
+        if base.window.kind is WindowKind.NONE:
+            yield from (f"{reason}, and these groups have none" for reason in over_windows(base))
+
+
+def _without_keys(base: Grouped | Joined) -> Iterator[str]:
+    if isinstance(base, Grouped) and not base.keys:
         yield "without GROUP BY there is one group"
+
+
+def _without_exchange(base: Grouped | Joined) -> Iterator[str]:
+    if isinstance(base, Grouped) and base.partition:
+        return
+    yield from (reason for reason in _by_nature(base) if isinstance(base, Joined) or base.counting is not None)
+    yield from _without_keys(base)
+    if isinstance(base, Grouped):
+        yield from over_windows(base)
+        if base.window.kind is WindowKind.LANDMARK and base.counting is None:
+            yield LANDMARK
+
+
+LANDMARK = "a landmark window has rows when any tuple of the stream came in its slide"
+
+
+def over_windows(grouped: Grouped) -> Iterator[str]:
+    """What compares or counts the rows of a window with each other."""
     if grouped.totals:
         yield "total() is over all groups of a window"
     if grouped.order:
         yield "ORDER BY and LIMIT are over all rows of a window"
     if grouped.distinct:
         yield "DISTINCT is over all rows of a window, whose keys are not all selected"
-    if grouped.window.kind is WindowKind.LANDMARK and grouped.counting is None:
-        yield "a landmark window has rows when any tuple of the stream came in its slide"
 
 
 def joint_keys(joined: Joined) -> tuple[tuple[Expr, ...], ...]:
@@ -58,59 +106,94 @@ def joint_keys(joined: Joined) -> tuple[tuple[Expr, ...], ...]:
     return tuple(keys for keys in found if len(keys) == len(joined.sides))
 
 
-def bucket_keys(relation: Relation) -> dict[int, tuple[Key, ...]]:
-    """By identity of each lowest grouping and of each join, the keys whose hash chooses the bucket: those that go
-    through all stages unchanged, in one order. All are () when there is none. Arms of the answer meet nowhere."""
-    found: dict[int, tuple[Key, ...]] = {}
+def places(relation: Relation) -> Places:
+    """Stages stay in one bucket as long as a key goes through all of them unchanged. Where none does, rows move."""
+    found = _Places()
     for arm in relation.arms:
-        leaves: dict[int, tuple[Key, ...]] = {}
-        match arm.base:
-            case Packets():
-                continue
-            case Grouped(keys=keys):
-                count = len(keys)
-                _into_group(arm.base, [Field(key.name, key.expr.kind, key.expr.nullable) for key in keys], leaves)
-            case Joined() as joined:
-                count = len(joint_keys(joined))
-                _through(joined, range(count), leaves)
-        common = [index for index in range(count) if all(keys[index] is not None for keys in leaves.values())]
-        found |= {leaf: tuple(keys[index] for index in common) for leaf, keys in leaves.items()}
-    return found
+        if not isinstance(arm.base, Packets):
+            found.place(arm.base)
+    return Places(found.keys, frozenset(found.moved))
 
 
-def _into(arm: Arm, columns: Sequence[Expr | None], leaves: dict[int, tuple[Key, ...]]) -> None:
-    """Follow expressions over a relation's columns down to the keys of the lowest groupings and of joins."""
-    over = [None if column is None else arm.lowered(column) for column in columns]
-    match arm.base:
-        case Grouped() as grouped:
-            _into_group(grouped, over, leaves)
-        case Joined() as joined:
-            _through(joined, [_joint_key(joined, column) for column in over], leaves)
+class _Places:
+    def __init__(self) -> None:
+        self.keys: dict[int, tuple[Key, ...]] = {}
+        self.moved: set[tuple[int, int]] = set()
+
+    def place(self, top: Grouped | Joined) -> None:
+        """A grouping or join, and what feeds it without an exchange: all of them have some of its keys in common."""
+        if id(top) in self.keys:
+            return
+        own = _keys_of(top)
+        together: dict[int, Sequence[Key]] = {id(top): own}
+        common, beyond, reading = set(range(len(own))), [], [top]
+        for reader in reading:  # grows while it is read
+            for arm, over in _ways(reader, together[id(reader)]):
+                base = arm.base
+                if isinstance(base, Packets):
+                    continue
+                keys = _keys_under(base, over)
+                stay = {index for index in common if keys[index] is not None}
+                if (known := together.get(id(base))) is not None:  # what several ways lead to has keys that all give it
+                    stay = {index for index in stay if known[index] == keys[index]}
+                if not stay or _forgets(reader, base) or id(base) in self.keys:
+                    self.moved.add((id(reader), id(arm)))
+                    beyond.append(base)
+                    continue
+                common = stay
+                if known is None:
+                    together[id(base)] = keys
+                    reading.append(base)
+        for base_id, keys in together.items():
+            self.keys[base_id] = tuple(keys[index] for index in sorted(common))
+        for base in beyond:
+            self.place(base)
 
 
-def _into_group(grouped: Grouped, columns: Sequence[Expr | None], leaves: dict[int, tuple[Key, ...]]) -> None:
-    by_name = {key.name: key.expr for key in grouped.keys if not grouped.partition or key.name in grouped.partition}
-    shown = {item.name: item.expr for item in grouped.distinct}
-    own = [shown.get(column.name, column) if isinstance(column, Field) else None for column in columns]
-    names = [column.name if isinstance(column, Field) and column.name in by_name else None for column in own]
-    if any(isinstance(arm.base, Packets) for arm in grouped.input.arms):
-        _note(grouped, names, leaves)
-    for arm in grouped.input.arms:
-        _into(arm, [None if name is None else by_name[name] for name in names], leaves)
+def _forgets(reader: Grouped | Joined, base: Grouped | Joined) -> bool:
+    """Whether rows of `base` are no longer where its keys have put them, or the reader must hear of those of all."""
+    if isinstance(base, Grouped) and moves_at_end(base):
+        return True
+    return isinstance(reader, Grouped) and reader.window.kind is WindowKind.LANDMARK and reader.counting is None
 
 
-def _through(joined: Joined, keys: Sequence[int | None], leaves: dict[int, tuple[Key, ...]]) -> None:
-    _note(joined, keys, leaves)
-    joint = joint_keys(joined)
-    for number, side in enumerate(joined.sides):
+def _keys_of(base: Grouped | Joined) -> Sequence[Key]:
+    if isinstance(base, Joined):
+        return range(len(joint_keys(base)))
+    keys = [key.name for key in base.keys if not base.partition or key.name in base.partition]
+    shown = {item.expr.name for item in base.distinct if isinstance(item.expr, Field)}
+    return [key for key in keys if key in shown] or keys
+
+
+def moves_at_end(base: Grouped) -> bool:
+    """Whether its rows change their bucket when its SELECT ends. DISTINCT finds what is equal in one bucket where some
+    keys are selected, for these choose it."""
+    shown = {item.expr.name for item in base.distinct if isinstance(item.expr, Field)}
+    apart = bool(base.distinct) and not any(key.name in shown for key in base.keys)
+    return not base.partition and (bool(base.order) or apart)
+
+
+def _ways(reader: Grouped | Joined, keys: Sequence[Key]) -> Iterator[tuple[Arm, list[Expr | None]]]:
+    """The arms that feed it, and what its keys are there."""
+    if isinstance(reader, Grouped):
+        by_name = {key.name: key.expr for key in reader.keys}
+        for arm in reader.input.arms:
+            yield arm, [arm.lowered(by_name[key]) if isinstance(key, str) else None for key in keys]
+        return
+    joint = joint_keys(reader)
+    for number, side in enumerate(reader.sides):
         for arm in side.relation.arms:
-            _into(arm, [None if key is None else joint[key][number] for key in keys], leaves)
+            yield arm, [arm.lowered(joint[key][number]) if isinstance(key, int) else None for key in keys]
 
 
-def _note(leaf: Grouped | Joined, keys: Sequence[Key], leaves: dict[int, tuple[Key, ...]]) -> None:
-    """What several ways lead to has the keys that all of them give it."""
-    known = leaves.get(id(leaf), tuple(keys))
-    leaves[id(leaf)] = tuple(a if a == b else None for a, b in zip(known, keys, strict=True))
+def _keys_under(base: Grouped | Joined, over: Sequence[Expr | None]) -> Sequence[Key]:
+    """The keys of a grouping or join that expressions over its columns are."""
+    if isinstance(base, Joined):
+        return [_joint_key(base, column) for column in over]
+    own = {*_keys_of(base)}
+    shown = {item.name: item.expr for item in base.distinct}
+    found = (shown.get(column.name, column) if isinstance(column, Field) else None for column in over)
+    return [column.name if isinstance(column, Field) and column.name in own else None for column in found]
 
 
 def _joint_key(joined: Joined, column: Expr | None) -> int | None:

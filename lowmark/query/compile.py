@@ -18,7 +18,7 @@ from lowmark.query.analysis import analyse, texts
 from lowmark.query.correcting import CannotCorrect, merges
 from lowmark.query.errors import QueryError
 from lowmark.query.expected import UNKNOWN, Expected, check_names
-from lowmark.query.fingerprint import fingerprint
+from lowmark.query.fingerprint import exchanges_of, fingerprint
 from lowmark.query.late import Late
 from lowmark.query.notes import notes
 from lowmark.query.parser import parse
@@ -58,7 +58,8 @@ def compile_query(
     strings = texts(script, streams)
     answer = analyse(script, sql, streams, strings)
     try:
-        halves = split(answer.relation, strings, expected)
+        exchanging = name if buckets > 1 and late is not Late.CORRECT else None
+        halves = split(answer.relation, strings, expected, exchanging)
     except CannotRunYet as error:
         raise QueryError(f"{error} cannot run yet", sql, script.statements[-1].span) from None
     spread = 1 if halves.reasons else buckets
@@ -80,6 +81,7 @@ def compile_query(
         late=late,
         strategy=strategy,
         rates=rates,
+        exchanges=exchanges_of(halves.steps, halves.exchanges, stage, name),
     )
     if late is Late.CORRECT:
         try:

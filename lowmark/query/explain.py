@@ -11,7 +11,9 @@ from lowmark.query.late import Late
 from lowmark.query.plan import (
     Aggregate,
     Counted,
+    Exchange,
     Finish,
+    Gather,
     Join,
     Node,
     NodeInput,
@@ -20,7 +22,9 @@ from lowmark.query.plan import (
     QueryPlan,
     Reduce,
     Reduction,
+    Send,
     Step,
+    Totals,
 )
 from lowmark.query.printing import span_text, text_of
 from lowmark.query.strategy import Rates, Strategy
@@ -54,6 +58,7 @@ def describe(plan: QueryPlan) -> dict[str, Json]:
         "stage": plan.stage.fingerprint,
         "buckets": plan.stage.buckets,
         "nodes": [_node(node) for node in plan.stage.nodes],
+        "exchanges": [_exchange(exchange, plan.stage.buckets) for exchange in _exchanges(plan)],
         "steps": [_step(step, plan.strategy, plan.rates) for step in plan.steps],
         "window": None if plan.window is None else _window(plan.window),
         "ordered": plan.ordered,
@@ -83,6 +88,10 @@ def render(plan: QueryPlan) -> str:
     lines += ["", "above, in each bucket"]
     for index, step in enumerate(plan.steps):
         lines += _block(f"step {index}", _step(step, plan.strategy, plan.rates))
+    if plan.exchanges is not None:
+        lines += ["", f"between the buckets, topic exchange.{plan.exchanges.fingerprint}"]
+        for exchange in plan.exchanges.each:
+            lines += _block(f"exchange {exchange.node.name}", _exchange(exchange, plan.stage.buckets))
     lines += ["", "result"]
     width = max(len(name) for name in plan.output.names)
     lines += [f"  {column.name:<{width}}  {_kind(column)}" for column in plan.output]
@@ -142,6 +151,21 @@ def _node(node: Node) -> dict[str, Json]:
     return {"name": node.name, "reads": node.streams, **_reduction(node.reduction), "bucket_by": list(node.bucket_by)}
 
 
+def _exchanges(plan: QueryPlan) -> tuple[Exchange, ...]:
+    return () if plan.exchanges is None else plan.exchanges.each
+
+
+def _exchange(exchange: Exchange, buckets: int) -> dict[str, Json]:
+    by = list(exchange.node.bucket_by)
+    to = "all buckets" if exchange.to_all else _counted(buckets, "bucket") if by else "one bucket"
+    return {
+        "name": exchange.node.name,
+        "because": exchange.reason,
+        "goes_to": to,
+        "bucket_by": by,
+    }
+
+
 def _reduction(reduction: Reduction, kind: Kind = Kind.TIME) -> dict[str, Json]:
     """`kind`: of what the panes are cut of."""
     strings = reduction.strings
@@ -176,6 +200,12 @@ def _step(step: Step, asked: Strategy, rates: Rates) -> dict[str, Json]:
             return head | {"order": list(plan.order) or "as they come", "numbers": plan.number}
         case Counted() as plan:
             return head | _counted_facts(plan)
+        case Gather(window=window):
+            return head | {"window": _window_text(window)}
+        case Totals(window=window, calls=calls):
+            return head | {"window": _window_text(window), "gives": [call.column.name for call in calls]}
+        case Send(node=node):
+            return head | {"sends_to": node}
         case Reduce() as plan:
             return head | _reduction(plan.reduction, plan.input.column(plan.reduction.pane.attribute).kind)
 
@@ -187,6 +217,9 @@ _DOES = {
     Number: "puts tuples into their order of arrival and numbers them",
     Counted: "keeps bins of tuples, and makes windows of bins where as many tuples as a slide have come",
     Reduce: "reduces rows to partials of the next stage",
+    Send: "sends them through an exchange",
+    Gather: "puts the rows of a window from all buckets together",
+    Totals: "adds up what all buckets have for the totals of a window",
 }
 
 

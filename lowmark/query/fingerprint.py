@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lowmark.query.expressions import Call, Expr, Field, Literal, Named
-from lowmark.query.plan import Fold, Node, Reduction
+from lowmark.query.plan import Exchange, Exchanges, Fold, Node, Reduction, Stage, Step
 from lowmark.wire.fields import Json, canonical
 from lowmark.wire.hashing import HASH_NAME
 from lowmark.wire.schema import Column
 
-__all__ = ["fingerprint"]
+__all__ = ["exchanges_of", "fingerprint"]
 
 _FORM = "stage-1"
 """Changes when the same plan comes to mean other partials."""
+
+
+def exchanges_of(steps: Sequence[Step], each: tuple[Exchange, ...], stage: Stage, query: str) -> Exchanges | None:
+    """The exchanges of a query, with a name of their own: what it sends is nobody else's."""
+    if not each:
+        return None
+    form = repr((_FORM, stage.fingerprint, query, steps, each))
+    return Exchanges(hashlib.sha256(form.encode()).hexdigest()[:16], each)
 
 
 def fingerprint(nodes: Iterable[Node], buckets: int) -> str:

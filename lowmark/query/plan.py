@@ -1,6 +1,7 @@
 """Plans: frozen, typed, serialisable descriptions of what a query runs.
 
 A query is one low-level *stage* (its nodes run in the capture processes) and a graph of *steps* that run in a bucket.
+Where rows must change buckets on the way, an *exchange* stands between two steps (`lowmark.query.exchange`).
 A `Reduction` says what a node does with tuples; the same description above Kafka lifts an upstream step's rows.
 """
 
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from lowmark.query.bands import Bands
+from lowmark.query.exchange import Exchange, Exchanges, Gather, Send, Totals
 from lowmark.query.expressions import Expr, Named
 from lowmark.query.late import Late
 from lowmark.query.strategy import DEFAULT_RATES, Rates, Strategy
@@ -20,9 +22,9 @@ from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = [
-    "AT", "Aggregate", "AggregateCall", "Counted", "Finish", "Fold", "FoldOp", "Join", "JoinInput", "Node", "NodeInput",
-    "Number", "Order", "Pane", "Probe", "QueryPlan", "Reduce", "Reduction", "SlideByTuple", "Stage", "Step",
-    "StepInput", "StepPlan", "Total", "has_every_row", "keeping",
+    "AT", "Aggregate", "AggregateCall", "Counted", "Exchange", "Exchanges", "Finish", "Fold", "FoldOp", "Gather",
+    "Join", "JoinInput", "Node", "NodeInput", "Number", "Order", "Pane", "Probe", "QueryPlan", "Reduce", "Reduction",
+    "Send", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan", "Total", "Totals", "has_every_row", "keeping",
 ]  # fmt: skip
 
 AT = "at"
@@ -330,7 +332,7 @@ class Join:
         return Bands(tuple(port.size for port in self.inputs), self.tumbling)
 
 
-StepPlan = Aggregate | Counted | Finish | Join | Number | Reduce
+StepPlan = Aggregate | Counted | Finish | Gather | Join | Number | Reduce | Send | Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,3 +361,9 @@ class QueryPlan:
     late: Late = Late.COUNT  # no part of the stage: queries that differ in this share their partials
     strategy: Strategy = Strategy.AUTO  # as asked for; each step has its own
     rates: Rates = DEFAULT_RATES
+    exchanges: Exchanges | None = None  # between the buckets of the stage, where keys of steps disagree
+
+    def exchange(self, node: str) -> Exchange | None:
+        """The exchange whose rows come as those of this node; None: it is a node of the capture processes."""
+        each = () if self.exchanges is None else self.exchanges.each
+        return next((exchange for exchange in each if exchange.node.name == node), None)

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from lowmark.query.bucketing import bucket_keys, reasons_for_one
+from lowmark.query.bucketing import LANDMARK, moves_at_end, places, reasons_for_one
 from lowmark.query.columns import CannotRunYet, itself, itself_of, schema_of, typed
+from lowmark.query.exchanging import finished
 from lowmark.query.expected import Expected
-from lowmark.query.expressions import Call, Expr, Field, Named, fields
+from lowmark.query.expressions import Expr, Field, Named, fields
 from lowmark.query.folding import conjoin
+from lowmark.query.halves import Halves, expressions_of, mentions_text
 from lowmark.query.joinsplit import Sent, plan_join
 from lowmark.query.keys import free_name
 from lowmark.query.plan import (
     Aggregate,
     Finish,
     Fold,
-    Node,
     NodeInput,
     Pane,
     Reduce,
     Reduction,
-    Step,
     StepInput,
 )  # fmt: skip
 from lowmark.query.pushing import pushed
 from lowmark.query.relations import ROW_NUM, WINDOW_END, Arm, Grouped, Joined, Packets, Relation
 from lowmark.query.rowsteps import Builder, counted
-from lowmark.query.stepping import Input, Steps, shared
+from lowmark.query.stepping import Input, NoExchange, Steps, shared
 from lowmark.query.streamorder import plan_order
 from lowmark.query.windowing import GRANULE
 from lowmark.query.windows import Window, WindowKind
@@ -37,49 +37,37 @@ from lowmark.wire.schema import Column, Kind, Schema
 __all__ = ["CannotRunYet", "Halves", "split"]
 
 
-@dataclass(frozen=True, slots=True)
-class Halves:
-    nodes: tuple[Node, ...]
-    steps: tuple[Step, ...]
-    output: Schema
-    window: Window | None  # that the rows of the answer belong to, and show
-    reasons: tuple[str, ...]  # why all must be in one bucket; (): any number will do
-
-
-def split(relation: Relation, strings: tuple[str, ...], expected: Expected) -> Halves:
-    """`strings` is the query's table of texts. It goes into the plan only where a text can turn up."""
+def split(relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None) -> Halves:
+    """`strings` is the query's table of texts. It goes into the plan only where a text can turn up. `exchanging`: rows
+    may change their bucket on the way, by exchanges that are called after this name, the query's; None: they may not.
+    """
     relation = pushed(relation)
-    halves = _Split(relation, strings, expected).halves()
-    return halves if _mentions_text(halves) else _Split(relation, (), expected).halves()
+    if exchanging is not None and not relation.order and not any(reasons_for_one(relation, True)):
+        try:
+            halves = _split(relation, strings, expected, exchanging)
+            return _split(relation, strings, expected, None) if halves.reasons else halves
+        except NoExchange as error:
+            halves = _split(relation, strings, expected, None)
+            return replace(halves, reasons=(*halves.reasons, str(error)))
+    return _split(relation, strings, expected, None)
 
 
-def _mentions_text(halves: Halves) -> bool:
-    schemas = [halves.output, *(node.reduction.schema for node in halves.nodes)]
-    schemas += [step.plan.reduction.schema for step in halves.steps if isinstance(step.plan, Reduce)]
-    reductions = [node.reduction for node in halves.nodes]
-    reductions += [step.plan.reduction for step in halves.steps if isinstance(step.plan, Reduce)]
-    exprs = [expr for reduction in reductions for expr in _expressions(reduction)]
-    return any(column.kind is Kind.STR for schema in schemas for column in schema) or any(map(_reads_text, exprs))
-
-
-def _reads_text(expr: Expr) -> bool:
-    return expr.kind is Kind.STR or (isinstance(expr, Call) and any(map(_reads_text, expr.args)))
-
-
-def _expressions(reduction: Reduction) -> list[Expr]:
-    lifts = [expr for fold in reduction.folds for expr in fold.lift]
-    where = [] if reduction.where is None else [reduction.where]
-    return [*where, *(item.expr for item in (*reduction.keys, *reduction.details)), *lifts]
+def _split(relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None) -> Halves:
+    halves = _Split(relation, strings, expected, exchanging).halves()
+    return halves if mentions_text(halves) else _Split(relation, (), expected, exchanging).halves()
 
 
 class _Split:
-    def __init__(self, relation: Relation, strings: tuple[str, ...], expected: Expected) -> None:
+    def __init__(
+        self, relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None
+    ) -> None:  # fmt: skip
         self._expected = expected
         self._relation = relation
         self._strings = strings
-        self._made = Steps(strings)
+        self._exchanging = exchanging is not None
+        self._made = Steps(exchanging or "", strings)
         self._finished: dict[int, tuple[StepInput, Schema]] = {}  # by identity of the grouping
-        self._bucket_keys = bucket_keys(relation)
+        self._places = places(relation)
 
     def halves(self) -> Halves:
         arms = self._relation.arms
@@ -90,16 +78,15 @@ class _Split:
             raise CannotRunYet("a union of aggregated streams as the answer")
         else:
             self._selection()
-        reasons = list(reasons_for_one(self._relation))
+        reasons = list(reasons_for_one(self._relation, self._exchanging))
         if self._relation.order:
             reasons.append("ORDER BY is over the whole stream")
         if self._made.counts_rows:
             reasons.append("row_num is counted in one place")
-        if not reasons and not any(node.bucket_by for node in self._made.nodes):
-            reasons.append("the stages have no key in common")
         nodes = [replace(node, bucket_by=()) if reasons else node for node in self._made.nodes]
         output = Schema(self._relation.columns, self._strings)
-        return Halves(*shared(nodes, self._made.steps), output, window, tuple(dict.fromkeys(reasons)))
+        exchanges = tuple(self._made.exchanges)
+        return Halves(*shared(nodes, self._made.steps), output, window, tuple(dict.fromkeys(reasons)), exchanges)
 
     # Answers
 
@@ -166,6 +153,9 @@ class _Split:
     def _finish(self, base: Grouped, columns: tuple[Named, ...], where: Expr | None) -> tuple[StepInput, Schema]:
         source, schema = self._aggregate(base)
         conditions = [condition for condition in (base.having, where) if condition is not None]
+        if self._exchanging and base.counting is None and self._names(base):
+            having = conjoin(conditions) if conditions else None
+            return finished(base, columns, having, source, schema, self._made), schema_of(columns, self._strings)
         finish = Finish(
             input=schema,
             totals=base.totals,
@@ -190,8 +180,8 @@ class _Split:
         reduction = None
         for arm, pane in zip(base.input.arms, base.panes, strict=True):
             reduction = self._reduction(base, arm, pane)
-            if pane.attribute == ROW_NUM or _is_above(arm, _expressions(reduction)):
-                inputs.append(self._reduced(arm, reduction))
+            if pane.attribute == ROW_NUM or _is_above(arm, expressions_of(reduction)):
+                inputs.append(self._moved(base, arm, reduction, self._names(base)))
             else:
                 self._made.node(arm, reduction, self._names(base), fed)
         assert reduction is not None
@@ -218,39 +208,57 @@ class _Split:
         )
 
     def _names(self, base: Grouped) -> tuple[str, ...]:
-        return tuple(key for key in self._bucket_keys[id(base)] if isinstance(key, str))
+        return tuple(key for key in self._places.keys[id(base)] if isinstance(key, str))
 
     # Joins
 
     def _joined(self, base: Joined, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
         """The pairs of a join, with the columns that expressions over them read."""
         planned = plan_join(base, exprs, self._strings, self._expected)
-        keys = [key for key in self._bucket_keys[id(base)] if isinstance(key, int)]
+        keys = [key for key in self._places.keys[id(base)] if isinstance(key, int)]
         inputs: list[Input] = []
         ports: list[int] = []
         for port, sent in enumerate(planned.sent):
-            feeding = self._sending(sent, tuple(sent.joint[key] for key in keys))
+            feeding = self._sending(base, sent, tuple(sent.joint[key] for key in keys))
             inputs += feeding
             ports += [port] * len(feeding)
         return self._made.step(planned.join, inputs, tuple(ports)), planned.join.output
 
-    def _sending(self, sent: Sent, bucket_by: tuple[str, ...]) -> list[Input]:
+    def _sending(self, base: Joined, sent: Sent, bucket_by: tuple[str, ...]) -> list[Input]:
         fed: list[NodeInput] = []
         inputs: list[Input] = []
         for arm, pane in zip(sent.side.relation.arms, sent.side.panes, strict=True):
             reduction = sent.reduction(arm, pane)
-            if _is_above(arm, _expressions(reduction)):
-                inputs.append(self._reduced(arm, reduction))
+            if _is_above(arm, expressions_of(reduction)):
+                inputs.append(self._moved(base, arm, reduction, bucket_by))
             else:
                 self._made.node(arm, reduction, bucket_by, fed)
         return [*fed, *inputs]
 
     # Nodes and steps
 
+    def _moved(self, reader: Grouped | Joined, arm: Arm, reduction: Reduction, by: tuple[str, ...]) -> Input:
+        """A reduction above the low level, in the buckets of the reader, whose columns `by` have chosen them."""
+        if not self._exchanging or not self._places.moves(reader, arm):
+            return self._reduced(arm, reduction)
+        source, schema = self._rows(arm, (*expressions_of(reduction), _attribute(reduction.pane)))
+        return self._made.exchange(source, schema, reduction, by, self._reason(reader, arm, by))
+
     def _reduced(self, arm: Arm, reduction: Reduction) -> StepInput:
         """A reduction above the low level."""
-        source, schema = self._rows(arm, (*_expressions(reduction), _attribute(reduction.pane)))
+        source, schema = self._rows(arm, (*expressions_of(reduction), _attribute(reduction.pane)))
         return self._made.step(Reduce(schema, reduction), [source])
+
+    def _reason(self, reader: Grouped | Joined, arm: Arm, by: tuple[str, ...]) -> str:
+        """Why what an arm gives must change its bucket for its reader."""
+        if isinstance(reader, Grouped) and reader.window.kind is WindowKind.LANDMARK:
+            return LANDMARK
+        base = arm.base
+        if isinstance(base, Grouped) and moves_at_end(base):
+            return "the rows of a window lie where they were compared with each other"
+        lie = ", ".join(self._names(base)) or "no key" if isinstance(base, Grouped) else "what they are joined by"
+        does = "joined" if isinstance(reader, Joined) else "grouped"
+        return f"rows that lie in their buckets by {lie} are {does} by {', '.join(by) or 'nothing'}"
 
     def _rows(self, arm: Arm, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
         """The rows of an arm's base above the low level, with what these expressions read."""

@@ -8,12 +8,24 @@ from dataclasses import replace
 from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.columns import schema_of
 from lowmark.query.expressions import Expr, Field, Named, fields
-from lowmark.query.plan import Finish, Node, NodeInput, Number, Reduction, Step, StepInput, StepPlan
+from lowmark.query.plan import (
+    Exchange,
+    Finish,
+    Node,
+    NodeInput,
+    Number,
+    Reduce,
+    Reduction,
+    Send,
+    Step,
+    StepInput,
+    StepPlan,
+)
 from lowmark.query.relations import ARRIVAL, ROW_NUM, Arm, Packets
 from lowmark.query.windowing import GRANULE
 from lowmark.wire.schema import Column, Kind, Schema
 
-__all__ = ["Input", "Steps", "shared"]
+__all__ = ["Input", "NoExchange", "Steps", "shared"]
 
 Input = NodeInput | StepInput
 
@@ -24,12 +36,18 @@ _ORDER = tuple(Named(f"_by{item.name.replace('.', '_')}", item.expr) for item in
 """What a node sends along where its tuples are put into the order of arrival above it."""
 
 
-class Steps:
-    """`counts_rows`: a step numbers the rows of a stream."""
+class NoExchange(Exception):
+    """Rows cannot change their bucket; the message says why."""
 
-    def __init__(self, strings: tuple[str, ...]) -> None:
+
+class Steps:
+    """`counts_rows`: a step numbers the rows of a stream. `name`: the query's, with which its exchanges are called."""
+
+    def __init__(self, name: str, strings: tuple[str, ...]) -> None:
         self.nodes: list[Node] = []
         self.steps: list[Step] = []
+        self.exchanges: list[Exchange] = []
+        self._name = name
         self.counts_rows = False
         self._strings = strings
 
@@ -74,6 +92,21 @@ class Steps:
         output = schema_of(columns, self._strings)
         return self.step(Finish(schema, (), where, (), None, False, columns, output), inputs)
 
+    def exchange(
+        self, source: StepInput, schema: Schema, reduction: Reduction, by: tuple[str, ...], reason: str,
+        to_all: bool = False,
+    ) -> NodeInput:  # fmt: skip
+        """A reduction of a step's rows, in the buckets that the hash of the columns `by` chooses: () in one of them."""
+        kind = schema.column(reduction.pane.attribute).kind
+        if kind is not Kind.TIME:
+            raise NoExchange(f"{reduction.pane.attribute}, by which rows would change their bucket, is no time")
+        name = f"{self._name}.x{len(self.exchanges)}"
+        keys = tuple(item.name for item in (*reduction.keys, *reduction.details))
+        send = Send(reduction.schema, name, keys, reduction.folds, reduction.grouped)
+        self.step(send, [self.step(Reduce(schema, reduction), [source])])
+        self.exchanges.append(Exchange(Node(name, (name,), reduction, by), to_all, reason))
+        return NodeInput(name)
+
     def step(self, plan: StepPlan, inputs: Iterable[Input], ports: tuple[int, ...] = ()) -> StepInput:
         self.steps.append(Step(plan, tuple(inputs), ports))
         return StepInput(len(self.steps) - 1)
@@ -89,11 +122,12 @@ def shared(nodes: Sequence[Node], steps: Sequence[Step]) -> tuple[tuple[Node, ..
         if twin is None:
             kept.append(node)
         names[node.name] = node.name if twin is None else twin.name
-    renamed = (
-        replace(step, inputs=tuple(NodeInput(names[i.node]) if isinstance(i, NodeInput) else i for i in step.inputs))
-        for step in steps
-    )
+    renamed = (replace(step, inputs=tuple(_renamed(i, names) for i in step.inputs)) for step in steps)
     return tuple(kept), tuple(renamed)
+
+
+def _renamed(source: Input, names: dict[str, str]) -> Input:
+    return NodeInput(names.get(source.node, source.node)) if isinstance(source, NodeInput) else source
 
 
 def _alike(one: Node, other: Node) -> bool:

@@ -16,7 +16,7 @@ from lowmark.wire.schema import Schema
 
 __all__ = [
     "MAX_BATCH_BYTES", "PANE", "TUPLES", "Origin", "PartialBatch", "SchemaOf", "decode_batch", "decode_origin",
-    "encode_batch", "origin_headers", "split_batch", "tuples_per_pane",
+    "encode_batch", "origin_headers", "rows_of_a_batch", "split_batch", "tuples_per_pane",
 ]  # fmt: skip
 
 PANE = "pane"
@@ -56,6 +56,9 @@ MAX_BATCH_BYTES = 512 * 1024
 _MAX_PANES = 8192
 """In one batch: as many counts fit into the header beside MAX_BATCH_BYTES of rows."""
 
+_OVERHEAD = 16 * 1024
+"""Bytes of a batch's schema and framing. Its columns take no more than their words do."""
+
 _PADDING = 64
 """An Arrow buffer in a stream is padded to at most this many bytes."""
 
@@ -71,6 +74,11 @@ def tuples_per_pane(rows: pa.RecordBatch) -> dict[int, int]:
 def _integers(rows: pa.RecordBatch, name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     column = rows.column(name)
     return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
+
+
+def rows_of_a_batch(schema: Schema) -> int:
+    """So many rows fit into one record, whatever they hold: for those who number batches before they are in Arrow."""
+    return max(1, (MAX_BATCH_BYTES - _OVERHEAD) // (8 * schema.words))
 
 
 def split_batch(rows: pa.RecordBatch, limit: int = MAX_BATCH_BYTES) -> tuple[pa.RecordBatch, ...]:

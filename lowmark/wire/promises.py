@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -13,7 +14,7 @@ from lowmark.wire.schema import Kind
 from lowmark.wire.values import INT64_MIN, time
 
 __all__ = [
-    "FOREVER", "Account", "Bound", "Ending", "Ledger", "Promise", "Punctuation", "decode_punctuation",
+    "FOREVER", "Account", "Bound", "Ending", "Ledger", "Promise", "Punctuation", "Taint", "decode_punctuation",
     "encode_punctuation",
 ]  # fmt: skip
 
@@ -71,11 +72,22 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
+class Taint:
+    """What an upstream bucket has against the granules from `start` up to `stop`, promised or not."""
+
+    start: int
+    stop: int
+    reasons: tuple[str, ...]
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """Cumulative counters of the epoch, and an account for each granule with content that the promise closes."""
 
     counters: dict[str, int] = field(default_factory=dict)
     accounts: tuple[Account, ...] = ()
+    taints: tuple[Taint, ...] = ()  # of operators' lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +102,10 @@ class Punctuation:
     start_ns: int | None = None  # of the epoch, as its registration says: covered from; None: finite sources
 
 
-# In JSON a bound is {"column", "below"} or {"column", "in"}, and an account the array of its fields in order, without
-# those at the end that have their defaults: accounts are most of a punctuation, and one takes some 24 bytes and 4 µs to
-# write and read, of which a binary form would save less than half (the object itself is the rest).
+# In JSON a bound is {"column", "below"} or {"column", "in"}, a taint the array of its fields, and an account that of
+# its fields in order, without those at the end that have their defaults: accounts are most of a punctuation, and one
+# takes some 24 bytes and 4 µs to write and read, of which a binary form would save less than half (the object is the
+# rest).
 _ENDINGS = {ending.value: ending for ending in Ending}
 _REASONS = frozenset(reason.value for reason in Reason)
 _VALUES_BELOW = 1 << 128  # an address is the widest
@@ -110,6 +123,8 @@ def encode_punctuation(punctuation: Punctuation) -> WireRecord:
     }
     if punctuation.start_ns is not None:
         value["start"] = time(punctuation.start_ns)
+    if ledger.taints:
+        value["taints"] = [[taint.start, taint.stop, taint.reasons, taint.partial] for taint in ledger.taints]
     headers = origin_headers(RecordKind.PUNCTUATION, punctuation.origin, punctuation.sequence)
     return sized(WireRecord(None, canonical(value), headers))
 
@@ -136,7 +151,9 @@ def decode_punctuation(headers: Headers, value: bytes) -> Punctuation:
     accounts = tuple(_read_account(item) for item in fields.array("accounts"))
     bounds = tuple(_read_bound(item) for item in fields.array("bounds"))
     counters = Fields(fields.take("counters"))
-    ledger = Ledger({text(name, "a counter's name"): counters.natural(name) for name in counters.names()}, accounts)
+    taints = tuple(_read_taint(item) for item in fields.array("taints")) if fields.has("taints") else ()
+    counts = {text(name, "a counter's name"): counters.natural(name) for name in counters.names()}
+    ledger = Ledger(counts, accounts, taints)
     ending = fields.choice("ending", _ENDINGS)
     promise = Promise(bounds, fields.flag("last"))
     start_ns = fields.attribute("start", Kind.TIME) if fields.has("start") else None
@@ -162,10 +179,24 @@ def _read_account(value: Json) -> Account:
     granule = integer(value[0], "granule")
     here, everywhere, *rest = [integer(item, "a count of an account", 0) for item in value[1:6]]
     late, dropped, given_up = (*rest, 0, 0, 0)[:3]
-    reasons = value[6] if len(value) > 6 else ()
-    if not isinstance(reasons, list | tuple) or not all(text(item, "a reason") in _REASONS for item in reasons):
-        raise Refused(BadReason.VALUE, f"the reasons of an account are {', '.join(sorted(_REASONS))}")
-    partial = value[7] if len(value) > 7 else False
-    if not isinstance(partial, bool):
-        raise Refused(BadReason.VALUE, "`partial` of an account is true or false")
-    return Account(granule, here, everywhere, late, dropped, given_up, tuple(reasons), partial)
+    reasons = _read_reasons(value[6] if len(value) > 6 else [])
+    return Account(granule, here, everywhere, late, dropped, given_up, reasons, _flag(value[7:] or [False]))
+
+
+def _read_taint(value: Json) -> Taint:
+    if not isinstance(value, list) or len(value) != 4:
+        raise Refused(BadReason.VALUE, "a taint is an array of 4 fields")
+    start, stop = integer(value[0], "start"), integer(value[1], "stop")
+    return Taint(start, stop, _read_reasons(value[2]), _flag(value[3:]))
+
+
+def _read_reasons(value: Json) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(text(item, "a reason") in _REASONS for item in value):
+        raise Refused(BadReason.VALUE, f"the reasons against a granule are {', '.join(sorted(_REASONS))}")
+    return tuple(text(item, "a reason") for item in value)
+
+
+def _flag(value: Sequence[Json]) -> bool:
+    if not isinstance(value[0], bool):
+        raise Refused(BadReason.VALUE, "`partial` is true or false")
+    return value[0]

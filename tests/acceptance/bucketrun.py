@@ -13,7 +13,7 @@ import numpy as np
 
 from highlevel.interface import State
 from highlevel.progress.driver import BucketDriver
-from highlevel.progress.outputs import Output, ResultRows
+from highlevel.progress.outputs import Forward, Output, ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
@@ -26,7 +26,7 @@ from lowmark.query.plan import Node, QueryPlan
 from lowmark.query.strategy import Strategy
 from lowmark.wire.frames import FOREVER
 from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Ending
+from lowmark.wire.promises import Ending, Punctuation
 from lowmark.wire.results import Complete
 from lowmark.wire.rows import Words, column_of
 from lowmark.wire.schema import Column, Kind, Schema
@@ -71,9 +71,7 @@ def run(
         for stream, sources in streams.items()
         if any(stream in node.streams for node in plan.stage.nodes)
     })  # fmt: skip
-    outputs = [
-        _bucket(plan, bucket, roster, [lane[bucket] for lane in lanes], random) for bucket in range(plan.stage.buckets)
-    ]
+    outputs = _buckets(plan, roster, lanes, random)
     rows = [_shown(output) for part in outputs for output in part if isinstance(output, ResultRows)]
     return Ran(
         [row for part in rows for row in part],
@@ -126,27 +124,64 @@ def _unfinished(outputs: list[Output]) -> int:
     return rows
 
 
-def _bucket(
-    plan: QueryPlan, bucket: int, roster: Roster, lanes: list[list[Record]], random: Random
-) -> list[Output]:  # fmt: skip
-    turns = [number for number, lane in enumerate(lanes) for _ in lane]
-    if random.random() < 0.5:
-        random.shuffle(turns)  # else one lane after the other
-    queues = [iter(lane) for lane in lanes]
-    store = MemoryByteStore()
-    stored = random.random() < 0.5
-    state: State = PiecewiseState(store, plan.stage.fingerprint) if stored else MemoryState()
-    driver = BucketDriver(plan.stage, (plan,), bucket, state, roster, 1)
-    outputs: list[Output] = []
-    for position, turn in enumerate(turns):
-        driver.take(next(queues[turn]), Arrival(position))
-        if random.random() < 0.3:
-            outputs += driver.flush().outputs
-            if isinstance(state, PiecewiseState) and random.random() < 0.5:
-                state.commit()
-                state = PiecewiseState(store, plan.stage.fingerprint)
-                driver = BucketDriver(plan.stage, (plan,), bucket, state, roster, 1)
-    return [*outputs, *driver.flush().outputs]
+def _buckets(
+    plan: QueryPlan, roster: Roster, lanes: list[list[list[Record]]], random: Random
+) -> list[list[Output]]:  # fmt: skip
+    """What each bucket gives out. What goes into exchanges comes at any time, in the order of its lane."""
+    buckets = [
+        _Bucket(plan, bucket, roster, [lane[bucket] for lane in lanes], random) for bucket in range(plan.stage.buckets)
+    ]
+    while ready := [bucket for bucket in buckets if bucket.ready]:
+        bucket = random.choice(ready)
+        for forward in bucket.micro_batch():
+            buckets[forward.partition].receive(forward.record)
+    return [bucket.outputs for bucket in buckets]
+
+
+class _Bucket:
+    def __init__(self, plan: QueryPlan, bucket: int, roster: Roster, lanes: list[list[Record]], random: Random) -> None:
+        self.outputs: list[Output] = []
+        self._random = random
+        self._store = MemoryByteStore()
+        self._stored = random.random() < 0.5
+        self._state: State = PiecewiseState(self._store, plan.stage.fingerprint) if self._stored else MemoryState()
+        self._make = lambda: BucketDriver(plan.stage, (plan,), bucket, self._state, roster, 1)
+        self._driver = self._make()
+        self._fingerprint = plan.stage.fingerprint
+        self._turns = [number for number, lane in enumerate(lanes) for _ in lane]
+        if random.random() < 0.5:
+            random.shuffle(self._turns)  # else one lane after the other
+        self._turns.reverse()
+        self._queues = [iter(lane) for lane in lanes]
+        self._come: dict[str, list[Record]] = {}  # through exchanges, by source
+        self._position = 0
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._turns) or any(self._come.values())
+
+    def receive(self, record: Batch | Punctuation) -> None:
+        lane = self._come.setdefault(f"{record.origin.source} {record.origin.node}", [])
+        lane += [record] * (2 if self._random.random() < 0.1 else 1)
+
+    def micro_batch(self) -> list[Forward]:
+        while self.ready:
+            waiting = [lane for lane in self._come.values() if lane]
+            if waiting and (not self._turns or self._random.random() < 0.5):
+                record = self._random.choice(waiting).pop(0)
+            else:
+                record = next(self._queues[self._turns.pop()])
+            self._driver.take(record, Arrival(self._position))
+            self._position += 1
+            if self._random.random() < 0.3:
+                break
+        outputs = self._driver.flush().outputs
+        if isinstance(self._state, PiecewiseState) and self._random.random() < 0.5:
+            self._state.commit()
+            self._state = PiecewiseState(self._store, self._fingerprint)
+            self._driver = self._make()
+        self.outputs += [output for output in outputs if not isinstance(output, Forward)]
+        return [output for output in outputs if isinstance(output, Forward)]
 
 
 def records_of(

@@ -13,7 +13,7 @@ import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 
 from highlevel.progress.driver import BucketDriver
-from highlevel.progress.outputs import ResultRows
+from highlevel.progress.outputs import Forward, ResultRows
 from highlevel.progress.records import Arrival, Batch
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryState
@@ -38,6 +38,19 @@ FIRST_PANE = 350_000_000  # in 2025
 
 SLIDING = "SELECT srcIP, count(*), sum(len) [RANGE 10 seconds, SLIDE 5 seconds, WA ts] FROM Main GROUP BY srcIP"
 BUSY = "SELECT destPort, count(*) [RANGE TUMBLING 5 seconds, WA ts] FROM Main GROUP BY destPort HAVING count(*) > 3"
+
+LEVELS = (
+    "CREATE STREAM levels AS SELECT srcIP, sum(len) AS bytes [RANGE TUMBLING 5 seconds] FROM Main GROUP BY srcIP; "
+    "SELECT bytes / 500 AS level, count(*), count(distinct srcIP) [RANGE 20 seconds, SLIDE 10 seconds, WA window_end] "
+    "FROM levels GROUP BY bytes / 500"
+)
+"""Rows change their bucket."""
+
+SHARES = (
+    "SELECT srcIP, 100 * sum(len) / total(sum(len)) AS share [RANGE 10 seconds, SLIDE 5 seconds] FROM Main "
+    "GROUP BY srcIP ORDER BY share DESC LIMIT 3"
+)
+"""They do so twice."""
 
 PAIRS = (
     "SELECT a.ts, b.ts, a.srcIP FROM Main AS a [RANGE 4 seconds], Main AS b [RANGE 2 seconds] WHERE a.srcIP = b.srcIP"
@@ -138,23 +151,30 @@ class Feed:
 
     def expected(self, plan: QueryPlan) -> dict[int, list[object]]:
         """What must stand in each partition of a query's results: rows as bytes, and completions."""
-        return {bucket: self._expected(plan, bucket) for bucket in range(plan.stage.buckets)}
-
-    def _expected(self, plan: QueryPlan, bucket: int) -> list[object]:
         roster = Roster.of({"Main": SOURCES})
-        driver = BucketDriver(plan.stage, (plan,), bucket, MemoryState(), roster, 1)
-        taken = [record for stage, partition, record in self._sent if (stage, partition) == (plan.stage, bucket)]
-        for position, record in enumerate(taken):
+        drivers = [
+            BucketDriver(plan.stage, (plan,), bucket, MemoryState(), roster, 1) for bucket in range(plan.stage.buckets)
+        ]
+        for stage, partition, record in self._sent:
             if isinstance(record, Rows):
                 record = Batch(record.origin, record.sequence, record.rows, record.tuples)
-            driver.take(record, Arrival(position))
-        found: list[object] = []
-        for output in driver.flush().outputs:
-            if isinstance(output, ResultRows):
-                lines = json_writer(output.schema, b"").write(output.rows)
-                found += [lines.data[start:end].tobytes() for start, end in pairwise(lines.starts)]
-            else:
-                found.append(output)
+            if stage == plan.stage:
+                drivers[partition].take(record, Arrival(0))
+        found: dict[int, list[object]] = {bucket: [] for bucket in range(plan.stage.buckets)}
+        going = True
+        while going:
+            outputs = [driver.flush().outputs for driver in drivers]
+            going = False
+            for bucket, given in enumerate(outputs):
+                for output in given:
+                    if isinstance(output, Forward):
+                        drivers[output.partition].take(output.record, Arrival(0))
+                        going = True
+                    elif isinstance(output, ResultRows):
+                        lines = json_writer(output.schema, b"").write(output.rows)
+                        found[bucket] += [lines.data[start:end].tobytes() for start, end in pairwise(lines.starts)]
+                    else:
+                        found[bucket].append(output)
         return found
 
     def results(self, plan: QueryPlan) -> dict[int, list[object]]:

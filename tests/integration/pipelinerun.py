@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from lowmark.app.config import Config, load_config
 from lowmark.app.planning import plan_queries
+from lowmark.query.compile import compile_query
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.codec import decode
 from lowmark.wire.kafkasettings import consumer_options
@@ -121,10 +123,10 @@ def _write_config(folder: Path, broker: str, cases: Sequence[PipelineCase], chan
         '[capture]\nmetrics = "127.0.0.1:0"',
         "[capture.table]\nslots = 16",
         '[job]\nmetrics = "127.0.0.1:0"\nbuckets = 2\nheap = "512m"',
-        f"max_offsets_per_trigger = {chance.randrange(150, 600)}",
+        f"max_offsets_per_trigger = {chance.randrange(800, 2400)}",  # exchanges read and write in each of them
         *(f"[streams.{stream}]" for stream in streams),
         *(f'[sources."{name}"]\nstream = "{stream}"\nfile = "{file}"' for name, (stream, file) in sources.items()),
-        *(f"[queries.{case.name}]\nsql = '''{case.sql}'''\nbuckets = {chance.choice((1, 2, 2, 3))}" for case in cases),
+        *(f"[queries.{case.name}]\nsql = '''{case.sql}'''\nbuckets = {_buckets(case, chance)}" for case in cases),
         f'[streams.{metered.STREAM}]\ndisorder = "{metered.DISORDER}"',
         f'[sources.{metered.SOURCE}]\nstream = "{metered.STREAM}"',
         f'file = "{metered.write(folder / "metered.pcap")}"',
@@ -135,6 +137,13 @@ def _write_config(folder: Path, broker: str, cases: Sequence[PipelineCase], chan
     path = folder / "lowmark.toml"
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def _buckets(case: PipelineCase, chance: random.Random) -> int:
+    """Several where rows change their bucket then."""
+    counts = Counter(stream for stream, _ in case.sources.values())
+    exchanges = compile_query(case.sql, streams=counts, buckets=2).exchanges is not None
+    return chance.choice((2, 3) if exchanges else (1, 2, 2, 3))
 
 
 def _shares(cases: Sequence[PipelineCase]) -> tuple[list[str], list[str]]:

@@ -7,6 +7,7 @@ import shutil
 import time
 import urllib.request
 from collections import Counter
+from itertools import pairwise
 from urllib.error import HTTPError
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from highlevel.spark.checkpoint import CheckpointFolder
 from lowmark.app.config import load_config
 from lowmark.wire.results import Complete
-from tests.integration.jobfeed import ALONE, BUSY, PAIRS, SLIDING, Feed, write_config
+from tests.integration.jobfeed import ALONE, BUSY, LEVELS, PAIRS, SHARES, SLIDING, Feed, write_config
 from tests.integration.jobprocess import JobProcess, await_true
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -92,6 +93,34 @@ def test_every_pair_once_through_a_kill_in_mid_join(broker, tmp_path):
         told = [item for items in expected.values() for item in items if isinstance(item, bytes)]
         assert len(told) > 100
         assert any(b"null" in row for row in told) is (plan.name == "alone")
+
+
+def test_every_row_once_through_exchanges_kills_and_a_lost_checkpoint(broker, tmp_path):
+    """Killed when what one bucket has sent to another is on its way; then all that was sent is of a generation that is
+    gone."""
+    path = write_config(tmp_path, broker, levels=LEVELS, shares=SHARES)
+    path.write_text(path.read_text().replace("[job]\n", "[job]\nbuckets = 2\n"))
+    feed = Feed(load_config(path), seed=12)
+    assert all(plan.exchanges is not None and plan.stage.buckets > 1 for plan in feed.plans)
+    feed.panes(24)
+    for die in ("after:2", "before:2"):
+        with JobProcess(path, die=die) as job:
+            assert job.wait() == -9, job.said
+    feed.panes(6, end=True)
+    shutil.rmtree(tmp_path / "checkpoint" / "lowmark")
+    with JobProcess(path, "--new-generation", "--until-last") as job:
+        assert job.wait() == 0, job.said
+    for plan in feed.plans:
+        found, expected = feed.results(plan), feed.expected(plan)
+        for bucket in expected:
+            rows = [Counter(item for item in items[bucket] if isinstance(item, bytes)) for items in (found, expected)]
+            assert rows[0] == rows[1]
+            told = [item for item in found[bucket] if isinstance(item, Complete)]
+            assert all(complete.verdict.exact for complete in told)
+            assert all(b.windows.first == a.windows.to + 1 for a, b in pairwise(told))
+            wanted = [item for item in expected[bucket] if isinstance(item, Complete)]
+            assert (told[0].windows.first, told[-1].windows.to) == (wanted[0].windows.first, wanted[-1].windows.to)
+    assert rows_of(feed) > 50
 
 
 def test_a_lost_checkpoint_and_a_second_job_are_refused(broker, tmp_path):

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from lowmark.query.plan import Counted, Finish
 from tests.acceptance.command import lowmark
 from tests.integration import metered
 from tests.integration.pipelinecases import case_names
@@ -39,6 +40,16 @@ def test_completions(name: str, pipeline: Pipeline) -> None:
             else:
                 assert before.windows is not None
                 assert after.windows.first == before.windows.to + 1
+
+
+def test_exchanges(pipeline: Pipeline) -> None:
+    """What compares the rows of a window, or groups them by other keys, has run in several buckets."""
+    for name in ("own-having", "own-top", "held"):
+        plan = pipeline.plans[name]
+        assert (plan.exchanges is not None, plan.stage.buckets > 1) == (name != "held", name != "held")
+    for plan in pipeline.plans.values():
+        totals = [step.plan.totals for step in plan.steps if isinstance(step.plan, Finish)]
+        assert plan.stage.buckets == 1 or not any(totals) or any(isinstance(at.plan, Counted) for at in plan.steps)
 
 
 def test_exit_codes(pipeline: Pipeline) -> None:

@@ -25,7 +25,7 @@ TWO_STAGES = (
 
 
 def compiled(sql: str) -> QueryPlan:
-    return compile_query(sql, name="q")
+    return compile_query(sql, name="q", buckets=1)
 
 
 def sender(plan: QueryPlan) -> Sender:

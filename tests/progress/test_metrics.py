@@ -17,6 +17,7 @@ class Report:
     counters: dict[str, int] = field(default_factory=dict)
     dead: dict[str, int] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
+    exchanged: dict[str, int] = field(default_factory=dict)
     late_rows: dict[str, int] = field(default_factory=dict)
     corrections: dict[str, int] = field(default_factory=dict)
     windows: list[tuple[str, str | None, int]] = field(default_factory=list)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from lowmark.query.plan import (
     Aggregate,
     Counted,
+    Exchange,
     Finish,
+    Gather,
     Join,
     NodeInput,
     Number,
@@ -13,8 +15,10 @@ from lowmark.query.plan import (
     QueryPlan,
     Reduce,
     Reduction,
+    Send,
     SlideByTuple,
     Step,
+    Totals,
 )
 from lowmark.query.printing import text_of
 from lowmark.query.syntax import JoinKind
@@ -26,7 +30,13 @@ def summary(plan: QueryPlan) -> list[str]:
         f"{node.name} {'+'.join(node.streams)}: {_reduction(node.reduction)} by ({', '.join(node.bucket_by)})"
         for node in plan.stage.nodes
     ]
-    return [*nodes, *(f"{index} {_step(step)}" for index, step in enumerate(plan.steps))]
+    exchanges = () if plan.exchanges is None else plan.exchanges.each
+    return [*nodes, *map(_exchange, exchanges), *(f"{index} {_step(step)}" for index, step in enumerate(plan.steps))]
+
+
+def _exchange(exchange: Exchange) -> str:
+    to = "all" if exchange.to_all else ", ".join(exchange.node.bucket_by) or "one"
+    return f"{exchange.node.name} {_pane(exchange.node.reduction.pane)} to {to}: {exchange.reason}"
 
 
 def _reduction(reduction: Reduction) -> str:
@@ -86,6 +96,12 @@ def _plan(step: Step) -> str:
         case Counted(slides=SlideByTuple(ranked, pane_ns, shift_ns), partition=partition) as plan:
             by = "rank" if ranked else "arrival"
             return f"{by} of ({', '.join(partition)}) {_counted(plan)} {plan.at}>=pane*{pane_ns}+{shift_ns}"
+        case Send(node=node):
+            return f"send to {node}"
+        case Gather(window=window):
+            return f"gather {window.kind.value} {window.size}/{window.slide} of {window.axis.attribute}"
+        case Totals(window=window, calls=calls):
+            return f"totals {window.kind.value} {window.size}/{window.slide}: {', '.join(c.column.name for c in calls)}"
         case Reduce(reduction=reduction):
             return f"reduce {_reduction(reduction)}"
 

@@ -10,7 +10,8 @@ import pytest
 
 from lowmark.query.compile import compile_query
 from lowmark.query.errors import QueryError
-from lowmark.query.plan import Aggregate, Counted, Finish, Join, NodeInput, QueryPlan, Reduce
+from lowmark.query.plan import Aggregate, Counted, Finish, Join, NodeInput, QueryPlan, Reduce, Send, StepPlan, Totals
+from lowmark.wire.schema import Schema
 from tests.query import golden
 
 ACCEPTANCE = Path(__file__).parents[3] / "shared" / "queries"
@@ -37,27 +38,47 @@ def test_schemas_fit(block: golden.Block) -> None:
     assert_sound(compile_query(block.sql, streams=block.streams))
 
 
+def _input(plan: StepPlan, port: int) -> Schema:
+    match plan:
+        case Join(inputs=inputs):
+            return inputs[port].schema
+        case Totals(input=parts, rows=rows):
+            return (parts, rows)[port]
+    return plan.input
+
+
+def _output(plan: StepPlan) -> Schema:
+    match plan:
+        case Reduce(reduction=reduction):
+            return reduction.schema
+        case Send(input=schema):
+            return schema
+    return plan.output
+
+
 def assert_sound(plan: QueryPlan) -> None:
     """Every input of a step has the schema that the step expects; the last step gives the answer."""
-    nodes = {node.name: node.reduction.schema for node in plan.stage.nodes}
+    exchanges = () if plan.exchanges is None else plan.exchanges.each
+    nodes = {node.name: node.reduction.schema for node in (*plan.stage.nodes, *(one.node for one in exchanges))}
     outputs = []
     for step in plan.steps:
         for number, source in enumerate(step.inputs):
             schema = nodes[source.node] if isinstance(source, NodeInput) else outputs[source.step]
-            expected = step.plan.inputs[step.port(number)].schema if isinstance(step.plan, Join) else step.plan.input
+            expected = _input(step.plan, step.port(number))
             assert schema == expected
-        outputs.append(step.plan.reduction.schema if isinstance(step.plan, Reduce) else step.plan.output)
+        outputs.append(_output(step.plan))
         if isinstance(step.plan, Aggregate):
             assert len(step.plan.output) == len({*step.plan.output.names})
         if isinstance(step.plan, Finish) and (step.plan.totals or step.plan.order or step.plan.distinct):
             assert step.plan.within or step.plan.input.names[:2] == ("window_start", "window_end")
             counted = [at.plan for at in plan.steps if isinstance(at.plan, Counted)]
-            assert plan.stage.buckets == 1 or (counted and all(item.partition for item in counted))
+            within = counted and all(item.partition for item in counted)
+            assert plan.stage.buckets == 1 or within or (not step.plan.totals and (exchanges or step.plan.distinct))
     assert outputs[-1] == plan.output
     for node in plan.stage.nodes:
         assert {*node.bucket_by} <= {key.name for key in node.reduction.keys}
         assert node.bucket_by or plan.stage.buckets == 1
-    assert len({node.bucket_by and len(node.bucket_by) for node in plan.stage.nodes}) == 1
+    assert exchanges or len({node.bucket_by and len(node.bucket_by) for node in plan.stage.nodes}) == 1
 
 
 def test_unknown_stream_is_told_when_streams_are_bound() -> None:

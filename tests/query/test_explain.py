@@ -17,7 +17,7 @@ TOP = """SELECT srcIP, sum(len) AS bytes, 100.0 * sum(len) / total(sum(len)) AS 
 FROM Main WHERE link <> 'x' AND srcIP IN 10.0.0.0/8 GROUP BY srcIP ORDER BY bytes DESC LIMIT 3"""
 
 TOP_TEXT = """\
-query talkers, stage {stage}, 1 bucket
+query talkers, stage {stage}, 8 buckets
 
 in the capture processes
   node n0
@@ -26,6 +26,7 @@ in the capture processes
     panes        20 s of ts
     groups by    srcIP
     folds        add(len)
+    bucket by    srcIP
 
 above, in each bucket
   step 0
@@ -40,40 +41,91 @@ above, in each bucket
     costs        paned 50k merges (eq. 6.2), wid 90k merges (eq. 6.3), adapt 60k merges (eq. 6.1, by group)
     keeps of     a group in every pane, or in one: paned 4 or 2 states, wid 3 or 3 states, adapt 3 or 1 states
   step 1
-    does         ends the SELECT
+    does         reduces rows to partials of the next stage
     reads        step 0
-    totals       total_sum_len = total(sum_len)
+    panes        20 s of window_end, beginning at 1 ns
+    folds        add(sum_len), add(0 + (NOT (sum_len IS NULL)))
+  step 2
+    does         sends them through an exchange
+    reads        step 1
+    sends to     talkers.x0
+  step 3
+    does         reduces rows to partials of the next stage
+    reads        step 0
+    panes        20 s of window_end, beginning at 1 ns
+    sends        window_start, window_end, srcIP, sum_len
+  step 4
+    does         adds up what all buckets have for the totals of a window
+    reads        talkers.x0, step 3
+    window       1 min every 20 s of ts, 3 panes each
+    gives        total_sum_len
+  step 5
+    does         ends the SELECT
+    reads        step 4
+    order        sum_len desc, srcIP
+    limit        3
+    selects      window_start, window_end, srcIP, sum_len, total_sum_len
+  step 6
+    does         reduces rows to partials of the next stage
+    reads        step 5
+    panes        20 s of window_end, beginning at 1 ns
+    sends        window_start, window_end, srcIP, sum_len, total_sum_len
+  step 7
+    does         sends them through an exchange
+    reads        step 6
+    sends to     talkers.x1
+  step 8
+    does         puts the rows of a window from all buckets together
+    reads        talkers.x1
+    window       1 min every 20 s of ts, 3 panes each
+  step 9
+    does         ends the SELECT
+    reads        step 8
     order        sum_len desc, srcIP
     limit        3
     selects      window_start, window_end, srcIP, sum_len AS bytes, (100.0 * sum_len) / total_sum_len AS percent
+
+between the buckets, topic exchange.{exchange}
+  exchange talkers.x0
+    because      total() is over all groups of a window
+    goes to      all buckets
+  exchange talkers.x1
+    because      LIMIT is over all rows of a window: of each bucket its first 3 go there
+    goes to      one bucket
 
 result
   window_start  time
   window_end    time
   srcIP         ip
   bytes         int, may be null
-  percent       float, may be null
-
-notes
-  one bucket in place of 8: total() is over all groups of a window; ORDER BY and LIMIT are over all rows of a window"""
+  percent       float, may be null"""
 
 
 def test_text() -> None:
     plan = compile_query(TOP, name="talkers", buckets=8)
-    assert render(plan) == TOP_TEXT.format(stage=plan.stage.fingerprint)
+    assert plan.exchanges is not None
+    assert render(plan) == TOP_TEXT.format(stage=plan.stage.fingerprint, exchange=plan.exchanges.fingerprint)
+
+
+def test_what_needs_one_bucket_says_why() -> None:
+    reason = "one bucket in place of 8: windows over rows without PA count the tuples of the whole stream"
+    assert reason in render(compile_query("SELECT count(*) [RANGE 9 rows, WA row_num] FROM Main", buckets=8))
 
 
 def test_json() -> None:
     described = json.loads(json.dumps(describe(compile_query(TOP, name="talkers", buckets=8))))
     assert described["query"] == "talkers"
-    assert described["buckets"] == 1
+    assert described["buckets"] == 8
+    assert [exchange["goes_to"] for exchange in described["exchanges"]] == ["all buckets", "one bucket"]
     assert described["ordered"] is True
     assert described["nodes"][0]["panes"] == "20 s of ts"
     assert described["window"] == {
         "kind": "sliding", "attribute": "ts", "range": 60 * 10**9, "slide": 20 * 10**9, "pane": 20 * 10**9,
         "text": "1 min every 20 s of ts, 3 panes each",
     }  # fmt: skip
-    assert [step["step"] for step in described["steps"]] == ["aggregate", "finish"]
+    assert [step["step"] for step in described["steps"]] == [
+        "aggregate", "reduce", "send", "reduce", "totals", "finish", "reduce", "send", "gather", "finish",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("block", golden.read("plans.txt"), ids=lambda block: block.head)

@@ -72,4 +72,4 @@ class Place:
         return found
 
     def history(self) -> History:
-        return read_history(self.settings, {"q": (self.results, PARTITIONS)}, self.job)
+        return read_history(self.settings, {"q": (self.results, PARTITIONS)}, {}, self.job)

@@ -1,0 +1,131 @@
+"""The windows of a step behind an exchange that puts together what an aggregate step has closed before it.
+
+They are the aggregate's own windows, so what this bucket knows of each is what its aggregate has told: it waits here
+until the exchange has brought what the other buckets have of the window, and what they have against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+
+from highlevel.chain import Closing
+from highlevel.progress.ledger import Ledger
+from highlevel.progress.marks import Finding, FindingRow, MarkRow, Marks
+from highlevel.progress.sequence import Span
+from lowmark.query.windows import Window
+from lowmark.wire.results import Reason, Verdict
+
+__all__ = ["FollowedRow", "FollowedSequence"]
+
+FollowedRow = tuple[int | None, int | None, list[MarkRow], list[int], list[tuple[int, int, int, FindingRow]]]
+"""A sequence as it is written in state."""
+
+
+class FollowedSequence:
+    """Contiguous, like the sequence that it follows. `ledger` is of the exchange's node, whose pane k is window k."""
+
+    def __init__(self, window: Window, ledger: Ledger) -> None:
+        self.window = window
+        self.marks = Marks()
+        self.first: int | None = None  # the first window of all
+        self.next: int | None = None
+        self._ledger = ledger
+        self._waiting: list[Span] = []
+        self._overflowed: list[int] = []
+
+    def follow(self, spans: Iterable[Span]) -> None:
+        """The aggregate has closed these windows."""
+        self._waiting += spans
+
+    def overflow(self, window: int) -> None:
+        if window not in self._overflowed:
+            self._overflowed.append(window)
+
+    def close(self, closings: Iterable[Closing], front: int) -> list[Span]:
+        """The spans that follow those given out before, when everything of windows below `front` has come. A window
+        with rows is a span of its own."""
+        holding = {closing.windows.start for closing in closings if closing.tuples}
+        if holding:
+            self._cover(min(holding), max(holding))
+        spans: list[Span] = []
+        while self._waiting and self._waiting[0].first < front:
+            waiting = self._waiting.pop(0)
+            stop = min(waiting.to + 1, front)
+            if stop <= waiting.to:
+                self._waiting.insert(0, replace(waiting, first=stop))
+            for first, after in pairwise(self._edges(waiting.first, stop, holding)):
+                spans.append(self._span(first, after - 1, waiting))
+        if spans:
+            self.first = spans[0].first if self.first is None else self.first
+            self.next = spans[-1].to + 1
+        return spans
+
+    def needs(self, front: int) -> int:
+        """The first granule of the exchange that a window still to close needs."""
+        return min(front, self._waiting[0].first) if self._waiting else front
+
+    @property
+    def waiting(self) -> int:
+        """Windows that the aggregate has closed, and this has not given out."""
+        return sum(span.to + 1 - span.first for span in self._waiting if span.tuples)
+
+    def lost(self, finding: Finding) -> None:
+        """Windows that have been given out go on in none."""
+
+    def closed_with(self, start: int, stop: int) -> range:
+        """Of these windows, those that have been given out."""
+        if self.first is None or self.next is None:
+            return range(0)
+        return range(max(start, self.first), min(stop, self.next))
+
+    def learn(self, windows: range, finding: Finding) -> None:
+        """Something became known of windows that the aggregate has closed: of those that wait here."""
+        waiting: list[Span] = []
+        for span in self._waiting:
+            start, stop = max(span.first, windows.start), min(span.to + 1, windows.stop)
+            if start >= stop:
+                waiting.append(span)
+                continue
+            for first, after in ((span.first, start), (start, stop), (stop, span.to + 1)):
+                if first < after:
+                    found = span.finding + finding if first == start else span.finding
+                    waiting.append(Span(first, after - 1, span.tuples, found))
+        self._waiting = waiting
+
+    def row(self) -> FollowedRow:
+        waiting = [(span.first, span.to, span.tuples, span.finding.row()) for span in self._waiting]
+        return self.first, self.next, self.marks.rows(), self._overflowed, waiting
+
+    def restore(self, row: FollowedRow) -> None:
+        self.first, self.next, marks, self._overflowed, waiting = row
+        self.marks = Marks.of_rows(marks)
+        self._waiting = [Span(first, to, tuples, Finding.of_row(found)) for first, to, tuples, found in waiting]
+
+    def _cover(self, first: int, to: int) -> None:
+        """Other buckets have rows of these windows. That this one was not told of them is a gap in what it was told."""
+        gap = Finding(Verdict(frozenset({Reason.GAP})))
+        begin = first if self.next is None else self.next
+        if not self._waiting:
+            self._waiting.append(Span(begin, to, 0, gap))
+        if first < self._waiting[0].first:
+            self._waiting.insert(0, Span(begin, self._waiting[0].first - 1, 0, gap))
+        if self._waiting[-1].to < to:
+            self._waiting.append(Span(self._waiting[-1].to + 1, to, 0, gap))
+
+    def _edges(self, start: int, stop: int, holding: set[int]) -> list[int]:
+        """Where a run of windows that were alike falls apart."""
+        edges = {start, stop}
+        for window in holding | set(self._overflowed):
+            edges |= {window, window + 1}
+        for mark in self._ledger.marks.within(start, stop):
+            edges |= {mark.start, mark.stop}
+        return sorted(edge for edge in edges if start <= edge <= stop)
+
+    def _span(self, first: int, to: int, told: Span) -> Span:
+        verdict = told.finding.verdict | self._ledger.finding(range(first, to + 1)).verdict
+        if any(first <= window <= to for window in self._overflowed):
+            self._overflowed = [window for window in self._overflowed if not first <= window <= to]
+            verdict |= Verdict(frozenset({Reason.OVERFLOW}))
+        return Span(first, to, told.tuples, replace(told.finding, verdict=verdict))

@@ -1,0 +1,107 @@
+"""How what is known against granules and windows goes on through a query's steps: to the panes of aggregates, to what
+leaves through exchanges, and to windows that have closed already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from highlevel.progress.channel import Channel
+from highlevel.progress.followed import FollowedSequence
+from highlevel.progress.joined import LossReach
+from highlevel.progress.ledger import Ledger
+from highlevel.progress.marks import EXACT, Finding, Mark, Marks
+from highlevel.progress.roster import NEVER
+from highlevel.progress.route import Route, Upstream
+from highlevel.progress.sequence import Span, WindowSequence
+from lowmark.query.windows import Window
+from lowmark.wire.promises import FOREVER
+from lowmark.wire.results import Reason, Verdict
+
+__all__ = ["Losses", "Sequences", "sequence_of"]
+
+_NUMBERING = frozenset({Reason.NUMBERING})
+
+Sequences = Mapping[int, WindowSequence | FollowedSequence]
+"""By step: those that make windows."""
+
+
+def sequence_of(route: Route, window: Window, ledgers: Mapping[str, Ledger]) -> WindowSequence | FollowedSequence:
+    """Of a step that makes these windows."""
+    own = [ledgers[node] for node in route.nodes]
+    return WindowSequence(window, own, not own) if route.follows is None else FollowedSequence(window, *own)
+
+
+class Losses:
+    """Of one query in one bucket."""
+
+    def __init__(
+        self, routes: Sequence[Route], sequences: Sequences, channels: Mapping[int, Channel], reach: LossReach
+    ) -> None:
+        self._routes = routes
+        self._sequences = sequences
+        self._channels = channels
+        self._reach = reach
+
+    def marks_of(self, step: int) -> Marks:
+        """On the panes of a step that makes windows or sends."""
+        return (self._sequences[step] if step in self._sequences else self._channels[step]).marks
+
+    def shift(self, node: str, fronts: Mapping[int, int]) -> None:
+        """Tuples of the node were lost: what is counted of it from now on has other numbers."""
+        for route in self._routes:
+            if route.numbered and node in route.selections:
+                self.marks_of(route.step).add(Mark(fronts[route.step], FOREVER, Verdict(_NUMBERING)))
+
+    def derive(
+        self, route: Route, before: int, front: int, against: Mapping[str, Finding],
+        spans: Mapping[int, Sequence[Span]], late: Iterable[int],
+    ) -> None:  # fmt: skip
+        """Mark the panes in which a step reads rows that came of something lossy, while its panes from `before` up to
+        `front` ended: of nodes (`against`), of the windows of other steps, of rows that the steps `late` refused."""
+        marks = self.marks_of(route.step)
+        stop = FOREVER if route.numbered else min(front, FOREVER - 1) + 1
+        numbering = _NUMBERING if route.numbered else frozenset()
+        for node in route.selections:
+            if node in against and not self._reach.reaches(route.step, node):
+                reasons, partial = against[node].verdict.reasons, against[node].verdict.partial
+                marks.add(Mark(before, stop, Verdict(reasons | numbering if reasons else reasons, partial)))
+        sequence = self._sequences.get(route.step)
+        if isinstance(sequence, WindowSequence):
+            for low, high in self._reach.panes(route.step):
+                sequence.spread(low, high)
+        for upstream in route.upstream:
+            for span in spans[upstream.step]:
+                first, last = before, stop - 1
+                if upstream.pane is not None:
+                    first, last = self._panes(upstream, range(span.first, span.to + 1), before)
+                    if isinstance(sequence, WindowSequence):
+                        sequence.spread(first, last)
+                if span.finding.verdict != EXACT.verdict and not self._reach.reaches(route.step, upstream.step):
+                    marks.add(Mark(first, last + 1, span.finding.verdict))
+        if any(step <= route.step for step in late):
+            marks.add(Mark(NEVER, min(front, FOREVER - 1) + 1, Verdict(frozenset({Reason.LATE}))))
+
+    def learn(self, step: int, windows: range, finding: Finding) -> Iterator[tuple[int, range]]:
+        """Something became known of windows that a step has closed: told to what follows them behind an exchange, and
+        to other buckets. Gives the steps, with those of the windows that each has closed."""
+        if not windows:
+            return
+        yield step, windows
+        for route in self._routes:
+            sequence = self._sequences.get(route.step)
+            if route.follows == step and isinstance(sequence, FollowedSequence):
+                sequence.learn(windows, finding)
+                yield from self.learn(route.step, sequence.closed_with(windows.start, windows.stop), finding)
+            for upstream in route.upstream if sequence is None else ():
+                if upstream.step == step and upstream.pane is not None:
+                    first, last = self._panes(upstream, windows, NEVER)
+                    self._channels[route.step].marks.add(Mark(first, last + 1, finding.verdict))
+
+    def _panes(self, upstream: Upstream, windows: range, unknown: int) -> tuple[int, int]:
+        """The first and the last pane in which rows of these windows lie; `unknown` where a landmark window starts."""
+        assert upstream.pane is not None
+        window: Window = self._sequences[upstream.step].window
+        of = window.end if upstream.at_end else window.start
+        ends = of(windows.start), of(windows.stop - 1)
+        first, last = (unknown if end is None else upstream.pane.index(end) for end in ends)
+        return first, last

@@ -1,0 +1,36 @@
+"""Queries whose rows change buckets on the way, by what it is that makes them."""
+
+from __future__ import annotations
+
+EXCHANGED = {
+    "other keys": "CREATE STREAM s AS SELECT srcIP, destIP, count(*) AS n [RANGE 5 s] FROM A GROUP BY srcIP, destIP; "
+    "SELECT n, count(*) AS pairs [RANGE 20 s, SLIDE 10 s, WA window_end] FROM s GROUP BY n",
+    "three stages": "CREATE STREAM s AS SELECT srcIP, destPort, sum(len) AS n [RANGE 5 s] FROM A UNION B "
+    "GROUP BY srcIP, destPort; CREATE STREAM t AS SELECT srcIP, max(n) AS m [RANGE 10 s, WA window_end] FROM s "
+    "GROUP BY srcIP HAVING max(n) > 60; SELECT m, count(*), count(distinct srcIP) [RANGE 20 s, WA window_end] FROM t "
+    "GROUP BY m",
+    "no key": "CREATE STREAM s AS SELECT srcIP, count(*) AS n [RANGE 5 s] FROM A GROUP BY srcIP; "
+    "SELECT max(n), sum(n), count(*) [RANGE 20 s, SLIDE 5 s, WA window_end] FROM s",
+    "total": "SELECT srcIP, sum(len), total(count(*)) AS packets [RANGE 10 s, SLIDE 5 s] FROM A GROUP BY srcIP "
+    "HAVING sum(len) >= 0.3 * total(sum(len))",
+    "top": "SELECT destIP, count(*) AS n [RANGE 10 s] FROM A UNION B GROUP BY destIP ORDER BY n DESC LIMIT 2",
+    "top of totals": "SELECT srcIP, 100 * count(*) / total(count(*)) AS share [RANGE 20 s, SLIDE 10 s] FROM A "
+    "GROUP BY srcIP HAVING count(*) > 1 ORDER BY share LIMIT 3",
+    "order": "SELECT srcIP, proto, max(len) AS most [RANGE 15 s] FROM A GROUP BY srcIP, proto "
+    "ORDER BY most, proto DESC",
+    "distinct": "SELECT DISTINCT count(*) AS n [RANGE 20 s] FROM A GROUP BY srcIP, destPort",
+    "top of distinct": "SELECT DISTINCT proto, max(len) AS n [RANGE 20 s] FROM A GROUP BY srcIP, proto "
+    "ORDER BY n, proto LIMIT 2",
+    "landmark": "SELECT srcIP, count(*), max(len) [RANGE ALL, SLIDE 5 s] FROM A GROUP BY srcIP",
+    "landmark of groups": "CREATE STREAM s AS SELECT srcIP, count(*) AS n [RANGE 5 s] FROM A GROUP BY srcIP "
+    "HAVING count(*) > 1; SELECT srcIP, sum(n) [RANGE ALL, SLIDE 10 s, WA window_end] FROM s GROUP BY srcIP",
+    "top of all": "SELECT srcIP, count(*) AS n [RANGE ALL, SLIDE 10 s] FROM A GROUP BY srcIP ORDER BY n DESC LIMIT 2",
+    "top of top": "CREATE STREAM s AS SELECT srcIP, destPort, count(*) AS n [RANGE 5 s] FROM A "
+    "GROUP BY srcIP, destPort ORDER BY n DESC LIMIT 4; SELECT srcIP, sum(n) AS m [RANGE 20 s, WA window_end] FROM s "
+    "GROUP BY srcIP",
+    "groups of pairs": "SELECT a.destPort, count(*) [RANGE 20 s, SLIDE 10 s, WA a.ts] FROM A AS a [RANGE 4 s], "
+    "B AS b [RANGE 3 s] WHERE a.srcIP = b.destIP GROUP BY a.destPort",
+    "pairs of groups": "CREATE STREAM s AS SELECT srcIP, destIP, count(*) AS n [RANGE 5 s] FROM A "
+    "GROUP BY srcIP, destIP; CREATE STREAM t AS SELECT destIP, count(*) AS n [RANGE 5 s] FROM B GROUP BY destIP; "
+    "SELECT s.window_end, s.srcIP, t.destIP, t.n FROM s, t [RANGE TUMBLING 5 s, WA window_end] WHERE s.n = t.n",
+}
