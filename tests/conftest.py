@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,11 @@ from hypothesis import settings
 # it says of a change is about the change. Everywhere else each run draws anew.
 settings.register_profile("lowmark", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("lowmark")
+
+# Processes that share the tests (pytest-xdist) ignore SIGINT, and what they start would inherit that: no Ctrl-C would
+# end it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
