@@ -248,14 +248,18 @@ def _configs(client: AdminClient, names: Sequence[str], timeout_s: float) -> dic
     if not names:
         return {}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    found = {}
-    for resource, answer in client.describe_configs(resources, request_timeout=timeout_s).items():
+    deadline = time.monotonic() + timeout_s
+    while True:
+        # A part of the time for each try: the client does not repeat a request whose answer is lost with a connection.
+        answers = client.describe_configs(resources, request_timeout=max(1.0, timeout_s / 3))
         try:
-            entries = answer.result()
+            return {
+                resource.name: {entry.name: str(entry.value) for entry in answer.result().values()}
+                for resource, answer in answers.items()
+            }
         except KafkaException as error:
-            raise _problem(error.args[0], f"Kafka, asked for the settings of topic {resource.name}") from None
-        found[resource.name] = {entry.name: str(entry.value) for entry in entries.values()}
-    return found
+            if error.args[0].code() not in _UNAVAILABLE or time.monotonic() > deadline:
+                raise _problem(error.args[0], "Kafka, asked for the settings of its topics") from None
 
 
 def _differences(settings: TopicSettings, topic: TopicMetadata, config: dict[str, str]) -> list[TopicProblem]:
