@@ -17,7 +17,7 @@ from lowlevel.emitter import Emitter
 from lowmark.app.scheduling import Scheduling
 from lowmark.app.sourcethread import SourceThread, Work
 from lowmark.wire.codec import decode
-from lowmark.wire.kafka import consumer
+from lowmark.wire.kafkasettings import consumer_options
 from lowmark.wire.partials import PartialBatch
 from lowmark.wire.schema import Schema
 from lowmark.wire.topics import Topic, TopicKind
@@ -50,7 +50,8 @@ def _delays(installation: Installation, seconds: float) -> Iterator[float]:
     emitter = Emitter(config.kafka, config.capture.queue)
     source = LiveSource(LiveConfig(name="near", stream="Main", interface="near"))
     thread = SourceThread(source, [Work(stage, node, topic, False)], config, emitter, Scheduling())
-    reader = consumer(config.kafka, "reach")
+    # The broker that librdkafka plays looks for data only once before it lets a reader wait for so long.
+    reader = Consumer(consumer_options(config.kafka, "reach") | {"fetch.wait.max.ms": 10})
     reader.assign([TopicPartition(topic, partition, 0) for partition in range(stage.buckets)])
     emitter.start()
     try:

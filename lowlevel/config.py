@@ -30,8 +30,8 @@ class Order(Enum):
     """In which order partials leave the table."""
 
     ANY = "any"
-    # The partials of a pane before those of later ones, as systems need that process in order (IOP; Li fig. 8-6, with
-    # the next slot of its footnote 4). Kept for comparison: a collision may have to flush the whole table.
+    # The partials of a pane before those of later ones, as systems need that process in order (IOP; Li fig. 8-6).
+    # Kept for comparison: a collision may have to flush the whole table.
     PRESERVED = "preserved"
 
 
@@ -117,7 +117,7 @@ class QueueConfig:
     retry_s: float = 1.0  # before a client that failed is replaced
     spill: Path | None = None  # folder for what has no room in memory; None: it is given up
     spill_bytes: int = 4 << 30  # of records there
-    compression: Compression = Compression.ZSTD  # of batches, wherever they go from here
+    compression: Compression = Compression.LZ4  # of batches, wherever they go from here
 
     def __post_init__(self) -> None:
         if self.max_bytes < 1 << 20:

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from lowlevel.node import NodeOutput, Progress
 from lowmark.query.plan import Node
+from lowmark.wire.dividing import divided, tuples_by_pane
 from lowmark.wire.frames import FOREVER
-from lowmark.wire.hashing import key_words, partition_rows
 from lowmark.wire.partials import PANE, TUPLES, Origin, rows_of_a_batch
 from lowmark.wire.promises import Account, Bound, Ending, Ledger, Promise, Punctuation
 from lowmark.wire.rows import Words
@@ -91,20 +91,13 @@ class Outbox:
             yield from self._punctuations(promise, [], Progress(self._promised_ns), Ending.STOP)
 
     def _data(self, rows: Words, late: bool) -> Iterator[Outgoing]:
-        partitions = len(self._next)
-        if partitions == 1:
-            yield from self._batches(0, rows, late)
-            return
-        order, starts = partition_rows(key_words(self._schema, rows, self._node.bucket_by), partitions)
-        for partition in range(partitions):
-            part = rows[order[starts[partition] : starts[partition + 1]]]
-            if len(part):
-                yield from self._batches(partition, part, late)
+        for partition, part in divided(self._schema, rows, self._node.bucket_by, len(self._next)):
+            yield from self._batches(partition, part, late)
 
     def _batches(self, partition: int, rows: Words, late: bool) -> Iterator[Outgoing]:
         for start in range(0, len(rows), self._step):
             part = rows[start : start + self._step]
-            tuples = self._tuples(part)
+            tuples = tuples_by_pane(self._column(part, PANE), self._column(part, TUPLES))
             if late:
                 # Late tuples are counted as such whether they are sent or not: there is no account of them here.
                 if self._room(part.nbytes):
@@ -119,15 +112,6 @@ class Outbox:
             _add(self._sent[partition], tuples)
             self._counters["tuples"] += sum(tuples.values())
             yield partition, Rows(self._origin, self._number(partition), part, tuples)
-
-    def _tuples(self, rows: Words) -> dict[int, int]:
-        panes, counts = self._column(rows, PANE), self._column(rows, TUPLES)
-        if panes[0] == panes[-1] and (panes == panes[0]).all():
-            return {int(panes[0]): int(counts.sum())}
-        distinct, which = np.unique(panes, return_inverse=True)
-        sums = np.zeros(len(distinct), np.int64)
-        np.add.at(sums, which, counts)
-        return dict(zip(distinct.tolist(), sums.tolist(), strict=True))
 
     def _column(self, rows: Words, name: str) -> npt.NDArray[np.int64]:
         return rows[:, self._schema.offset(name)].view(np.int64)

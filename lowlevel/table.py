@@ -17,7 +17,7 @@ from lowmark.wire.values import INT64_MIN
 __all__ = ["Counts", "NodeMemory"]
 
 _LATE_ENTRIES = 1024
-_CACHE_LINE = 64
+_PAIR = 128  # bytes of two cache lines
 _RING_BYTES = 4  # a slot's entry in the ring
 
 
@@ -128,7 +128,8 @@ class NodeMemory:
 
 
 def _aligned(rows: int, words: int) -> npt.NDArray[np.int64]:
-    """Zeros, of which nothing is resident until it is touched; slots of eight words fill one cache line each."""
-    raw = np.zeros(8 * rows * words + _CACHE_LINE, np.uint8)
-    start = -raw.ctypes.data % _CACHE_LINE
+    """Zeros, of which nothing is resident until it is touched; slots of eight words fill one cache line each, and pairs
+    of them two that the processor fetches together."""
+    raw = np.zeros(8 * rows * words + _PAIR, np.uint8)
+    start = -raw.ctypes.data % _PAIR
     return raw[start : start + 8 * rows * words].view(np.int64).reshape(rows, words)

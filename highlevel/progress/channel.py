@@ -24,7 +24,7 @@ from highlevel.progress.place import Place
 from highlevel.progress.records import batch_of_rows
 from highlevel.progress.roster import NEVER
 from lowmark.query.plan import Exchange, QueryPlan, Send
-from lowmark.wire.hashing import key_words, partition_rows
+from lowmark.wire.dividing import divided
 from lowmark.wire.partials import PANE, Origin, rows_of_a_batch
 from lowmark.wire.promises import FOREVER, Account, Bound, Ending, Ledger, Promise, Punctuation, Taint
 from lowmark.wire.results import Reason
@@ -130,11 +130,7 @@ class Channel:
         if self._exchange.to_all:
             yield from ((partition, rows) for partition in range(partitions))
             return
-        order, starts = partition_rows(key_words(self._schema, rows, self._exchange.node.bucket_by), partitions)
-        for partition in range(partitions):
-            part = rows[order[starts[partition] : starts[partition + 1]]]
-            if len(part):
-                yield partition, part
+        yield from divided(self._schema, rows, self._exchange.node.bucket_by, partitions)
 
     def _batches(self, partition: int, rows: Words) -> Iterator[Forward]:
         step = rows_of_a_batch(self._schema)

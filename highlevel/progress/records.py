@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from highlevel.interface import Words
+from lowmark.wire.dividing import tuples_by_pane
 from lowmark.wire.partials import PANE, TUPLES, Origin, PartialBatch
 from lowmark.wire.promises import Punctuation
 from lowmark.wire.registration import Control, SourceKind
@@ -54,7 +55,5 @@ def wire_of_batch(batch: Batch, schema: Schema) -> PartialBatch:
 
 def batch_of_rows(origin: Origin, sequence: int, rows: Words, schema: Schema, late: bool = False) -> Batch:
     """A batch made in this process: the tuples of each pane are counted here."""
-    panes, which = np.unique(rows[:, schema.offset(PANE)].view(np.int64), return_inverse=True)
-    sums = np.zeros(len(panes), np.int64)
-    np.add.at(sums, which, rows[:, schema.offset(TUPLES)].view(np.int64))
-    return Batch(origin, sequence, rows, dict(zip(panes.tolist(), sums.tolist(), strict=True)), late)
+    tuples = tuples_by_pane(rows[:, schema.offset(PANE)].view(np.int64), rows[:, schema.offset(TUPLES)].view(np.int64))
+    return Batch(origin, sequence, rows, tuples, late)

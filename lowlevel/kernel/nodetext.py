@@ -220,8 +220,7 @@ class NodeText:
             tuples = table@[slot, 2]
             goes_straight = False
         """)
-        if self._ordered:
-            self._write_next_slot()
+        self._write_other_slot()
         with source.block("if tuples != 0:"):
             self._write("old_pane = table@[slot, 1]")
             with source.block(f"if {self._same_group('slot')}:"):
@@ -264,13 +263,14 @@ class NodeText:
         if self._ordered:
             source.line("empty_below = min(empty_below, pane)")
 
-    def _write_next_slot(self) -> None:
-        """Where another group of the same pane sits in a group's slot, the next one may have room for it."""
+    def _write_other_slot(self) -> None:
+        """Where another group of this pane or a newer one sits in a group's slot, the other slot of the pair may have
+        room for it (Li 8.3.3, footnote 4). The processor fetches the lines of a pair together."""
         self._write(f"""
             if tuples != 0 and table@[slot, 1] >= pane and not ({self._same_group("slot")}):
-                following = (slot + np.uint64(1)) & np.uint64(table@.shape[0] - 1)
-                if table@[following, 2] == 0 or table@[following, 1] < pane or ({self._same_group("following")}):
-                    slot = following
+                other = (slot ^ np.uint64(1)) & np.uint64(table@.shape[0] - 1)
+                if table@[other, 2] == 0 or table@[other, 1] < pane or ({self._same_group("other")}):
+                    slot = other
                     tuples = table@[slot, 2]
         """)
 

@@ -17,7 +17,7 @@ from lowmark.wire.compiled import compiled
 from lowmark.wire.rows import Words
 from lowmark.wire.schema import Kind, Schema
 
-__all__ = ["HASH_NAME", "bucket_of", "hash_rows", "key_words", "partition_rows", "xxh64"]
+__all__ = ["HASH_NAME", "bucket_of", "hash_rows", "key_words", "xxh64"]
 
 HASH_NAME = "xxh64-words-1"
 """Stands in a stage's fingerprint for the function that this module is."""
@@ -113,30 +113,17 @@ def _hash_bytes(data: npt.NDArray[np.uint8]) -> np.uint64:
 
 
 @compiled
-def _hash_rows(words: npt.NDArray[np.uint64], out: npt.NDArray[np.uint64]) -> None:
-    lanes = np.empty(4, np.uint64)
+def _hash_rows(words: npt.NDArray[np.uint64], lanes: npt.NDArray[np.uint64], out: npt.NDArray[np.uint64]) -> None:
     for i in range(words.shape[0]):
         out[i] = _hash_words(words[i], lanes)
 
 
 @compiled
-def _buckets(words: npt.NDArray[np.uint64], buckets: np.uint64, out: npt.NDArray[np.int32]) -> None:
-    lanes = np.empty(4, np.uint64)
+def _buckets(
+    words: npt.NDArray[np.uint64], buckets: np.uint64, lanes: npt.NDArray[np.uint64], out: npt.NDArray[np.int32]
+) -> None:
     for i in range(words.shape[0]):
         out[i] = np.int32(_hash_words(words[i], lanes) % buckets)
-
-
-@compiled
-def _counting_sort(bucket: npt.NDArray[np.int32], starts: npt.NDArray[np.int64], order: npt.NDArray[np.int64]) -> None:
-    """`starts` (one longer than the buckets, zero) becomes where each bucket starts in `order`."""
-    for b in bucket:
-        starts[b + 1] += 1
-    for b in range(1, starts.shape[0]):
-        starts[b] += starts[b - 1]
-    place = starts.copy()
-    for i in range(bucket.shape[0]):
-        order[place[bucket[i]]] = i
-        place[bucket[i]] += 1
 
 
 def xxh64(data: bytes) -> int:
@@ -151,22 +138,44 @@ def _string_words(strings: tuple[str, ...]) -> Words:
 
 def key_words(schema: Schema, words: Words, key: tuple[str, ...]) -> Words:
     """The canonical words [n, K] of the rows' keys; `words` is a matrix of the schema."""
-    result = np.zeros((len(words), 1 + sum(schema.column(name).kind.words for name in key)), np.uint64)
+    layout = _layout(schema, key)
+    result = np.empty((len(words), 1 + len(layout)), np.uint64)
+    _copy_keys(words, layout, result)
     at = 1
-    for position, name in enumerate(key):
-        column, offset = schema.column(name), schema.offset(name)
-        target = result[:, at : at + column.kind.words]
-        target[:] = words[:, offset : offset + column.kind.words]
-        null = words[:, 0] >> np.uint64(schema.index(name)) & np.uint64(1)
+    for name in key:
+        column = schema.column(name)
         if column.kind is Kind.FLOAT:
-            _normalise_floats(target[:, 0])
+            _normalise_floats(result[:, at])
         elif column.kind is Kind.STR and schema.strings:
-            target[:, 0] = _string_words(schema.strings)[target[:, 0].view(np.int64)]
-        if null.any():
-            target[null != 0] = 0
-            result[:, 0] |= null << np.uint64(position)
+            coded = words[:, 0] >> np.uint64(schema.index(name)) & np.uint64(1) == 0
+            result[coded, at] = _string_words(schema.strings)[result[coded, at].view(np.int64)]
         at += column.kind.words
     return result
+
+
+@lru_cache(maxsize=256)
+def _layout(schema: Schema, key: tuple[str, ...]) -> npt.NDArray[np.int64]:
+    """Of each word of a key: where it stands in a row, the bit that its null has there, and the one in the key."""
+    return np.array(
+        [
+            (schema.offset(name) + word, schema.index(name), position)
+            for position, name in enumerate(key)
+            for word in range(schema.column(name).kind.words)
+        ],
+        np.int64,
+    ).reshape(-1, 3)
+
+
+@compiled
+def _copy_keys(words: npt.NDArray[np.uint64], layout: npt.NDArray[np.int64], out: npt.NDArray[np.uint64]) -> None:
+    """Values that are null are 0."""
+    for i in range(words.shape[0]):
+        nulls, mask = words[i, 0], np.uint64(0)
+        for word in range(layout.shape[0]):
+            null = nulls >> np.uint64(layout[word, 1]) & np.uint64(1)
+            mask |= null << np.uint64(layout[word, 2])
+            out[i, word + 1] = np.uint64(0) if null else words[i, layout[word, 0]]
+        out[i, 0] = mask
 
 
 def _normalise_floats(bits: Words) -> None:
@@ -178,7 +187,7 @@ def _normalise_floats(bits: Words) -> None:
 def hash_rows(words: Words) -> Words:
     """XXH64 of each row's little-endian bytes; `words` is C-contiguous [n, K], as `key_words` gives it."""
     out = np.empty(len(words), np.uint64)
-    _hash_rows(words, out)
+    _hash_rows(words, np.empty(4, np.uint64), out)
     return out
 
 
@@ -187,15 +196,5 @@ def bucket_of(words: Words, buckets: int) -> npt.NDArray[np.int32]:
     if not 0 < buckets < 2**31:
         raise ValueError(f"{buckets} buckets: at least one is needed, and fewer than 2^31")
     out = np.empty(len(words), np.int32)
-    _buckets(words, np.uint64(buckets), out)
+    _buckets(words, np.uint64(buckets), np.empty(4, np.uint64), out)
     return out
-
-
-def partition_rows(words: Words, buckets: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Rows by the bucket of their keys, as (order, starts): the rows of bucket b are order[starts[b]:starts[b + 1]],
-    in the order in which they stand in `words`."""
-    bucket = bucket_of(words, buckets)
-    starts = np.zeros(buckets + 1, np.int64)
-    order = np.empty(len(words), np.int64)
-    _counting_sort(bucket, starts, order)
-    return order, starts

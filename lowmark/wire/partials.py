@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lowmark.wire.arrowstream import read_rows, write_rows
 from lowmark.wire.compression import Compression
+from lowmark.wire.dividing import tuples_by_pane
 from lowmark.wire.fields import canonical, integer, parse
 from lowmark.wire.record import BadReason, Header, Headers, RecordKind, Refused, WireRecord, header, headers_of, sized
 from lowmark.wire.schema import Schema
@@ -65,10 +66,7 @@ _PADDING = 64
 
 def tuples_per_pane(rows: pa.RecordBatch) -> dict[int, int]:
     """What a batch's header says of it, in the order of the panes."""
-    panes, which = np.unique(_integers(rows, PANE), return_inverse=True)
-    sums = np.zeros(len(panes), np.int64)
-    np.add.at(sums, which, _integers(rows, TUPLES))
-    return dict(zip(panes.tolist(), sums.tolist(), strict=True))
+    return tuples_by_pane(_integers(rows, PANE), _integers(rows, TUPLES))
 
 
 def _integers(rows: pa.RecordBatch, name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -120,7 +118,7 @@ def decode_origin(headers: Headers) -> tuple[Origin, int]:
     return origin, headers.natural("sequence")
 
 
-def encode_batch(batch: PartialBatch, compression: Compression = Compression.ZSTD) -> WireRecord:
+def encode_batch(batch: PartialBatch, compression: Compression = Compression.LZ4) -> WireRecord:
     tuples = header("tuples", canonical([[pane, count] for pane, count in sorted(batch.tuples.items())]).decode())
     late = (header("late", 1),) if batch.late else ()
     headers = origin_headers(RecordKind.BATCH, batch.origin, batch.sequence, tuples, *late)

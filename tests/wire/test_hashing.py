@@ -10,7 +10,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.wire.hashing import HASH_NAME, bucket_of, hash_rows, key_words, partition_rows, xxh64
+from lowmark.wire.hashing import HASH_NAME, bucket_of, hash_rows, key_words, xxh64
 from lowmark.wire.schema import Column, Kind, Schema
 from tests.wire.strategies import STRINGS, matrix, tables
 
@@ -65,17 +65,6 @@ def test_codes_of_different_dictionaries_agree() -> None:
     left = key_words(one, matrix(one, [[0], [1], [None]]), ("s",))
     right = key_words(other, matrix(other, [[0], [2], [None]]), ("s",))
     assert (left == right).all()
-
-
-@given(st.lists(st.integers(0, 50), max_size=200), st.integers(1, 20))
-def test_partition_is_stable_and_complete(values: list[int], buckets: int) -> None:
-    words = np.array(values, np.uint64).reshape(-1, 1)
-    order, starts = partition_rows(words, buckets)
-    bucket = bucket_of(words, buckets)
-    assert starts[0] == 0
-    assert starts[-1] == len(values)
-    for b in range(buckets):
-        assert order[starts[b] : starts[b + 1]].tolist() == np.flatnonzero(bucket == b).tolist()
 
 
 @pytest.mark.parametrize("buckets", [0, -1, 2**31])
