@@ -32,6 +32,7 @@ from highlevel.interface import Operator, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
 from highlevel.limits import Limits
 from highlevel.state import ScopedState
+from highlevel.views import Viewer
 from lowmark.query.plan import (
     Aggregate,
     Counted,
@@ -50,6 +51,7 @@ from lowmark.query.strategy import Strategy
 from lowmark.query.syntax import JoinKind
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.schema import Schema
 
 __all__ = ["Build", "Chain", "Closing", "Events", "LatePart", "build"]
 
@@ -127,6 +129,7 @@ class Chain:
         self._outs = tuple(_StepOut(self, index) for index in range(len(plan.steps)))
         self._readers: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._node_readers: dict[str, list[tuple[int, int]]] = {}
+        self._viewers = {view.node: Viewer(view, _schema_of(plan, view.node)) for view in plan.views}
         for index, step in enumerate(plan.steps):
             for number, source in enumerate(step.inputs):
                 if isinstance(source, NodeInput):
@@ -141,7 +144,12 @@ class Chain:
         return tuple(self._node_readers)
 
     def feed(self, node: str, rows: Words) -> None:
-        self._rows(self._node_readers.get(node, []), rows)
+        self._rows(self._node_readers.get(node, []), self.viewed(node, rows))
+
+    def viewed(self, node: str, rows: Words) -> Words:
+        """Rows of a node as the query's steps read them."""
+        viewer = self._viewers.get(node)
+        return rows if viewer is None else viewer.of(rows)
 
     def promise(self, node: str, frontier: int) -> None:
         """The panes of the node below `frontier` have ended."""
@@ -199,6 +207,10 @@ class Chain:
     def _ended(self, step: int, port: int) -> int:
         """Inputs of one port are a union, of which that has ended which has ended in all of them."""
         return min(front for front, of in zip(self.fronts[step], self._ports[step], strict=True) if of == port)
+
+
+def _schema_of(plan: QueryPlan, node: str) -> Schema:
+    return next(item.reduction.schema for item in plan.stage.nodes if item.name == node)
 
 
 class _StepOut:

@@ -40,7 +40,7 @@ class LateView:
     def __init__(self, plan: QueryPlan, node: str) -> None:
         step = next(index for index, step in enumerate(plan.steps) if NodeInput(node) in step.inputs)
         reader = plan.steps[step].plan
-        schema = next(item.reduction.schema for item in plan.stage.nodes if item.name == node)
+        schema = plan.rows_of(node)
         self._aggregate = reader if isinstance(reader, Aggregate) else None
         self._where: Expr | None = None
         if isinstance(reader, Aggregate):

@@ -131,7 +131,7 @@ class Completions:
     def late(self, node: str, source: str, partials: Words) -> Iterable[Output]:
         """Partials of the node that are merged into no window."""
         open_from = None if self._answer is None else self._sequences[self._answer].next
-        return self._lateness.take(node, source, partials, open_from)
+        return self._lateness.take(node, source, self.chain.viewed(node, partials), open_from)
 
     def needs(self, node: str) -> int:
         """The first granule of the node that something still to be announced needs."""

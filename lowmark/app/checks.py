@@ -13,6 +13,7 @@ from lowmark.app.java import find_java
 from lowmark.app.planning import plan_queries, topics_of
 from lowmark.app.rights import Role, job_group, rights_of
 from lowmark.query.plan import QueryPlan
+from lowmark.query.sharingexplain import said_of_stages
 from lowmark.wire.kafka import KafkaProblem, KafkaSettingsError, admin, verify_topics
 from lowmark.wire.kafkarights import missing_rights, refused_creations
 
@@ -49,6 +50,7 @@ def run_checks(path: Path, roles: Sequence[Role] = tuple(Role)) -> Iterator[Chec
             yield _failed(f"query {name}", error)
         else:
             yield CheckResult(f"query {name}")
+    yield from map(CheckResult, said_of_stages(plans))
     yield from _captures(config)
     yield _java()
     yield from _kafka(config, plans, roles)

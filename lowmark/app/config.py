@@ -91,6 +91,7 @@ class Query:
     selectivities: Mapping[str, float] = field(default_factory=dict)  # of pairs of inputs, "A,B"
     groups: int | None = None  # of a pane, at the most
     strategy: Strategy = Strategy.AUTO
+    share: str | None = None  # queries of one such name have one stage, whatever states their aggregates keep
 
     @property
     def expected(self) -> Expected:

@@ -11,13 +11,17 @@ from lowmark.query.errors import QueryError
 from lowmark.query.expected import UnknownInput
 from lowmark.query.late import Late
 from lowmark.query.plan import QueryPlan
+from lowmark.query.sharing import CannotShare, share
 from lowmark.wire.topics import Topic, TopicKind, TopicSettings, settings_of
 
 __all__ = ["plan_queries", "topics_of"]
 
 
 def plan_queries(config: Config, names: Sequence[str] | None = None) -> tuple[QueryPlan, ...]:
-    """The plans of these queries, or of all, in the order of the file. ConfigError says which query is wrong."""
+    """The plans of these queries, or of all, in the order of the file. ConfigError says which query is wrong.
+
+    A plan is the same whichever others are asked for: those that share its stage are looked at in any case.
+    """
     for name in names or ():
         if name not in config.queries:
             valid = ", ".join(config.queries) or "none"
@@ -25,22 +29,40 @@ def plan_queries(config: Config, names: Sequence[str] | None = None) -> tuple[Qu
     chosen = [name for name in config.queries if names is None or name in names]
     if not chosen:
         raise ConfigError(f"{config.path}: there is no query; add [queries.NAME] with its `sql`")
-    streams = {stream: len(config.roster(stream)) for stream in config.streams}
-    plans = []
+    plans: dict[str, QueryPlan] = {}
     for name in chosen:
-        query = config.queries[name]
-        buckets = query.buckets or config.job.buckets
-        try:
-            plan = compile_query(
-                config.sql(name), name=name, streams=streams, buckets=buckets, late=query.late,
-                expected=query.expected, strategy=query.strategy,
-            )  # fmt: skip
-        except QueryError as error:
-            raise ConfigError(f"{config.path}: query {name}: {error.render()}") from None
-        except UnknownInput as error:
-            raise ConfigError(f"{config.path}: queries.{name}: {error}") from None
-        plans.append(plan)
-    return tuple(plans)
+        if name not in plans:
+            plans |= {plan.name: plan for plan in _with_those_beside(config, name)}
+    return tuple(plans[name] for name in chosen)
+
+
+def _with_those_beside(config: Config, name: str) -> tuple[QueryPlan, ...]:
+    """The plan of a query, and of all that share its stage by name."""
+    called = config.queries[name].share
+    if called is None:
+        return (_plan(config, name),)
+    beside = [other for other, query in config.queries.items() if query.share == called]
+    try:
+        return share([_plan(config, other) for other in beside])
+    except CannotShare as error:
+        raise ConfigError(
+            f"{config.path}: queries.{error.query}.share: it cannot share {called!r} with {beside[0]}, since {error}. "
+            "Leave `share` out, or give another name"
+        ) from None
+
+
+def _plan(config: Config, name: str) -> QueryPlan:
+    query = config.queries[name]
+    streams = {stream: len(config.roster(stream)) for stream in config.streams}
+    try:
+        return compile_query(
+            config.sql(name), name=name, streams=streams, buckets=query.buckets or config.job.buckets, late=query.late,
+            expected=query.expected, strategy=query.strategy,
+        )  # fmt: skip
+    except QueryError as error:
+        raise ConfigError(f"{config.path}: query {name}: {error.render()}") from None
+    except UnknownInput as error:
+        raise ConfigError(f"{config.path}: queries.{name}: {error}") from None
 
 
 def topics_of(config: Config, plans: Sequence[QueryPlan]) -> tuple[TopicSettings, ...]:

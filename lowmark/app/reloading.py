@@ -66,6 +66,7 @@ class Reloading:
         try:
             config = load_config(self._config.path)
             plans = plan_queries(config)
+            _check_stages(self._config, self._plans, config, plans)
             work = self._work(config, plans)
             ensure_topics_of(config, plans)
         except (ConfigError, EnvironmentNotReady, KafkaProblem) as error:
@@ -103,6 +104,35 @@ class Reloading:
 
     def _is_new(self, name: str) -> bool:
         return not work_of(self._config, self._plans, name)
+
+
+def _check_stages(old: Config, were: Sequence[QueryPlan], new: Config, are: Sequence[QueryPlan]) -> None:
+    """A query that stays as it is keeps its stage: another one would hold nothing of the windows that are open now."""
+    before = {plan.name: plan for plan in were}
+    for plan in are:
+        was = before.get(plan.name)
+        if was is None or (was.sql, old.queries[plan.name]) != (plan.sql, new.queries[plan.name]):
+            continue
+        if was.stage.fingerprint != plan.stage.fingerprint:
+            raise ConfigError(
+                f"query {plan.name} would have another stage and topic, since {_changed(old, new, plan.name)}: its "
+                "windows would begin anew. Restart the capture for that"
+            )
+
+
+def _changed(old: Config, new: Config, name: str) -> str:
+    """What gives a query another stage that has not changed itself."""
+    called = new.queries[name].share
+    beside = {
+        other
+        for config in (old, new)
+        for other, query in config.queries.items()
+        if called is not None and query.share == called and other != name
+    }
+    changed = sorted(other for other in beside if old.queries.get(other) != new.queries.get(other))
+    if changed:
+        return f"it has share = {called!r}, and so has or had {', '.join(changed)}, which changed"
+    return "job.buckets has changed" if called is None else f"another query of share = {called!r} has changed"
 
 
 def _check(name: str, old: Sequence[Work], new: Sequence[Work], *, file: bool) -> None:

@@ -11,7 +11,7 @@ from lowmark.wire.fields import Json, canonical
 from lowmark.wire.hashing import HASH_NAME
 from lowmark.wire.schema import Column
 
-__all__ = ["exchanges_of", "fingerprint"]
+__all__ = ["exchanges_of", "fingerprint", "text_form"]
 
 _FORM = "stage-1"
 """Changes when the same plan comes to mean other partials."""
@@ -34,6 +34,11 @@ def fingerprint(nodes: Iterable[Node], buckets: int) -> str:
         "nodes": [_node(node) for node in nodes],
     }
     return hashlib.sha256(canonical(form)).hexdigest()[:16]
+
+
+def text_form(exprs: Iterable[Expr]) -> bytes:
+    """Of some expressions: the same in every process, and different where they are."""
+    return canonical([_expr(expr) for expr in exprs])
 
 
 def _node(node: Node) -> Json:

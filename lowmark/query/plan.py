@@ -23,8 +23,9 @@ from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = [
     "AT", "Aggregate", "AggregateCall", "Counted", "Exchange", "Exchanges", "Finish", "Fold", "FoldOp", "Gather",
-    "Join", "JoinInput", "Node", "NodeInput", "Number", "Order", "Pane", "Probe", "QueryPlan", "Reduce", "Reduction",
-    "Send", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan", "Total", "Totals", "has_every_row", "keeping",
+    "Join", "JoinInput", "Node", "NodeInput", "NodeView", "Number", "Order", "Pane", "Probe", "QueryPlan", "Reduce",
+    "Reduction", "Send", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan", "Total", "Totals", "has_every_row",
+    "keeping",
 ]  # fmt: skip
 
 AT = "at"
@@ -347,6 +348,16 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeView:
+    """How a query reads a node whose rows carry more than it asked for: its steps get rows of `schema`, whose columns
+    are these of the node's, in this order."""
+
+    node: str
+    columns: tuple[str, ...]
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
 class QueryPlan:
     """A whole query: the last step's port 0 is the answer. `steps` stand in an order in which inputs come first."""
 
@@ -362,6 +373,12 @@ class QueryPlan:
     strategy: Strategy = Strategy.AUTO  # as asked for; each step has its own
     rates: Rates = DEFAULT_RATES
     exchanges: Exchanges | None = None  # between the buckets of the stage, where keys of steps disagree
+    views: tuple[NodeView, ...] = ()  # of nodes that it shares with queries of other aggregates; others it reads whole
+
+    def rows_of(self, node: str) -> Schema:
+        """What its steps are given of a node of the stage."""
+        schemas = {item.name: item.reduction.schema for item in self.stage.nodes}
+        return (schemas | {view.node: view.schema for view in self.views})[node]
 
     def exchange(self, node: str) -> Exchange | None:
         """The exchange whose rows come as those of this node; None: it is a node of the capture processes."""

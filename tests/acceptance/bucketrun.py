@@ -56,7 +56,10 @@ def run(
     """All chances are taken from `random`: batches, promises, the interleaving of lanes, and where state is stored.
     `lost`: one batch of tuples gets lost on the way."""
     counts = {name: len(sources) for name, sources in streams.items()}
-    plan = compile_query(text, streams=counts, buckets=buckets, strategy=strategy)
+    return run_plan(compile_query(text, streams=counts, buckets=buckets, strategy=strategy), streams, random, lost)
+
+
+def run_plan(plan: QueryPlan, streams: Streams, random: Random, lost: bool = False) -> Ran:
     lanes = [
         records_of(plan, node, stream, rank, packets, random)
         for stream, sources in streams.items()

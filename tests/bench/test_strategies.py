@@ -78,10 +78,12 @@ def test_states(tmp_path: Path) -> None:
 
 
 def test_shared(tmp_path: Path) -> None:
-    measure_shared(tmp_path, packets=2_000, groups=50, queries=[2], repeat=1)
+    measure_shared(tmp_path, packets=2_000, groups=50, queries=[2], repeat=1, sets=("aggregates",))
     found = columns(tmp_path / "shared.csv")
     one, each, apart = map(int, found["rows_out"])
     assert each == apart == 2 * one
+    smaller, *others = map(int, found["bytes_out"])
+    assert smaller < min(others) == max(others)
 
 
 @pytest.mark.parametrize("union", [Q8_2, Q8_5], ids=lambda union: union.figure)

@@ -33,6 +33,7 @@ class PipelineCase:
     apart: bool = True
     numbered: bool = False  # row_num is shown, and over several sources only arrival decides it
     damaged: bool = False  # a capture ends too soon
+    share: str | None = None  # it has one stage with others of that name
 
     @cached_property
     def streams(self) -> Mapping[str, str]:
@@ -96,6 +97,8 @@ def _without_number(rows: Sequence[Row]) -> list[Row]:
 
 OWN = {
     "tumbling": "SELECT srcIP, count(*), sum(len), max(len) [RANGE TUMBLING 5 seconds] FROM Main GROUP BY srcIP",
+    "sizes": "SELECT srcIP AS host, min(len), avg(ttl), first(destPort) [RANGE 20 s, SLIDE 5 s] FROM Main "
+    "GROUP BY srcIP HAVING count(*) > 1",
     "sliding": "SELECT srcIP, destIP, count(*), avg(len), last(len) [RANGE 10 s, SLIDE 2500 ms, WA ts] FROM Main "
     "WHERE proto = 6 GROUP BY srcIP, destIP",
     "union": "SELECT link, proto, count(*), median(len), count(distinct srcIP) [RANGE 20 s, SLIDE 5 s] "
@@ -131,6 +134,9 @@ OWN = {
 }
 """Over captures that are generated: `Main` of one source, `Left` and `Right` of two."""
 
+SHARED = {"tumbling": "hosts", "sizes": "hosts"}
+"""By query: the name that it has in common with those whose stage is its own."""
+
 
 def own_cases(folder: Path) -> list[PipelineCase]:
     """Queries that share streams, and one over a capture that is damaged."""
@@ -145,7 +151,9 @@ def own_cases(folder: Path) -> list[PipelineCase]:
     cases = []
     for name, text in OWN.items():
         read = [(stream, path) for stream, path in captures if re.search(rf"\b{stream}\b", text)]
-        cases.append(PipelineCase(f"own-{name}", text, read, _brute_force(text, read), apart=False))
+        cases.append(
+            PipelineCase(f"own-{name}", text, read, _brute_force(text, read), apart=False, share=SHARED.get(name))
+        )
     return [*cases, _damaged(folder)]
 
 

@@ -126,7 +126,11 @@ def _write_config(folder: Path, broker: str, cases: Sequence[PipelineCase], chan
         f"max_offsets_per_trigger = {chance.randrange(800, 2400)}",  # exchanges read and write in each of them
         *(f"[streams.{stream}]" for stream in streams),
         *(f'[sources."{name}"]\nstream = "{stream}"\nfile = "{file}"' for name, (stream, file) in sources.items()),
-        *(f"[queries.{case.name}]\nsql = '''{case.sql}'''\nbuckets = {_buckets(case, chance)}" for case in cases),
+        *(
+            f"[queries.{case.name}]\nsql = '''{case.sql}'''\nbuckets = {_buckets(case, chance)}"
+            + (f'\nshare = "{case.share}"' if case.share else "")
+            for case in cases
+        ),
         f'[streams.{metered.STREAM}]\ndisorder = "{metered.DISORDER}"',
         f'[sources.{metered.SOURCE}]\nstream = "{metered.STREAM}"',
         f'file = "{metered.write(folder / "metered.pcap")}"',
@@ -140,7 +144,9 @@ def _write_config(folder: Path, broker: str, cases: Sequence[PipelineCase], chan
 
 
 def _buckets(case: PipelineCase, chance: random.Random) -> int:
-    """Several where rows change their bucket then."""
+    """Several where rows change their bucket then; of those that share a stage it is one number."""
+    if case.share:
+        return 3
     counts = Counter(stream for stream, _ in case.sources.values())
     exchanges = compile_query(case.sql, streams=counts, buckets=2).exchanges is not None
     return chance.choice((2, 3) if exchanges else (1, 2, 2, 3))

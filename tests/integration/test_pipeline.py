@@ -52,6 +52,14 @@ def test_exchanges(pipeline: Pipeline) -> None:
         assert plan.stage.buckets == 1 or not any(totals) or any(isinstance(at.plan, Counted) for at in plan.steps)
 
 
+def test_queries_of_other_aggregates_share_a_stage(pipeline: Pipeline) -> None:
+    one, other = (pipeline.plans[f"own-{name}"] for name in ("tumbling", "sizes"))
+    assert one.stage == other.stage
+    assert one.views != other.views
+    (node,) = one.stage.nodes
+    assert sorted(fold.op.name for fold in node.reduction.folds) == ["ADD", "ADD", "FIRST", "MAX", "MIN"]
+
+
 def test_exit_codes(pipeline: Pipeline) -> None:
     """A damaged capture is answered as far as it goes, and its process says so."""
     assert pipeline.exit_codes == {"first capture": 3, "job": 0}

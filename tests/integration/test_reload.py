@@ -29,10 +29,17 @@ fanout = 2
 [queries.packets]
 sql = "SELECT srcIP, count(*) AS packets [RANGE 1 s] FROM Main GROUP BY srcIP"
 buckets = 2
+share = "hosts"
 """
 NEW = """
 [queries.pairs]
 sql = "SELECT srcIP, sum(len) AS bytes, count(*) AS packets [RANGE 2 s] FROM Main GROUP BY srcIP"
+"""
+BESIDE = """
+[queries.sizes]
+sql = "SELECT srcIP, max(len) [RANGE 1 s] FROM Main GROUP BY srcIP"
+buckets = 2
+share = "hosts"
 """
 
 
@@ -56,6 +63,7 @@ def test_queries_change_and_no_packet_of_those_that_stay_is_missed(net: Network,
             for wrong in (
                 first.replace("count(*)", "sum(nothing)"),
                 first + "[sources.more]\nstream = 'Main'\nfile = '-'\n",
+                first + BESIDE,
             ):
                 said = capture.error.count("what ran before goes on")
                 path.write_text(wrong)
@@ -63,6 +71,8 @@ def test_queries_change_and_no_packet_of_those_that_stay_is_missed(net: Network,
                 await_true(lambda said=said: capture.error.count("what ran before goes on") > said)
             assert "there is no field called nothing" in capture.error
             assert "more than queries has changed" in capture.error
+            assert "query packets would have another stage and topic, since" in capture.error
+            assert "and so has or had sizes, which changed: its windows would begin anew" in capture.error
 
             path.write_text(first + NEW)
             capture.process.send_signal(signal.SIGHUP)

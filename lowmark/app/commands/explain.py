@@ -58,7 +58,8 @@ def explain(
     beside: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="FILE.sql", help="Another query of the same job: tells whether they share node and partials."
+            metavar="FILE.sql",
+            help="Another query of the same job: tells whether they share node and partials, or could.",
         ),
     ] = None,
     kernel: Annotated[bool, typer.Option("--kernel", help="Also show the generated low-level kernel.")] = False,
@@ -80,7 +81,7 @@ def explain(
     from lowmark.query.compile import compile_query
     from lowmark.query.expected import UnknownInput
     from lowmark.query.explain import describe, render
-    from lowmark.query.sharing import describe_beside, render_beside
+    from lowmark.query.sharingexplain import describe_beside, render_beside
 
     try:
         plan = compile_query(text, name=name, buckets=buckets, late=late, expected=expected, strategy=strategy)
