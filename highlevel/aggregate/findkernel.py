@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,9 +21,9 @@ _LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
 @compiled
-def find_rows(
-    rows: Words, shift: int, key_end: int, key_mask: np.uint64, table: Words, index: Words, seed: np.uint64,
-    positions: Ints,
+def _find_rows(
+    rows: Words, shift: int, positions: Ints, table: Words, index: Words, seed: np.uint64, key_end: int,
+    key_mask: np.uint64,
 ) -> None:  # fmt: skip
     """`positions` receives the place of each row's group in `table`, whose index this is, or −1. `shift` is 1 where
     rows begin with a pane, 0 where they are groups."""
@@ -42,3 +44,7 @@ def find_rows(
                     g = np.int64(-1)
             slot = (slot + _ONE) & mask
         positions[i] = g
+
+
+find_rows: Callable[..., None] = _find_rows
+"""With arguments that are laid out beforehand."""

@@ -6,7 +6,6 @@ kept as a carry beside the table, so only the final value decides about an overf
 
 from __future__ import annotations
 
-import secrets
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,19 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from highlevel.aggregate.findkernel import find_rows
-from highlevel.aggregate.layout import Layout
-from highlevel.aggregate.mergekernel import BLOCK, fill_index, merge_rows
+from highlevel.aggregate.layout import SEED, Layout
+from highlevel.aggregate.mergekernel import fill_index, merge_rows
 from highlevel.interface import Words
 from lowmark.query.aggregates import DIFFERENTIAL
+from lowmark.wire.native import Laid
 
 __all__ = ["GroupRows", "GroupTable"]
 
 _HEADER = struct.Struct(">III")  # groups, words of a group, carries
 _LEAST_CAPACITY = 64
-_NO_POSITIONS = np.empty(0, np.int64)
+_SMALL = 4096
+"""Groups up to which a table that is full grows fourfold: each time costs calls, which take longer than merges."""
 
-# Keys come from the network. The order of groups is that of their first rows, so the seed shows nowhere.
-_SEED = np.uint64(secrets.randbits(64))
+_NO_POSITIONS = np.empty(0, np.int64)
 
 _FLOAT_MAGNITUDE = np.uint64(0x7FFFFFFFFFFFFFFF)
 _FLOAT_EXPONENT = np.uint64(0x7FF0000000000000)
@@ -61,6 +61,7 @@ class GroupTable:
         self._used = 0
         self._table: Words = np.empty((0, layout.schema.words), np.uint64)
         self._index: Words | None = None  # made when first needed: many tables are only read
+        self._arguments: Laid | None = None  # these two; None where one of them is another than before
         self._carries: dict[tuple[int, int], int] = {}  # by (group, fold): what the sum lacks, in units of 2^64
 
     def __len__(self) -> int:
@@ -138,8 +139,7 @@ class GroupTable:
 
     def _find(self, rows: Words, shift: int) -> npt.NDArray[np.int64]:
         positions = np.empty(len(rows), np.int64)
-        layout, index = self._layout, self._ready_index()
-        find_rows(rows, shift, layout.key_end, layout.key_mask, self._table, index, _SEED, positions)
+        find_rows(rows, shift, positions, self._laid(), self._layout.merging.keys)
         return positions
 
     def subtract_table(self, other: GroupTable) -> None:
@@ -181,44 +181,45 @@ class GroupTable:
     def _adopt(self, other: GroupTable) -> None:
         self._table = other.groups.copy()
         self._used = other._used
-        self._index = None
+        self._index = None if other._index is None else other._index.copy()
+        self._arguments = None
         self._carries = dict(other._carries)
 
     def _merge(self, rows: Words, shift: int, subtract: bool, positions: npt.NDArray[np.int64]) -> None:
-        layout = self._layout
-        events = np.empty((BLOCK * max(1, len(layout.folds)), 3), np.int64)
-        hashes, places = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.int64)
+        merging = self._layout.merging
+        if not len(self._table):
+            self._grow(min(len(rows), _SMALL // 4))
         start = 0
         while start < len(rows):
-            index = self._ready_index()
             start, self._used, count = merge_rows(
-                rows, start, shift, subtract, layout.key_end, layout.key_mask, layout.program, layout.comparisons,
-                self._table, self._used, index, _SEED, events, positions, self._table.view(np.float64),
-                rows.view(np.float64), hashes, places,
-            )  # fmt: skip
-            for group, fold, lacks in events[:count].tolist():
+                rows, start, shift, subtract, positions, self._used, self._laid(), merging.fixed
+            )
+            for group, fold, lacks in merging.events[:count].tolist():
                 self._carry(group, fold, lacks)
             if start < len(rows) and self._used == len(self._table):
-                self._grow()
+                self._grow((2 if self._used > _SMALL else 4) * self._used)
 
     def _carry(self, group: int, fold: int, lacks: int) -> None:
         total = self._carries.pop((group, fold), 0) + lacks
         if total:
             self._carries[group, fold] = total
 
-    def _ready_index(self) -> Words:
-        if self._index is None:
-            size = 2 * max(_LEAST_CAPACITY, 1 << max(0, len(self._table) - 1).bit_length())
-            self._index = np.zeros(size, np.uint64)
-            layout = self._layout
-            fill_index(self._table, self._used, self._index, layout.key_end, layout.key_mask, _SEED)
-        return self._index
+    def _laid(self) -> Laid:
+        """Table and index, for kernels."""
+        if self._arguments is None:
+            if self._index is None:
+                size = 2 * max(_LEAST_CAPACITY, 1 << max(0, len(self._table) - 1).bit_length())
+                self._index = np.zeros(size, np.uint64)
+                layout = self._layout
+                fill_index(self._table, self._used, self._index, layout.key_end, layout.key_mask, SEED)
+            self._arguments = Laid(self._table, self._index)
+        return self._arguments
 
-    def _grow(self) -> None:
-        larger = np.empty((max(_LEAST_CAPACITY, 2 * len(self._table)), self._table.shape[1]), np.uint64)
+    def _grow(self, room: int) -> None:
+        larger = np.empty((max(_LEAST_CAPACITY, room), self._table.shape[1]), np.uint64)
         larger[: self._used] = self.groups
         self._table = larger
-        self._index = None
+        self._index = self._arguments = None
 
     def _compact(self) -> None:
         """Let go of the groups of no tuples once they are the greater part."""
@@ -233,7 +234,7 @@ class GroupTable:
         }
         self._table = self.groups[chosen]
         self._used = len(self._table)
-        self._index = None
+        self._index = self._arguments = None
 
 
 def _with_one_form(rows: Words, words: tuple[int, ...]) -> Words:

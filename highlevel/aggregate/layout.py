@@ -6,6 +6,7 @@ compiles anything here.
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,16 +14,24 @@ import numpy as np
 import numpy.typing as npt
 
 from lowmark.query.plan import Fold, FoldOp
+from lowmark.wire.native import Laid
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Kind, Schema
 
 __all__ = [
-    "ADD", "ADD_FLOAT", "ADD_WIDE", "BIT_AND", "BIT_OR", "BY_ADDRESS", "BY_FLOAT", "BY_NUMBER", "BY_WORD", "GREATEST",
-    "LEAST", "Layout",
+    "ADD", "ADD_FLOAT", "ADD_WIDE", "BIT_AND", "BIT_OR", "BLOCK", "BY_ADDRESS", "BY_FLOAT", "BY_NUMBER", "BY_WORD",
+    "GREATEST", "LEAST", "SEED", "Layout", "Merging",
 ]  # fmt: skip
 
 ADD, ADD_WIDE, ADD_FLOAT, BIT_AND, BIT_OR, LEAST, GREATEST = range(7)
 BY_WORD, BY_FLOAT, BY_ADDRESS, BY_NUMBER = range(4)
+
+BLOCK = 128
+"""Rows that are merged together: they and their groups stay in the nearest cache, and the misses of finding them
+overlap."""
+
+# Keys come from the network. The order of groups is that of their first rows, so the seed shows nowhere.
+SEED = np.uint64(secrets.randbits(64))
 
 _CODES = {
     FoldOp.ADD: ADD,
@@ -93,6 +102,11 @@ class Layout:
         return program
 
     @cached_property
+    def merging(self) -> Merging:
+        """What kernels that merge such groups are given with each call. For one thread at a time."""
+        return Merging(self)
+
+    @cached_property
     def comparisons(self) -> npt.NDArray[np.int64]:
         """What is compared, in turn, where a fold takes the least or the greatest: the word, and by which order."""
         rows = [
@@ -102,3 +116,14 @@ class Layout:
             for column in fold.columns
         ]
         return np.array(rows, np.int64).reshape(-1, 2)
+
+
+class Merging:
+    """Laid out once: `keys` tells groups apart, `fixed` goes on with how they merge, and with scratch. `events` is what
+    a call leaves of sums that did not fit."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.events = np.empty((BLOCK * max(1, len(layout.folds)), 3), np.int64)
+        self.keys = Laid(SEED, layout.key_end, layout.key_mask)
+        scratch = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.int64)
+        self.fixed = Laid(*self.keys.arguments, layout.program, layout.comparisons, self.events, *scratch)

@@ -7,6 +7,9 @@ group is found, then fold after fold goes over the block, so that a program is i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,21 +19,18 @@ from highlevel.aggregate.layout import (
     ADD_WIDE,
     BIT_AND,
     BIT_OR,
+    BLOCK,
     BY_ADDRESS,
     BY_FLOAT,
     BY_NUMBER,
     LEAST,
 )
-from lowmark.wire.compiled import compiled
+from lowmark.wire.compiled import Intrinsic, compiled
 
-__all__ = ["BLOCK", "fill_index", "merge_rows"]
+__all__ = ["fill_index", "merge_rows"]
 
 Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-
-BLOCK = 128
-"""Rows in a block: they and their groups stay in the nearest cache, and the misses of finding them overlap."""
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -58,6 +58,21 @@ def _float_rank(word: np.uint64) -> np.int64:
     if bits & np.int64(0x7FFFFFFFFFFFFFFF) > np.int64(0x7FF0000000000000):
         return np.int64(0x7FFFFFFFFFFFFFFF)
     return bits if bits >= 0 else bits ^ np.int64(0x7FFFFFFFFFFFFFFF)
+
+
+def _define_sum_of_doubles(typing, a, b):  # type: ignore[no-untyped-def]
+    """Of two doubles as the words they are."""
+    from llvmlite import ir
+    from numba import types
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        total = builder.fadd(*(builder.bitcast(word, ir.DoubleType()) for word in arguments))
+        return builder.bitcast(total, ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
+_sum_of_doubles = cast("Callable[[np.uint64, np.uint64], np.uint64]", Intrinsic(_define_sum_of_doubles))
 
 
 @compiled
@@ -146,9 +161,8 @@ def _fold_sums(
 
 @compiled
 def _fold_words(
-    table: Words, rows: Words, block: int, places: Ints, count: int, shift: int, program: Ints, step: int,
-    doubles: Floats, row_doubles: Floats,
-) -> None:  # fmt: skip
+    table: Words, rows: Words, block: int, places: Ints, count: int, shift: int, program: Ints, step: int
+) -> None:
     """Sums of doubles, and bits."""
     code, at = program[step, 0], program[step, 1]
     value_bit = np.uint64(program[step, 4]) << np.uint64(shift)
@@ -157,7 +171,7 @@ def _fold_words(
         if g < 0 or rows[i, 0] & value_bit != _ZERO or _first_value(table, g, rows, i, shift, program, step):
             continue
         if code == ADD_FLOAT:
-            doubles[g, at] += row_doubles[i, at + shift]
+            table[g, at] = _sum_of_doubles(table[g, at], rows[i, at + shift])
         elif code == BIT_AND:
             table[g, at] &= rows[i, at + shift]
         elif code == BIT_OR:
@@ -194,17 +208,17 @@ def _fold_extremes(
 
 
 @compiled
-def merge_rows(
-    rows: Words, start: int, shift: int, subtract: bool, key_end: int, key_mask: np.uint64, program: Ints,
-    comparisons: Ints, table: Words, used: int, index: Words, seed: np.uint64, events: Ints, positions: Ints,
-    doubles: Floats, row_doubles: Floats, hashes: Words, places: Ints,
+def _merge_rows(
+    rows: Words, start: int, shift: int, subtract: bool, positions: Ints, used: int, table: Words, index: Words,
+    seed: np.uint64, key_end: int, key_mask: np.uint64, program: Ints, comparisons: Ints, events: Ints, hashes: Words,
+    places: Ints,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Merge `rows[start:]` into the `used` groups of `table`; (the first row not merged, groups now, events).
 
     `shift` is 1 where rows begin with a pane, 0 where they are groups. `subtract` takes back what was merged before; it
     is for programs of integer sums only. `positions`, if not empty, receives the group of each row. An event (group,
-    fold, ±1) says that a sum lacks that many times 2^64; there is room for at least a block's. `doubles` and
-    `row_doubles` are `table` and `rows` seen as doubles, `hashes` and `places` scratch of BLOCK words.
+    fold, ±1) says that a sum lacks that many times 2^64; there is room for at least a block's. `hashes` and `places`
+    are scratch of BLOCK words.
     """
     mask = np.uint64(index.shape[0] - 1)
     key_bits = key_mask << np.uint64(shift)
@@ -266,13 +280,17 @@ def merge_rows(
             if code in (ADD, ADD_WIDE):
                 noted = _fold_sums(table, rows, block, places, count, shift, subtract, program, step, events, noted)
             elif code in (ADD_FLOAT, BIT_AND, BIT_OR):
-                _fold_words(table, rows, block, places, count, shift, program, step, doubles, row_doubles)
+                _fold_words(table, rows, block, places, count, shift, program, step)
             else:
                 _fold_extremes(table, rows, block, places, count, shift, program, step, comparisons)
         if full:
             return block + count, used, noted
     hashes[0] = fetched  # so that the loads above are not taken for useless
     return rows.shape[0], used, noted
+
+
+merge_rows: Callable[..., tuple[int, int, int]] = _merge_rows
+"""With arguments that are laid out beforehand."""
 
 
 @compiled

@@ -110,4 +110,4 @@ class ResultRows:
 def _constant(kind: Kind, value: int | None, rows: int) -> Values:
     """Windows of the first and the last times that there are reach beyond them: they end where time does."""
     number = np.int64(min(max(value or 0, INT64_MIN), INT64_MAX))
-    return Values(kind, np.broadcast_to(number, rows), np.broadcast_to(np.bool_(value is not None), rows))
+    return Values(kind, np.full(rows, number), np.full(rows, value is not None))

@@ -7,7 +7,6 @@ import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -18,7 +17,7 @@ from lowmark.query import expressions, plan
 from lowmark.query.plan import Reduction
 from lowmark.wire import schema
 from lowmark.wire.cachefolder import cache_folder, put_in_place
-from lowmark.wire.native import Argument, Laid, NativeCode, digest_of, keep, kept
+from lowmark.wire.native import Argument, Laid, NativeCode, digest_of, flat, keep, kept
 
 __all__ = ["Kernel", "kernel", "prepare"]
 
@@ -68,8 +67,7 @@ def _dispatched(module: ModuleType) -> Kernel:
     run: Kernel = njit(types.boolean(*module.PARAMETERS), **module.OPTIONS)(module.run)
 
     def call(*arguments: Argument | Laid) -> bool:
-        groups = (argument.arguments if isinstance(argument, Laid) else (argument,) for argument in arguments)
-        return run(*chain.from_iterable(groups))
+        return run(*flat(arguments))
 
     return call
 

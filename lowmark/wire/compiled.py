@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from lowmark.wire.native import Argument, NativeFunction, Result, digest_of, keep, kept
+from lowmark.wire.native import Argument, Laid, NativeFunction, Result, digest_of, flat, keep, kept, mark_of
 
 if TYPE_CHECKING:
     from numba.core.dispatcher import Dispatcher
@@ -48,7 +48,7 @@ class Intrinsic:
 
 class Compiled:
     """A function as native code, one for each combination of kinds of arguments, compiled at its first call or loaded
-    from where an earlier process left it."""
+    from where an earlier process left it. Arguments that follow each other may be given as one `Laid`."""
 
     def __init__(self, function: FunctionType) -> None:
         self.__wrapped__ = function
@@ -56,12 +56,12 @@ class Compiled:
         self._natives: dict[tuple[object, ...], NativeFunction] = {}
         self._dispatchers: dict[bool, Dispatcher] = {}
 
-    def __call__(self, *arguments: Argument) -> Result:
-        kinds = tuple(map(_kind, arguments))
-        native = self._natives.get(kinds)
+    def __call__(self, *arguments: Argument | Laid) -> Result:
+        marks = tuple([mark_of(argument) for argument in arguments])
+        native = self._natives.get(marks)
         if native is None:
             with _lock:
-                native = self._natives[kinds] = self._load(kinds, arguments)
+                native = self._natives[marks] = self._load(tuple(flat(arguments)))
         return native(*arguments)
 
     def dispatcher(self, inner: bool) -> Dispatcher:
@@ -112,7 +112,8 @@ class Compiled:
         linked.__qualname__, linked.__module__ = function.__qualname__, function.__module__
         return linked
 
-    def _load(self, kinds: tuple[object, ...], arguments: tuple[Argument, ...]) -> NativeFunction:
+    def _load(self, arguments: tuple[Argument, ...]) -> NativeFunction:
+        kinds = tuple(map(_kind, arguments))
         digest = digest_of(repr(kinds).encode(), *self.parts())
         code = kept(digest)
         if code is None:
@@ -122,7 +123,8 @@ class Compiled:
 
             code = native_code(self._linked(), [typeof(argument) for argument in arguments], "python")
             if code is None:
-                return cast(NativeFunction, self.dispatcher(inner=False))
+                dispatcher = self.dispatcher(inner=False)
+                return lambda *given: cast(Result, dispatcher(*flat(given)))
             keep(digest, code)
         return code.load()
 
