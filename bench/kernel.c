@@ -1,6 +1,6 @@
 /* The algorithm of the generated kernel for one query, by hand: packets, tuples and bytes by pair of addresses and
-   minute. Batches of 64 in two passes: the first parses, hashes and prefetches, the second merges. `bench.kernel`
-   compiles it, and compares the kernel that numba makes with it. */
+   minute. Batches of 64 in three passes: the first parses, hashes and prefetches, the second prefetches the other slots
+   of pairs, the third merges. `bench.kernel` compiles it, and compares the kernel that numba makes with it. */
 #include <stdint.h>
 #include <string.h>
 
@@ -29,6 +29,14 @@ static inline u64 fold(u64 a, u64 b) { __uint128_t p = (__uint128_t)a * b; retur
 static inline uint32_t be32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v); }
 static inline u64 be64(const uint8_t *p) { u64 v; memcpy(&v, p, 8); return __builtin_bswap64(v); }
 static inline unsigned be16(const uint8_t *p) { return (unsigned)p[0] << 8 | p[1]; }
+
+static inline int same(const row *a, const row *b) {
+    return a->pane == b->pane && a->source[0] == b->source[0] && a->source[1] == b->source[1] &&
+           a->target[0] == b->target[0] && a->target[1] == b->target[1];
+}
+
+/* Whether a slot has another group that stays, so that the other slot of its pair is tried. */
+static inline int taken(const row *t, const row *r) { return t->tuples && t->pane >= r->pane && !same(t, r); }
 
 static inline row *next_out(state *s) { return &s->out[s->put++ % s->room]; }
 
@@ -107,11 +115,16 @@ void run(state *s, const uint8_t *data, const i64 *offset, const i64 *captured, 
             __builtin_prefetch(&s->table[places[count]], 1, 3);
             count++;
         }
+        for (int k = 0; k < count; k++)
+            if (taken(&s->table[places[k]], &rows[k])) __builtin_prefetch(&s->table[places[k] ^ 1], 1, 3);
         for (int k = 0; k < count; k++) {
             row *r = &rows[k], *t = &s->table[places[k]];
+            if (taken(t, r)) {
+                row *other = &s->table[places[k] ^ 1];
+                if (!other->tuples || other->pane < r->pane || same(other, r)) t = other;
+            }
             if (t->tuples) {
-                if (t->pane == r->pane && t->source[0] == r->source[0] && t->source[1] == r->source[1] &&
-                    t->target[0] == r->target[0] && t->target[1] == r->target[1]) {
+                if (same(t, r)) {
                     i64 sum;
                     if (!__builtin_add_overflow(t->bytes, r->bytes, &sum)) {
                         t->bytes = sum;
@@ -135,7 +148,7 @@ void run(state *s, const uint8_t *data, const i64 *offset, const i64 *captured, 
                 s->evicted++;
                 s->panes[1][t->pane & (PANES - 1)]--;
             } else {
-                s->ring[(s->head + s->length++) & (s->slots - 1)] = (uint32_t)places[k];
+                s->ring[(s->head + s->length++) & (s->slots - 1)] = (uint32_t)(t - s->table);
             }
             s->panes[0][place] = r->pane;
             s->panes[1][place]++;

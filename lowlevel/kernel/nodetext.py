@@ -198,6 +198,8 @@ class NodeText:
         """)
         if self._ordered:
             self._write("empty_below = -0x8000000000000000")
+        if self._prefetch:
+            self._write_prefetch_of_pairs()
         with self._source.block(f"for k in range(np.uint64(count{self._suffix})):"):
             self._write_step()
         self._write(f"""
@@ -209,6 +211,16 @@ class NodeText:
             if length_ != 0 and (old != 0 or low_now >= open_until@ or open@ - state@[DELAY] > due):
                 if not {self._flush}(table@, ring@, panes@, state@, out@, low_now, 0, {self._sizes}):
                     return False
+        """)
+
+    def _write_prefetch_of_pairs(self) -> None:
+        """Of slots that have another group: a pass of its own, for by now their lines have come."""
+        self._write(f"""
+            for k in range(np.uint64(count@)):
+                slot = np.uint64(slots@[k])
+                pane = rows@[k, 1]
+                if table@[slot, 2] != 0 and table@[slot, 1] >= pane and not ({self._same_group("slot")}):
+                    prefetch(table@, np.int64(slot) ^ 1, 0)
         """)
 
     def _write_step(self) -> None:
