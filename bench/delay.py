@@ -36,7 +36,8 @@ def measure_delay(results: Path, *, windows: int) -> None:
         Broker(Path(name) / "broker") as broker,
     ):
         sql = PAIRS.format(window="1 second")
-        installation = Installation(Path(name) / "delay", broker.bootstrap, sql, {"tap": "not-read.pcap"})
+        streams = {"Main": {"tap": "not-read.pcap"}}
+        installation = Installation(Path(name) / "delay", broker.bootstrap, sql, streams)
         installation.create_topics()
         with (
             child(installation.folder / "job.log", "-m", "lowmark", "run", "-c", installation.path) as job,
@@ -51,7 +52,8 @@ def _delays(feed: Feed, watcher: Watcher, job: Child, windows: int) -> list[floa
     random = np.random.default_rng(1)
     delays = []
     for pane in range(_FIRST_PANE, _FIRST_PANE + _WARM_UP + windows):
-        records = list(feed.records("tap", pane, random_partials(random, _ROWS, _GROUPS)))
+        rows = random_partials(random, _ROWS, _GROUPS).words(feed.schema("tap"), pane)
+        records = list(feed.records("tap", pane, rows))
         wires = [(partition, feed.wire(record), isinstance(record, Rows)) for partition, record in records]
         for partition, wire, is_data in wires:
             if is_data:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from bench.joining import rows_of
 from bench.settings import Installation
 from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Rows
@@ -18,11 +19,11 @@ from lowmark.wire.partials import Origin, PartialBatch
 from lowmark.wire.promises import Ending, Punctuation
 from lowmark.wire.record import WireRecord
 from lowmark.wire.rows import Words, to_batch
+from lowmark.wire.schema import Schema
 from lowmark.wire.topics import Topic, TopicKind
 
 __all__ = ["Feed", "Partials", "random_partials"]
 
-_MAPPED = 0xFFFF_0000_0000
 _FLUSH_S = 120.0
 
 
@@ -48,6 +49,17 @@ class Partials:
     def __len__(self) -> int:
         return len(self.group)
 
+    def words(self, schema: Schema, pane: int) -> Words:
+        """Of the node of `PAIRS`."""
+        columns = {
+            "pane": np.full(len(self), pane),
+            "tuples": self.packets,
+            "srcIP": self.source,
+            "destIP": self.destination,
+            "_add0": self.size,
+        }
+        return rows_of(schema, columns)
+
     @property
     def source(self) -> npt.NDArray[np.int64]:
         """Its address as a number: an IPv4 one, as is `destination`."""
@@ -65,34 +77,52 @@ def random_partials(random: np.random.Generator, rows: int, groups: int) -> Part
 
 
 class Feed:
-    """The sources of a stream, as the job sees them. Records are made first and sent when told."""
+    """Sources as the job sees them, whose streams have a node each. Records are made first and sent when told."""
 
     def __init__(self, installation: Installation, sources: Sequence[str]) -> None:
-        self._plan = installation.plan
-        self._node = self._plan.stage.nodes[0]
-        stage = self._plan.stage.fingerprint
-        self._topic = Topic(TopicKind.PARTIALS, stage, installation.config.prefix).name
-        self._client = producer(installation.config.kafka, 0)
-        self._outboxes: Mapping[str, Outbox] = {
-            source: Outbox(self._node, Origin(stage, source, epoch, self._node.name), self._plan.stage.buckets)
-            for epoch, source in enumerate(sources)
+        stage, config = installation.plan.stage, installation.config
+        self._nodes = {
+            source: next(node for node in stage.nodes if config.sources[source].stream in node.streams)
+            for source in sources
         }
+        self._outboxes = {
+            source: Outbox(node, Origin(stage.fingerprint, source, epoch, node.name), stage.buckets)
+            for epoch, (source, node) in enumerate(self._nodes.items())
+        }
+        self._buckets = stage.buckets
+        self._pane = stage.nodes[0].reduction.pane  # those of all nodes are alike
+        self._topic = Topic(TopicKind.PARTIALS, stage.fingerprint, config.prefix).name
+        self._client = producer(config.kafka, 0)
+
+    def schema(self, source: str) -> Schema:
+        """Of what its node sends."""
+        return self._nodes[source].reduction.schema
 
     def pane_start_ns(self, pane: int) -> int:
-        return self._node.reduction.pane.start(pane)
+        return self._pane.start(pane)
 
     def records(
-        self, source: str, pane: int, partials: Partials, *, last: bool = False
+        self, source: str, pane: int, rows: Words, *, last: bool = False
     ) -> Iterator[tuple[int, Rows | Punctuation]]:
         """The pane's data, then its promise to every partition; `last` ends the source."""
         progress = Progress(FOREVER if last else self.pane_start_ns(pane + 1))
-        output = NodeOutput(self._node.name, self._words(pane, partials), progress)
+        output = NodeOutput(self._nodes[source].name, rows, progress)
         yield from self._outboxes[source].take(output, Ending.END if last else Ending.NONE)
+
+    def produce(self, records: Iterable[tuple[int, Rows | Punctuation]]) -> list[list[int]]:
+        """Send all of them, and wait until the broker has them. For each partition and offset the rows before it."""
+        rows_at = [[0] for _ in range(self._buckets)]
+        for partition, record in records:
+            self.send(partition, self.wire(record))
+            rows = len(record.rows) if isinstance(record, Rows) else 0
+            rows_at[partition].append(rows_at[partition][-1] + rows)
+        self.flush()
+        return rows_at
 
     def wire(self, record: Rows | Punctuation) -> WireRecord:
         if isinstance(record, Punctuation):
             return encode(record)
-        rows = to_batch(self._node.reduction.schema, record.rows)
+        rows = to_batch(self.schema(record.origin.source), record.rows)
         return encode(PartialBatch(record.origin, record.sequence, rows, record.tuples))
 
     def send(self, partition: int, record: WireRecord) -> None:
@@ -109,18 +139,3 @@ class Feed:
 
     def _produce(self, partition: int, record: WireRecord) -> None:
         self._client.produce(self._topic, record.value, partition=partition, headers=list(record.headers))
-
-    def _words(self, pane: int, partials: Partials) -> Words:
-        schema = self._node.reduction.schema
-        words = np.zeros((len(partials), schema.words), np.uint64)
-        columns = {
-            "pane": np.full(len(partials), pane),
-            "tuples": partials.packets,
-            "srcIP": partials.source | _MAPPED,
-            "destIP": partials.destination | _MAPPED,
-            "_add0": partials.size,
-        }
-        for name, values in columns.items():
-            # An address has two words, of which the second holds all of IPv4's.
-            words[:, schema.offset(name) + (1 if name.endswith("IP") else 0)] = values.astype(np.uint64)
-        return words

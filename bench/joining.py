@@ -15,6 +15,7 @@ from highlevel.interface import Operator, Space, Words
 from highlevel.state import MemoryState
 from lowmark.query.evaluate import Ints
 from lowmark.query.plan import Join, QueryPlan, StepPlan
+from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.schema import Kind, Schema
 from lowmark.wire.values import INT64_MIN
@@ -59,12 +60,17 @@ class Flows:
 
     flows: int
     seed: int = 7
+    tick: int = 1  # ns: times are multiples of it
+
+    def drawn(self, stream: str, second: int, rate: int) -> tuple[Ints, Ints]:
+        """Times in ns and flows of the packets of one second of a stream."""
+        random = np.random.default_rng((self.seed, sum(stream.encode()), second))
+        times = second * NS + np.sort(random.integers(0, NS, rate)) // self.tick * self.tick
+        return times, random.integers(0, self.flows, rate)
 
     def second(self, stream: str, second: int, rate: int, schema: Schema, *, back: bool = False) -> Words:
         """The packets of one second of a stream; `back`: in the other direction."""
-        random = np.random.default_rng((self.seed, sum(stream.encode()), second))
-        times = second * NS + np.sort(random.integers(0, NS, rate))
-        flow = random.integers(0, self.flows, rate)
+        times, flow = self.drawn(stream, second, rate)
         ends = ("srcIP", "srcPort"), ("destIP", "destPort")
         (near, near_port), (far, far_port) = ends[::-1] if back else ends
         flags = np.full(rate, 18 if back else 2)
@@ -76,7 +82,8 @@ class Flows:
 
 
 def rows_of(schema: Schema, values: Mapping[str, Ints]) -> Words:
-    rows = np.zeros((len(values["ts"]), schema.words), np.uint64)
+    """Of these columns, in which addresses are numbers of IPv4 ones."""
+    rows = np.zeros((len(values[PANE]), schema.words), np.uint64)
     for column in schema:
         words = values[column.name].astype(np.uint64)
         at = schema.offset(column.name)

@@ -56,7 +56,7 @@ def measure_memory(results: Path, *, windows: int, pace: float) -> None:
 
 def _installation(folder: Path, bootstrap: str, capture: Path, sources: int) -> Installation:
     taps = {f"tap{number}": capture for number in range(sources)}
-    installation = Installation(folder, bootstrap, PAIRS.format(window="1 second"), taps)
+    installation = Installation(folder, bootstrap, PAIRS.format(window="1 second"), {"Main": taps})
     installation.create_topics()
     return installation
 

@@ -1,4 +1,4 @@
-"""`python -m bench.path [job|delay|memory|all]`: the way from partials to visible results, measured.
+"""`python -m bench.path [job|spark_windows|spark_joins|delay|memory|all]`: from partials to visible results, measured.
 
 Each measurement prints its figures and leaves them, with a plot, in bench/results; bench/README.md says what they
 show. The defaults take less than four minutes each on two idle cores.
@@ -29,11 +29,11 @@ def job(
 ) -> None:
     """Partial rows per second of the Spark job against Spark's own windowed aggregation."""
     from bench.job import measure_job
-    from bench.speeds import Load
+    from bench.speeds import Grouping
 
     describe_machine(results)
-    loads = [Load(count, rows, windows) for count in groups or [66_000, 260_000]]
-    measure_job(results, "job-having" if having else "job", loads, having=having)
+    loads = [Grouping(count, rows, windows, having=having) for count in groups or [66_000, 260_000]]
+    measure_job(results, "job-having" if having else "job", loads)
 
 
 @app.command(name="spark_windows")
@@ -47,16 +47,36 @@ def spark_windows(
     """The Spark job against Spark's own windowed aggregation, over tumbling and sliding windows: rows a second, and
     how much state is written."""
     from bench.job import measure_job
-    from bench.speeds import Load
+    from bench.speeds import Grouping
 
     describe_machine(results)
     # Spark adds a row to each of its windows: with fewer rows a pane it has equally much to do.
     loads = [
-        Load(count, rows // each, panes, each)
+        Grouping(count, rows // each, panes, each)
         for each in held or [1, 5, 60]
         for count in groups or [66_000, 260_000, 1_000_000]
     ]
     measure_job(results, "spark_windows", loads)
+
+
+@app.command(name="spark_joins")
+def spark_joins(
+    meets: Annotated[list[int] | None, typer.Option(help="Pairs of each packet, on average (repeatable).")] = None,
+    size: Annotated[list[int] | None, typer.Option(help="Seconds of the window (repeatable).")] = None,
+    rate: Annotated[int, typer.Option(help="Packets a second of each direction.")] = 6_000,
+    batches: Annotated[int, typer.Option(help="Of ten seconds each; half of them are for warming up.")] = 10,
+    results: Results = RESULTS,
+) -> None:
+    """Window joins of the Spark job against Spark's own join of two streams: pairs a second, and how much state is
+    written."""
+    from bench.joinjob import Meeting, measure_joins
+
+    describe_machine(results)
+    (met, *mets), (seconds, *longer) = meets or [1, 10], size or [5, 60]
+    loads = [Meeting(met, seconds, rate, batches, tumbling=True)]
+    loads += [Meeting(each, seconds, rate, batches) for each in (met, *mets)]
+    loads += [Meeting(met, each, rate, batches) for each in longer]
+    measure_joins(results, loads)
 
 
 @app.command()

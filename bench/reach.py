@@ -38,7 +38,7 @@ def record_delays(seconds: float) -> list[float]:
         cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "127.0.0.1:1", "log_level": 0})
         (broker,) = cluster.list_topics(timeout=10).brokers.values()
         installation = Installation(
-            Path(name) / "live", f"{broker.host}:{broker.port}", _SELECTION, {"near": "not-read.pcap"}
+            Path(name) / "live", f"{broker.host}:{broker.port}", _SELECTION, {"Main": {"near": "not-read.pcap"}}
         )
         return list(_delays(installation, seconds))
 

@@ -108,7 +108,8 @@ class Node:
         # A cluster that librdkafka plays itself; it lives as long as its client.
         self._cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "127.0.0.1:1", "log_level": 0})
         (broker,) = self._cluster.list_topics(timeout=10).brokers.values()
-        self._installation = Installation(folder, f"{broker.host}:{broker.port}", _SQL, {"near": "not-read.pcap"})
+        streams = {"Main": {"near": "not-read.pcap"}}
+        self._installation = Installation(folder, f"{broker.host}:{broker.port}", _SQL, streams)
 
     def serve(self, table: LowLevelConfig, block: int) -> Served:
         """CPU time of blocks of this many packets."""

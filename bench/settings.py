@@ -21,10 +21,12 @@ PAIRS = (
 
 
 class Installation:
-    """One query over one stream, its topics, and the folder that holds the configuration and the checkpoint."""
+    """One query, its topics, and the folder that holds the configuration and the checkpoint."""
 
-    def __init__(self, folder: Path, bootstrap: str, sql: str, sources: Mapping[str, str | Path]) -> None:
-        """`sources` of the stream, by name, and the file of each."""
+    def __init__(
+        self, folder: Path, bootstrap: str, sql: str, streams: Mapping[str, Mapping[str, str | Path]]
+    ) -> None:  # fmt: skip
+        """`streams` that the query reads: of each its sources by name, and the file of each of those."""
         folder.mkdir(parents=True)
         self.folder = folder
         self.path = folder / "lowmark.toml"
@@ -32,8 +34,12 @@ class Installation:
             f'[kafka]\nbootstrap = "{bootstrap}"\n'
             f'[topics]\nprefix = "{folder.name}-"\n'
             '[capture]\nmetrics = "127.0.0.1:0"\n'
-            "[streams.Main]\n"
-            + "".join(f'[sources.{name}]\nstream = "Main"\nfile = "{file}"\n' for name, file in sources.items())
+            + "".join(f"[streams.{stream}]\n" for stream in streams)
+            + "".join(
+                f'[sources.{name}]\nstream = "{stream}"\nfile = "{file}"\n'
+                for stream, sources in streams.items()
+                for name, file in sources.items()
+            )
             + f"[queries.{QUERY}]\nsql = '''{sql}'''\n"
             '[job]\nmetrics = "127.0.0.1:0"\n'
         )

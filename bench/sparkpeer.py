@@ -8,23 +8,47 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from bench.sparkruns import FILES
 from highlevel.config import JobConfig
 from highlevel.spark.session import Spark, SparkSettings
 from lowmark.app.jars import SPARK_KAFKA, obtain
 from lowmark.app.java import find_java, spark_java_home
 
-FILES = 4
-"""Of a micro-batch: as many as the stage has buckets."""
+__all__ = ["read_files", "run"]
 
-SCHEMA = "ts timestamp, src long, dst long, packets long, bytes long"
+_SCHEMA = "ts timestamp, src long, dst long, packets long, bytes long"
+_MICROSECONDS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
 
 def main(folder: Path, bootstrap: str, topic: str, having: int, held: int) -> None:
     """Windows of `held` minutes; more than one slides by a minute."""
+
+    def totals(session: SparkSession) -> DataFrame:
+        window = f.window("ts", f"{held} minutes", "1 minute")
+        return (
+            read_files(session, folder / "rows", _SCHEMA)
+            .withWatermark("ts", "0 seconds")
+            .groupBy(window, "src", "dst")
+            .agg(f.sum("packets").alias("packets"), f.sum("bytes").alias("bytes"))
+            .where(f.col("packets") > having)
+            .select(f.col("window.start").alias("window_start"), "src", "dst", "packets", "bytes")
+        )
+
+    run(folder, bootstrap, topic, totals)
+
+
+def read_files(session: SparkSession, folder: Path, schema: str) -> DataFrame:
+    return session.readStream.schema(schema).option("maxFilesPerTrigger", FILES).parquet(str(folder))
+
+
+def run(folder: Path, bootstrap: str, topic: str, query: Callable[[SparkSession], DataFrame]) -> None:
+    """Until all files are read. Leaves `batches.json`: number and rows of each micro-batch."""
     java = find_java()
     defaults = JobConfig()
     settings = SparkSettings(
@@ -33,21 +57,13 @@ def main(folder: Path, bootstrap: str, topic: str, having: int, held: int) -> No
         log=folder / "spark.log",
     )  # fmt: skip
     with Spark(settings) as spark:
-        rows = spark.session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES).parquet(str(folder / "rows"))
-        window = f.window("ts", f"{held} minutes", "1 minute")
-        totals = (
-            rows.withWatermark("ts", "0 seconds")
-            .groupBy(window, "src", "dst")
-            .agg(f.sum("packets").alias("packets"), f.sum("bytes").alias("bytes"))
-            .where(f.col("packets") > having)
-            .select(f.col("window.start").alias("window_start"), "src", "dst", "packets", "bytes")
-        )
-        writer = totals.select(f.to_json(f.struct("*")).alias("value")).writeStream.format("kafka")
+        rows = query(spark.session).select(f.to_json(f.struct("*"), _MICROSECONDS).alias("value"))
+        writer = rows.writeStream.format("kafka")
         writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
         writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
-        query = writer.start()
-        query.awaitTermination()
-        batches = [(progress["batchId"], progress["numInputRows"]) for progress in query.recentProgress]
+        running = writer.start()
+        running.awaitTermination()
+        batches = [(progress["batchId"], progress["numInputRows"]) for progress in running.recentProgress]
     (folder / "batches.json").write_text(json.dumps(batches))
 
 
