@@ -1,5 +1,6 @@
-"""A generator of packets for live readers: frames in a ring that the kernel sends from (PACKET_TX_RING), at one end of
-a veth pair in a network namespace that vanishes with the run. It takes root."""
+"""A generator of packets for live readers, in a network namespace that vanishes with the run. At a given rate frames
+leave a ring that the kernel sends from (PACKET_TX_RING), at one end of a veth pair; as fast as it goes they begin at
+the other end (`flood`). It takes root."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.flood import flood
+
 __all__ = ["BURST", "Generator", "enter_namespace"]
 
 _NEW_NETWORK = 0x40000000
@@ -29,7 +32,7 @@ _DATA, _SEND = 32, 1  # where a frame begins behind its header; the status by wh
 
 
 class Generator:
-    """A process that sends; `ended` waits for it."""
+    """A process that sends so many packets a second, or as many as it can (0); `ended` waits for it."""
 
     def __init__(self, rate: int, seconds: float) -> None:
         ours, theirs = get_context("fork").Pipe()
@@ -45,6 +48,10 @@ class Generator:
 
 
 def _send(rate: int, seconds: float, answer: Connection) -> None:
+    answer.send(_sent_at(rate, seconds) if rate else flood("near", _frame(0), BURST, seconds))
+
+
+def _sent_at(rate: int, seconds: float) -> tuple[int, float]:
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
         sender.setsockopt(_SOL_PACKET, _VERSION, 1)
         sender.setsockopt(_SOL_PACKET, _QDISC_BYPASS, 1)
@@ -60,13 +67,13 @@ def _send(rate: int, seconds: float, answer: Connection) -> None:
         sender.bind(("far", 0))
         sent, began = 0, time.monotonic()
         while (passed := time.monotonic() - began) < seconds:
-            if rate and sent > rate * passed:
+            if sent > rate * passed:
                 time.sleep(0.0005)
                 continue
             words[:, 0] = _SEND
             sender.send(b"")
             sent += BURST
-        answer.send((sent, time.monotonic() - began))
+        return sent, time.monotonic() - began
 
 
 def _frame(place: int) -> bytes:
