@@ -18,6 +18,7 @@ from lowmark.query.strategy import Strategy
 from lowmark.query.windows import Window
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.results import Reason
 
 __all__ = ["CountingState", "Feeding", "Taken", "aggregate_of", "feed", "rows_of"]
 
@@ -112,8 +113,8 @@ class _Sink:
     def late(self, port: int, rows: Words) -> None:
         raise RuntimeError(f"{len(rows)} rows came late: the stream is not what was declared")
 
-    def overflow(self, port: int, window: int) -> None:
-        raise RuntimeError(f"a sum overflowed in window {window}")
+    def flaw(self, port: int, window: int, reason: Reason) -> None:
+        raise RuntimeError(f"window {window}: {reason.value}")
 
 
 def feed(operator: Operator, feedings: Iterable[Feeding], *, measure: bool = False, keep: bool = False) -> Taken:

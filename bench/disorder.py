@@ -27,6 +27,7 @@ from lowmark.query.strategy import Strategy
 from lowmark.query.windows import Axis, Window, WindowKind
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import Bound, Promise
+from lowmark.wire.results import Reason
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Kind
 
@@ -100,8 +101,8 @@ class _Results:
     def late(self, port: int, rows: Words) -> None:
         raise RuntimeError("a punctuation was told too early")
 
-    def overflow(self, port: int, window: int) -> None:
-        raise RuntimeError("a sum overflowed")
+    def flaw(self, port: int, window: int, reason: Reason) -> None:
+        raise RuntimeError(f"window {window}: {reason.value}")
 
 
 def measure_disorder(results: Path, case: Case, *, length: int | None = None) -> None:

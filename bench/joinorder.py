@@ -148,7 +148,7 @@ class _Single:
     """Hands on what is no joint promise."""
 
     def __init__(self, out: Out) -> None:
-        self.rows, self.closed, self.late, self.overflow = out.rows, out.closed, out.late, out.overflow
+        self.rows, self.closed, self.late, self.flaw = out.rows, out.closed, out.late, out.flaw
         self._out = out
 
     def promise(self, port: int, promise: Promise) -> None:

@@ -16,6 +16,7 @@ from lowmark.query.compile import compile_query
 from lowmark.query.plan import Join
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.results import Reason
 
 __all__ = ["measure_late", "measure_skew"]
 
@@ -66,7 +67,7 @@ class _Counting:
     def late(self, port: int, rows: Words) -> None:
         raise RuntimeError(f"{len(rows)} rows came late")
 
-    def overflow(self, port: int, window: int) -> None:
+    def flaw(self, port: int, window: int, reason: Reason) -> None:
         pass
 
 

@@ -19,6 +19,7 @@ from lowmark.query.strategy import Strategy
 from lowmark.query.windows import Axis, Window, WindowKind
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import Bound, Promise
+from lowmark.wire.results import Reason
 from lowmark.wire.schema import Kind
 
 __all__ = ["Q8_2", "Q8_5", "Union", "measure_unions"]
@@ -127,5 +128,5 @@ class _Counting:
     def late(self, port: int, rows: Words) -> None:
         raise RuntimeError(f"{len(rows)} tuples came late")
 
-    def overflow(self, port: int, window: int) -> None:
-        raise RuntimeError(f"a sum overflowed in window {window}")
+    def flaw(self, port: int, window: int, reason: Reason) -> None:
+        raise RuntimeError(f"window {window}: {reason.value}")

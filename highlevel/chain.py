@@ -51,6 +51,7 @@ from lowmark.query.strategy import Strategy
 from lowmark.query.syntax import JoinKind
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.results import Reason
 from lowmark.wire.schema import Schema
 
 __all__ = ["Build", "Chain", "Closing", "Events", "LatePart", "build"]
@@ -85,7 +86,7 @@ class Events:
     rows: list[Words] = field(default_factory=list)  # of the answer
     sent: list[tuple[int, Words]] = field(default_factory=list)  # (step, rows): into its exchange
     closings: list[Closing] = field(default_factory=list)
-    overflows: list[tuple[int, int]] = field(default_factory=list)  # (step, window)
+    flaws: list[tuple[int, int, Reason]] = field(default_factory=list)  # (step, window, reason)
     late: list[LatePart] = field(default_factory=list)
 
 
@@ -232,5 +233,5 @@ class _StepOut:
     def late(self, port: int, rows: Words) -> None:
         self._chain.events.late.append(LatePart(self._step, rows))
 
-    def overflow(self, port: int, window: int) -> None:
-        self._chain.events.overflows.append((self._step, window))
+    def flaw(self, port: int, window: int, reason: Reason) -> None:
+        self._chain.events.flaws.append((self._step, window, reason))

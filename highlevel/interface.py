@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowmark.wire.promises import Promise
+from lowmark.wire.results import Reason
 from lowmark.wire.schema import Schema
 
 __all__ = ["Operator", "Out", "Port", "Space", "State", "Words"]
@@ -54,8 +55,9 @@ class Out(Protocol):
         ...
 
     def late(self, port: int, rows: Words) -> None: ...
-    def overflow(self, port: int, window: int) -> None:
-        """A sum in this window left int64: the window is `lossy: overflow` and shows null."""
+    def flaw(self, port: int, window: int, reason: Reason) -> None:
+        """A value in this window cannot be told: it shows null, and the window is lossy for this reason. `overflow`: a
+        sum left int64; `tie`: the first or the last tuples, all at one time, have different values."""
         ...
 
 

@@ -18,6 +18,7 @@ from highlevel.join.lookups import Key, keys_of, lookups, matchable
 from lowmark.query.evaluate import Ints, holds
 from lowmark.query.plan import Join
 from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.results import Reason
 from lowmark.wire.values import INT64_MIN
 
 __all__ = ["InputBufferedJoin", "OutputBufferedJoin", "Waiting"]
@@ -179,8 +180,8 @@ class _Made:
     def late(self, port: int, rows: Words) -> None:
         self._out.late(port, rows)
 
-    def overflow(self, port: int, window: int) -> None:
-        self._out.overflow(port, window)
+    def flaw(self, port: int, window: int, reason: Reason) -> None:
+        self._out.flaw(port, window, reason)
 
 
 def _first_time(plan: Join) -> tuple[str, int]:

@@ -113,10 +113,10 @@ class AggregateOperator:
             gone = table.take(complete(promise, table.groups, self._layout.schema))
             if not len(gone):
                 continue
-            rows, lossy = self._result.of(gone, pane)
+            rows, flawed = self._result.of(gone, pane)
             out.rows(0, rows)
-            if lossy.any():
-                out.overflow(0, pane)
+            for reason in flawed:
+                out.flaw(0, pane, reason)
             state.put(self._panes, pane, table)
 
     def _end(self, frontier: int, span: range | None) -> int | None:
@@ -139,10 +139,10 @@ class AggregateOperator:
             table = ended.table(window)
             if self._limits is not None:
                 self._limits.check_groups(len(table), self._plan.keys)
-            rows, lossy = self._result.of(table, window)
+            rows, flawed = self._result.of(table, window)
             out.rows(0, rows)
-            if lossy.any():
-                out.overflow(0, window)
+            for reason in flawed:
+                out.flaw(0, window, reason)
             out.closed(0, range(window, window + 1), ended.tuples(window, table))
             told = window + 1
             ended.leave(told)

@@ -70,10 +70,11 @@ class Extents:
         first = np.searchsorted(keys, base + np.searchsorted(known, spans.starts))
         stop = np.searchsorted(keys, base + np.searchsorted(known, spans.lasts, "right"))
         for table in self._tables(_Sorted(bins, order), spans, first, stop):
-            rows, lossy = self._result.of(table, 0)
+            rows, flawed = self._result.of(table, 0)
             out.rows(0, self._shown(rows))
-            for number in np.unique(rows[lossy, 1].view(np.int64)).tolist():
-                out.overflow(0, number)
+            for reason, of in flawed.items():
+                for number in np.unique(rows[of, 1].view(np.int64)).tolist():
+                    out.flaw(0, number, reason)
 
     def _tables(self, bins: _Sorted, spans: Spans, first: Ints, stop: Ints) -> Iterator[GroupTable]:
         """Windows together, each table with all groups of some."""

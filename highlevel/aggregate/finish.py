@@ -16,6 +16,7 @@ from lowmark.query.expressions import Field
 from lowmark.query.plan import Finish
 from lowmark.query.progressing import Progress, progress
 from lowmark.wire.promises import Bound, Promise
+from lowmark.wire.results import Reason
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Column, Schema
 from lowmark.wire.values import INT64_MAX, INT64_MIN
@@ -113,7 +114,7 @@ class FinishOperator:
             return
         ends, _ = column_of(self._totalled, rows, _WINDOW[1])
         for end in np.unique(ends).tolist():
-            out.overflow(0, window.ending_at(end))
+            out.flaw(0, window.ending_at(end), Reason.OVERFLOW)
 
     def _selected_as(self, column: str) -> str | None:
         for named in self._plan.columns:

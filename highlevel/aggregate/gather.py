@@ -121,10 +121,10 @@ class TotalsOperator:
         below = None if front == FOREVER else front
         for window in state.keys(self._rows, below):
             rows = _take(self._rows, window, state)
-            totals, lossy = self._sums.of(state.get(self._parts, window) or GroupTable(self._layout), window)
+            totals, flawed = self._sums.of(state.get(self._parts, window) or GroupTable(self._layout), window)
             out.rows(0, self._with_totals(rows, totals))
-            if lossy.any():
-                out.overflow(0, window)
+            for reason in flawed:
+                out.flaw(0, window, reason)
             out.closed(0, range(window, window + 1), len(rows))
         for window in state.keys(self._parts, below):
             state.drop(self._parts, window)

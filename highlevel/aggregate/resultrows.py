@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from highlevel.aggregate.groups import GroupTable
 from highlevel.aggregate.layout import Layout
+from highlevel.aggregate.ordering import sort_keys
 from highlevel.interface import Words
 from lowmark.query.aggregates import DIFFERENTIAL, function
 from lowmark.query.evaluate import Bools, Ints, Values, all_valid, assemble
 from lowmark.query.finishing import Details, Groups
 from lowmark.query.plan import Aggregate, AggregateCall
 from lowmark.query.windows import WindowKind
+from lowmark.wire.results import Reason
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import INT64_MAX, INT64_MIN
 
 __all__ = ["ResultRows"]
+
+
+Flawed = Mapping[Reason, Bools]
+"""By reason, the rows that have a null for it; reasons that there are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,8 +44,8 @@ class ResultRows:
         self._layout = Layout(plan.input, plan.keys, plan.folds)
         self._finish = [(call, function(call.function).finish) for call in plan.calls]
 
-    def of(self, table: GroupTable, window: int) -> tuple[Words, Bools]:
-        """A window's rows, and which of them have a null because a sum left the integers."""
+    def of(self, table: GroupTable, window: int) -> tuple[Words, Flawed]:
+        """A window's rows, and which of them have a null because a value cannot be told."""
         return self._rows(self._grouped(table), window)
 
     def counted(self, table: GroupTable) -> tuple[Words, Ints]:
@@ -46,19 +53,27 @@ class ResultRows:
         groups = self._grouped(table)
         return self._rows(groups, 0)[0], groups.rows[:, 1].view(np.int64)
 
-    def _rows(self, groups: _Window, window: int) -> tuple[Words, Bools]:
+    def _rows(self, groups: _Window, window: int) -> tuple[Words, Flawed]:
         rows = len(groups.rows)
         columns = [*self._bounds(window, rows), *(self._column(groups.rows, key) for key in self._plan.keys)]
-        lossy = np.zeros(rows, np.bool_)
+        flawed: dict[Reason, Bools] = {}
         for call, finish in self._finish:
             with np.errstate(all="ignore"):  # of sums that left the integers nonsense is computed, and not shown
                 values = finish(self._state_of(call, groups), call.parameters)
-            for fold in call.folds:
-                if groups.overflowed[fold].any():
-                    values = Values(values.kind, values.data, values.valid & ~groups.overflowed[fold])
-                    lossy |= groups.overflowed[fold]
+            for reason, flaw in self._flaws(call, groups):
+                if flaw.any():
+                    values = Values(values.kind, values.data, values.valid & ~flaw)
+                    flawed[reason] = flawed.get(reason, np.zeros(rows, np.bool_)) | flaw
             columns.append(values)
-        return assemble(self._plan.output, columns, rows), lossy
+        return assemble(self._plan.output, columns, rows), flawed
+
+    def _flaws(self, call: AggregateCall, groups: _Window) -> Iterator[tuple[Reason, Bools]]:
+        for fold in call.folds:
+            yield Reason.OVERFLOW, groups.overflowed[fold]
+        for pair in call.ties:
+            one, other = (self._column(groups.rows, self._plan.folds[fold].columns[-1].name) for fold in pair)
+            keys = zip(sort_keys(one), sort_keys(other), strict=True)
+            yield Reason.TIE, np.logical_or.reduce([a != b for a, b in keys])
 
     def _grouped(self, table: GroupTable) -> _Window:
         """Groups without tuples are gone; with details, what they split is one group again."""

@@ -30,6 +30,8 @@ from lowmark.wire.schema import Kind
 __all__ = ["Completions"]
 
 _NUMBERING = frozenset({Reason.NUMBERING})
+_OF_VALUES = frozenset({Reason.OVERFLOW, Reason.TIE})
+"""Reasons that leave the number of rows as it is."""
 
 
 class Completions:
@@ -196,9 +198,9 @@ class Completions:
                 continue
             if isinstance(sequence, FollowedSequence) and route.follows is not None:
                 sequence.follow(spans[route.follows])
-            for step, window in events.overflows:
+            for step, window, reason in events.flaws:
                 if step == route.step or step in route.finishes:
-                    sequence.overflow(window)
+                    sequence.flaws.add(window, reason)
             told = [closing for closing in events.closings if closing.step == route.step]
             # Without an advance nothing has ended: what is known since must not close windows where a batch is cut.
             spans[route.step] = sequence.close(told, front) if told or settled else []
@@ -256,10 +258,9 @@ class Completions:
         for route in self._routes:
             for span in () if self._reach.carries(route.step) else spans.get(route.step, ()):
                 found += Finding(span.finding.verdict)
-        saved.shifted |= self._counts and bool(found.verdict.reasons - {Reason.OVERFLOW})
+        saved.shifted |= self._counts and bool(found.verdict.reasons - _OF_VALUES)
         found += Finding(Verdict(_NUMBERING)) if saved.shifted else EXACT
-        if any(step not in self._known for step, _ in events.overflows):
-            found += Finding(Verdict(frozenset({Reason.OVERFLOW})))
+        found += Finding(Verdict(frozenset(reason for step, _, reason in events.flaws if step not in self._known)))
         saved.since = found.row()
         bound = self._bound()
         moved = bound is not None and (saved.announced is None or bound > saved.announced)

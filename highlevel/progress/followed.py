@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from highlevel.chain import Closing
+from highlevel.progress.flaws import FlawRow, Flaws
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.marks import Finding, FindingRow, MarkRow, Marks
 from highlevel.progress.sequence import Span
@@ -19,7 +20,7 @@ from lowmark.wire.results import Reason, Verdict
 
 __all__ = ["FollowedRow", "FollowedSequence"]
 
-FollowedRow = tuple[int | None, int | None, list[MarkRow], list[int], list[tuple[int, int, int, FindingRow]]]
+FollowedRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], list[tuple[int, int, int, FindingRow]]]
 """A sequence as it is written in state."""
 
 
@@ -33,15 +34,11 @@ class FollowedSequence:
         self.next: int | None = None
         self._ledger = ledger
         self._waiting: list[Span] = []
-        self._overflowed: list[int] = []
+        self.flaws = Flaws()
 
     def follow(self, spans: Iterable[Span]) -> None:
         """The aggregate has closed these windows."""
         self._waiting += spans
-
-    def overflow(self, window: int) -> None:
-        if window not in self._overflowed:
-            self._overflowed.append(window)
 
     def close(self, closings: Iterable[Closing], front: int) -> list[Span]:
         """The spans that follow those given out before, when everything of windows below `front` has come. A window
@@ -96,11 +93,11 @@ class FollowedSequence:
 
     def row(self) -> FollowedRow:
         waiting = [(span.first, span.to, span.tuples, span.finding.row()) for span in self._waiting]
-        return self.first, self.next, self.marks.rows(), self._overflowed, waiting
+        return self.first, self.next, self.marks.rows(), self.flaws.rows(), waiting
 
     def restore(self, row: FollowedRow) -> None:
-        self.first, self.next, marks, self._overflowed, waiting = row
-        self.marks = Marks.of_rows(marks)
+        self.first, self.next, marks, flaws, waiting = row
+        self.marks, self.flaws = Marks.of_rows(marks), Flaws(flaws)
         self._waiting = [Span(first, to, tuples, Finding.of_row(found)) for first, to, tuples, found in waiting]
 
     def _cover(self, first: int, to: int) -> None:
@@ -117,7 +114,7 @@ class FollowedSequence:
     def _edges(self, start: int, stop: int, holding: set[int]) -> list[int]:
         """Where a run of windows that were alike falls apart."""
         edges = {start, stop}
-        for window in holding | set(self._overflowed):
+        for window in holding | self.flaws.windows:
             edges |= {window, window + 1}
         for mark in self._ledger.marks.within(start, stop):
             edges |= {mark.start, mark.stop}
@@ -125,7 +122,5 @@ class FollowedSequence:
 
     def _span(self, first: int, to: int, told: Span) -> Span:
         verdict = told.finding.verdict | self._ledger.finding(range(first, to + 1)).verdict
-        if any(first <= window <= to for window in self._overflowed):
-            self._overflowed = [window for window in self._overflowed if not first <= window <= to]
-            verdict |= Verdict(frozenset({Reason.OVERFLOW}))
+        verdict |= self.flaws.take(first, to)
         return Span(first, to, told.tuples, replace(told.finding, verdict=verdict))

@@ -13,17 +13,17 @@ import numpy as np
 
 from highlevel.chain import Closing
 from highlevel.interface import Words
+from highlevel.progress.flaws import FlawRow, Flaws
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.marks import EXACT, Finding, FindingRow, MarkRow, Marks
 from highlevel.progress.roster import NEVER
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.promises import FOREVER
-from lowmark.wire.results import Reason, Verdict
 from lowmark.wire.schema import Schema
 
 __all__ = ["SequenceRow", "Span", "WindowSequence", "rows_by_window"]
 
-SequenceRow = tuple[int | None, int | None, list[MarkRow], list[int], FindingRow, int | None, int | None]
+SequenceRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], FindingRow, int | None, int | None]
 """A sequence as it is written in state."""
 
 
@@ -60,7 +60,7 @@ class WindowSequence:
         self.next: int | None = None
         self._ledgers = ledgers
         self._derived = derived
-        self._overflowed: list[int] = []  # windows not yet closed
+        self.flaws = Flaws()  # of windows not yet closed
         self._past = EXACT  # of a landmark window: what is known of the tuples before its own slide
         self._low: int | None = None  # where rows of other inputs can lie, in whichever bucket: the first pane
         self._high: int | None = None  # … and the last
@@ -69,10 +69,6 @@ class WindowSequence:
         """Rows of other inputs can lie in the panes from `low` to `high` (included), if not in this bucket."""
         self._low = low if self._low is None else min(self._low, low)
         self._high = high if self._high is None else max(self._high, high)
-
-    def overflow(self, window: int) -> None:
-        if window not in self._overflowed:
-            self._overflowed.append(window)
 
     def close(self, closings: Iterable[Closing], front: int) -> list[Span]:
         """The spans that follow those given out before, when the step told these closings and every pane below
@@ -122,11 +118,11 @@ class WindowSequence:
 
     def row(self) -> SequenceRow:
         past = self._past.row()
-        return self.first, self.next, self.marks.rows(), self._overflowed, past, self._low, self._high
+        return self.first, self.next, self.marks.rows(), self.flaws.rows(), past, self._low, self._high
 
     def restore(self, row: SequenceRow) -> None:
-        self.first, self.next, marks, self._overflowed, past, self._low, self._high = row
-        self.marks, self._past = Marks.of_rows(marks), Finding.of_row(past)
+        self.first, self.next, marks, flaws, past, self._low, self._high = row
+        self.marks, self.flaws, self._past = Marks.of_rows(marks), Flaws(flaws), Finding.of_row(past)
 
     def _begin(self, told: Sequence[Closing], front: int) -> int | None:
         """The first window that ends after the first frontier, or the first one of a tuple that came before it."""
@@ -156,7 +152,7 @@ class WindowSequence:
         for mark in self._marks_within(panes):
             edges.add(self.window.wids(max(mark[0], panes.start)).start)
             edges.add(self.window.wids(min(mark[1], panes.stop) - 1).stop)
-        for window in self._overflowed:
+        for window in self.flaws.windows:
             edges |= {window, window + 1}
         bounds = sorted(edge for edge in edges if start <= edge <= stop)
         for first, after in pairwise(bounds):
@@ -174,9 +170,7 @@ class WindowSequence:
         finding = self.marks.finding(panes.start, panes.stop)
         for ledger in self._ledgers:
             finding += ledger.finding(panes, self._in_a_window)
-        if any(first <= window <= to for window in self._overflowed):
-            self._overflowed = [window for window in self._overflowed if not first <= window <= to]
-            finding += Finding(Verdict(frozenset({Reason.OVERFLOW})))
+        finding += Finding(self.flaws.take(first, to))
         if landmark:
             finding = self._past = self._past + finding
             tuples = finding.merged if not self._derived else tuples

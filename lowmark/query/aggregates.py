@@ -21,7 +21,7 @@ from importlib.metadata import entry_points
 from lowmark.query.errors import BadEntryPoint
 from lowmark.query.expressions import Expr, Named
 from lowmark.query.functions import BUILT_IN, AggregateFunction, Result
-from lowmark.query.lifting import Lift
+from lowmark.query.lifting import Lift, opposite
 from lowmark.query.plan import AggregateCall, Fold, FoldOp
 from lowmark.wire.schema import Column, Kind
 
@@ -84,7 +84,7 @@ def plan_aggregate(
     called = function(name, distinct)
     _check(called, name, args, parameters)
     if called.ordered and not order:
-        raise BadAggregate(f"{name} needs an order, and these rows have none")
+        raise BadAggregate(f"{name} needs an order, and these rows have none: those of a join go by a window's WA")
     details = () if called.details is None else called.details(args)
     return PlannedCall(called, called.lift(args, order), details, parameters, called.result(args))
 
@@ -110,11 +110,13 @@ def _check(called: AggregateFunction, name: str, args: tuple[Expr, ...], paramet
 
 @dataclass
 class CallPlanner:
-    """Collects the calls of one SELECT. `keys` are the groups' keys; `order` as for `plan_aggregate`; `taken` further
-    names that no column may have. Equal folds and details are shared; a detail that is a key is that key."""
+    """Collects the calls of one SELECT. `keys` are the groups' keys; `order` as for `plan_aggregate`, by integers where
+    there are `ties` in it that no arrival decides; `taken` further names that no column may have. Equal folds and
+    details are shared; a detail that is a key is that key."""
 
     keys: tuple[Named, ...]
     order: tuple[Named, ...] = ()
+    ties: bool = False
     taken: Iterable[str] = ()
     _folds: dict[tuple[FoldOp, tuple[Expr, ...]], Fold] = field(default_factory=dict, init=False)
     _details: dict[Expr, Named] = field(default_factory=dict, init=False)
@@ -141,12 +143,14 @@ class CallPlanner:
     ) -> AggregateCall:
         """Plan a call whose value is to be called `column`; raises as `plan_aggregate` does."""
         planned = plan_aggregate(name, args, distinct, parameters, self.order)
+        opposites = [(lift, other) for lift in planned.lifts if self.ties and (other := opposite(lift)) is not None]
         return AggregateCall(
             planned.function.name,
             tuple(self._fold(lift) for lift in planned.lifts),
             tuple(self._detail(expr) for expr in planned.details),
             planned.parameters,
-            Column(column, planned.result.kind, planned.result.nullable),
+            Column(column, planned.result.kind, planned.result.nullable or bool(opposites)),
+            tuple((self._fold(lift), self._fold(other)) for lift, other in opposites),
         )
 
     def _fold(self, lift: Lift) -> int:

@@ -22,14 +22,15 @@ _SUMMABLE = frozenset({Kind.INT, Kind.FLOAT, Kind.DURATION})
 
 
 class Calls:
-    """Collects the calls of a SELECT as its expressions are lowered. `order`: the columns that first and last go by."""
+    """Collects the calls of a SELECT as its expressions are lowered. `order`: the columns that first and last go by;
+    `ties`: no arrival decides between rows that are alike in them."""
 
     def __init__(
-        self, scope: Scope, strings: tuple[str, ...], keys: tuple[Named, ...], order: tuple[Named, ...]
+        self, scope: Scope, strings: tuple[str, ...], keys: tuple[Named, ...], order: tuple[Named, ...], ties: bool
     ) -> None:
         self._scope = scope
         self._names = [*RESERVED, *(key.name for key in keys)]
-        self._planner = CallPlanner(keys, order, RESERVED)
+        self._planner = CallPlanner(keys, order, ties, RESERVED)
         self._input = Lowering(scope.text, strings, InputNames(scope, "an aggregate", "compute it in a CREATE STREAM"))
         self._calls: dict[tuple[str, bool, tuple[Expr, ...], tuple[str, ...]], AggregateCall] = {}
         self._totals: dict[Expr, Total] = {}

@@ -12,7 +12,18 @@ from lowmark.query.keys import Keys, bind_keys
 from lowmark.query.lowering import Lowering
 from lowmark.query.names import GroupNames, InputNames
 from lowmark.query.plan import Order
-from lowmark.query.relations import ARRIVAL, ROW_NUM, WINDOW_END, WINDOW_START, Arm, Grouped, Packets, Relation, Turn
+from lowmark.query.relations import (
+    ARRIVAL,
+    ROW_NUM,
+    WINDOW_END,
+    WINDOW_START,
+    Arm,
+    Grouped,
+    Joined,
+    Packets,
+    Relation,
+    Turn,
+)
 from lowmark.query.scope import Scope
 from lowmark.query.selected import selected_columns
 from lowmark.query.windowing import Frame, bind_window, group_frame, least, progresses, progressing_columns
@@ -33,7 +44,9 @@ def group(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[str
     keys = bind_keys(select, scope, strings)
     frame = _frame(select, keys, scope, strings)
     keys, frame = _partitioned(select, keys, frame, scope, strings)
-    calls = Calls(scope, strings, keys.named, _arrival(frame, scope.relation))
+    joined = any(isinstance(arm.base, Joined) for arm in scope.relation.arms)
+    arrival = () if joined and select.window is None else _arrival(frame, scope.relation)
+    calls = Calls(scope, strings, keys.named, arrival, joined)
     names = GroupNames(
         scope,
         keys.named,

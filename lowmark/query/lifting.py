@@ -10,7 +10,7 @@ from lowmark.query.plan import FoldOp
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import INT64_MIN
 
-__all__ = ["Lift", "by_order", "count", "nothing", "single", "squares", "total"]
+__all__ = ["Lift", "by_order", "count", "nothing", "opposite", "single", "squares", "total"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,16 @@ def single(op: FoldOp) -> Lifting:
 
 def by_order(op: FoldOp) -> Lifting:
     return lambda args, order: (Lift(op, (*order, Named("value", args[0]))),)
+
+
+def opposite(lift: Lift) -> Lift | None:
+    """Of tuples that are first or last together a fold takes the least or the greatest value: the fold that takes the
+    other one. None: it does not go by order."""
+    other = {FoldOp.FIRST: FoldOp.LAST, FoldOp.LAST: FoldOp.FIRST}.get(lift.op)
+    if other is None:
+        return None
+    *order, value = lift.columns
+    return Lift(other, (*(Named(item.name, _call(Op.INVERT, item.expr)) for item in order), value))
 
 
 def _square(x: Expr) -> tuple[Expr, Expr]:

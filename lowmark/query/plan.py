@@ -141,6 +141,9 @@ class AggregateCall:
     details: tuple[str, ...]
     parameters: tuple[str, ...]  # as written, for example the exact decimal of a quantile
     column: Column
+    ties: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    """Folds that find the same value from both sides of those that are first or last together. They differ where there
+    is no such value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ class Reason(Enum):
     OVERSIZE = "oversize"
     RETENTION = "retention"
     NUMBERING = "numbering"
+    TIE = "tie"
 
 
 @dataclass(frozen=True, slots=True)

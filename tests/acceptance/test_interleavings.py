@@ -100,6 +100,29 @@ def test_the_first_of_each_window_over_a_join(sent: Traffic, seed: int) -> None:
     check(f"{head} {BOTH} GROUP BY x.proto, x.len ORDER BY n DESC, x.len LIMIT 2", sent, seed, 1)
 
 
+SELECTED = f"(SELECT y.ts AS t, y.srcIP AS s, y.len AS n {BOTH}) AS p"
+ANSWERED = "A AS x [RANGE 9 s] WHERE EXISTS (SELECT y.ts FROM B AS y [RANGE 9 s] WHERE x.srcIP = y.destIP)"
+FIRSTS = st.sampled_from((
+    f"SELECT x.proto, first(x.len) AS f, last(y.len) AS l [RANGE 9 s, SLIDE 3 s, WA x.ts] {BOTH} GROUP BY x.proto",
+    f"SELECT last(s) AS f, first(n / 2.5) AS l [RANGE 6 s, WA t] FROM {SELECTED}",
+    f"SELECT first(len) AS f, last(ttl) AS l [RANGE 6 s] FROM {ANSWERED}",
+))  # fmt: skip
+
+
+@given(text=FIRSTS, sent=traffic(), seed=SEEDS, buckets=BUCKETS)
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+def test_first_and_last_over_a_join(text: str, sent: Traffic, seed: int, buckets: int) -> None:
+    """Rows of one time with different values: the value is null, and the window says why."""
+    streams = packets_of(sent)
+    ran, expected = run(text, streams, Random(seed), buckets), rows_of(text, streams)
+    assert not differences(ran.rows, expected), f"{text}\n{sent}\nseed {seed}, {buckets} buckets"
+    tied = {row["window_start"] for row in expected if row["f"] is None or row["l"] is None}
+    lossy = [complete for part in ran.completes for complete in part if not complete.verdict.exact]
+    assert {reason for complete in lossy for reason in complete.verdict.reasons} <= {Reason.TIE}
+    assert len({complete.start for complete in lossy}) == len(tied)
+    assert not tied & {row["window_start"] for row in ran.certain if row["f"] is None or row["l"] is None}
+
+
 LOSSES = st.sampled_from((
     "SELECT count(*), sum(len) [RANGE 9 rows, SLIDE 4 rows, WA row_num] FROM A",
     "SELECT proto, max(len) [RANGE ALL, SLIDE 5 rows, WA row_num] FROM A UNION B WHERE len > 60 GROUP BY proto",

@@ -15,6 +15,7 @@ from lowmark.query.plan import Aggregate, AggregateCall, Pane, Reduce, Reduction
 from lowmark.query.windows import Axis, Window, WindowKind
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.results import Reason
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Column, Kind, Schema
 
@@ -96,7 +97,7 @@ class Sink:
     promises: list[Promise] = field(default_factory=list)
     closings: list[tuple[range, int]] = field(default_factory=list)
     lates: list[Words] = field(default_factory=list)
-    overflows: list[int] = field(default_factory=list)
+    flaws: list[tuple[int, Reason]] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
 
     def rows(self, port: int, rows: Words) -> None:
@@ -114,8 +115,8 @@ class Sink:
     def late(self, port: int, rows: Words) -> None:
         self.lates.append(rows)
 
-    def overflow(self, port: int, window: int) -> None:
-        self.overflows.append(window)
+    def flaw(self, port: int, window: int, reason: Reason) -> None:
+        self.flaws.append((window, reason))
 
 
 class Stored:

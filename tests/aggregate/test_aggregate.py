@@ -17,6 +17,7 @@ from highlevel.interface import Words
 from lowmark.query.plan import Aggregate
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.promises import FOREVER
+from lowmark.wire.results import Reason
 from lowmark.wire.schema import Kind
 from tests.aggregate.harness import (
     TUPLE,
@@ -181,7 +182,7 @@ def check(planned: Plans, calls: Sequence[AskedCall], arrivals: list[Row], sink:
     for window in wanted:
         assert_same_rows(values(plan.output, next(matrices)), window.rows)
     assert next(matrices, None) is None
-    assert sink.overflows == [w.window for w in wanted if w.overflow]
+    assert sink.flaws == [(w.window, Reason.OVERFLOW) for w in wanted if w.overflow]
     assert not sink.lates
     assert sink.promises[-1].last
 

@@ -279,7 +279,7 @@ class Figure67:
 def test_crowded_windows_are_those_of_the_aggregate(
     size: int, slide: int, unit: int, arrivals: list[Row], calls: list[AskedCall], data: st.DataObject
 ) -> None:
-    """Rows, closings, overflows and promises, late rows too."""
+    """Rows, closings, flaws and promises, late rows too."""
     window = Window(WindowKind.SLIDING, size, slide, axis(unit))
     made = plans(calls, data.draw(st.sampled_from(((), ("port",), ("host", "link")))), window)
     aggregate, crowded = AggregateOperator(made.aggregate), CrowdedAggregateOperator(made.aggregate)
@@ -297,7 +297,7 @@ def test_crowded_windows_are_those_of_the_aggregate(
         for operator, kept, into in ((aggregate, live, wanted), (crowded, state, sink)):
             operator.on_promise(0, panes_ended(FOREVER), kept.state, into)
     assert [told for told in sink.closings if told[1]] == [told for told in wanted.closings if told[1]]
-    assert sink.overflows == wanted.overflows
+    assert sink.flaws == wanted.flaws
     assert sink.promises == wanted.promises
     assert sum(map(len, sink.lates)) == sum(map(len, wanted.lates))
     got, rows_wanted = (

@@ -14,6 +14,7 @@ from lowmark.query.expressions import Call, Expr, Field, Literal, Named, Op
 from lowmark.query.plan import Finish, Number, Order, Total
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.results import Reason
 from lowmark.wire.schema import Column, Kind, Schema
 from tests.aggregate.harness import Live, Row, Sink, Stored, axis, panes_ended, values
 from tests.wire.strategies import matrix
@@ -137,8 +138,8 @@ def test_a_total_beyond_the_integers_is_null_and_told_for_its_window() -> None:
     assert [(row["window_end"], row["total_n"]) for row in got] == [
         (20, None), (20, None), (30, -(2**63)), (40, None), (40, None),
     ]  # fmt: skip
-    assert sink.overflows == [1, 3]
-    assert [WINDOW.end(k) for k in sink.overflows] == [20, 40]
+    assert sink.flaws == [(1, Reason.OVERFLOW), (3, Reason.OVERFLOW)]
+    assert [WINDOW.end(k) for k, _ in sink.flaws] == [20, 40]
 
 
 def test_without_windows_the_named_columns_hold_rows_together() -> None:

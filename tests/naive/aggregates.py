@@ -66,8 +66,10 @@ def aggregate(call: s.FunctionCall, values_of: Arguments, rows: int, keys: Seque
     if not present:
         return None
     if name in ("first", "last"):
-        placed = [(key, i) for i, key in enumerate(keys) if values[i] is not None]
-        return values[(min(placed) if name == "first" else max(placed))[1]]
+        placed = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+        chosen = (min if name == "first" else max)(key for key, _ in placed)
+        found = {order(value): value for key, value in placed if key == chosen}
+        return found.popitem()[1] if len(found) == 1 else None
     if name.startswith("heavy_hitter"):
         counts = Counter(present)
         ranked = sorted(counts, key=lambda value: (-counts[value], order(value)))

@@ -55,7 +55,7 @@ def _selection(select: s.Select, text: str, joined: Joined) -> Table:
             raise Refused("DISTINCT without a window needs a progressing column")
         rows, arrivals = _distinct(rows), None
     columns = tuple(output.name for output in outputs)
-    return Table(columns, rows, progressing, arrivals)
+    return Table(columns, rows, progressing, arrivals, paired=joined.paired)
 
 
 def _in_order(select: s.Select, outputs: Sequence[Output], joined: Joined) -> Joined:
@@ -246,19 +246,21 @@ class _Grouping:
         return evaluate(node, {}, call, known)
 
     def _order_of_rows(self, function: s.FunctionCall, positions: list[int]) -> list[object]:
-        """For first and last: ts, then arrival; over derived streams the window's attribute."""
+        """For first and last: ts, then arrival; over derived streams the window's attribute, alone over joins."""
         if function.function.text not in ("first", "last"):
             return []
-        window = self._select.window
-        attribute = "ts"
-        if not self._joined.packets:
-            wa = window and (window.wa or window.rattr)
-            if wa is not None:
-                resolved = self._joined.scope.resolve(wa)
-                return [(order(evaluate(resolved, self._joined.rows[i])), i) for i in positions]
-        if attribute not in self._joined.scope.keys:
+        joined, window = self._joined, self._select.window
+        wa = window and (window.wa or window.rattr)
+        if joined.paired and window is None:
+            raise Refused("first and last over a join go by a window's attribute")
+        if not joined.packets and wa is not None:
+            resolved = joined.scope.resolve(wa)
+            placed = [order(evaluate(resolved, joined.rows[i])) for i in positions]
+        elif "ts" in joined.scope.keys:
+            placed = [order(joined.rows[i]["ts"]) for i in positions]
+        else:
             raise Unsupported("first and last of rows without a time")
-        return [(order(self._joined.rows[i][attribute]), i) for i in positions]
+        return placed if joined.paired else list(zip(placed, positions, strict=True))
 
 
 def _fits(node: s.Expression, joined: Joined) -> bool:

@@ -23,6 +23,7 @@ class Table:
     progressing: frozenset[str] = frozenset()
     arrivals: list[Arrival] | None = None  # of each row; None: derived by a join or an aggregate
     sources: list[list[Packet]] | None = None  # of packets as they come, so that a union can number them anew
+    paired: bool = False  # rows of a join, or selected from some
     results: list[int] = field(default_factory=list)  # index of the window (or group of windows) of each row
 
 
@@ -35,6 +36,7 @@ class Joined:
     progressing: frozenset[str]
     arrivals: list[Arrival] | None
     packets: bool  # rows are packet tuples: first and last go by ts
+    paired: bool = False  # rows of a join, or selected from some: nothing decides between rows of one time
 
 
 class Streams:
@@ -79,7 +81,7 @@ def union(tables: Sequence[Table]) -> Table:
     progressing = frozenset.intersection(*(table.progressing for table in tables))
     rows = [row for table in tables for row in table.rows]
     if any(table.arrivals is None for table in tables):
-        return Table(tables[0].columns, rows, progressing)
+        return Table(tables[0].columns, rows, progressing, paired=any(table.paired for table in tables))
     arrivals = [arrival for table in tables for arrival in table.arrivals]
     ranked = sorted(range(len(rows)), key=lambda i: arrivals[i])
     return Table(tables[0].columns, [rows[i] for i in ranked], progressing, [arrivals[i] for i in ranked])
@@ -105,7 +107,7 @@ def sources_of(select: s.Select, streams: Streams, run: Select) -> Joined:
         passed = [all(_passes(scope, c, row) for c in conditions) for row in table.rows]
         arrivals = table.arrivals and [a for a, yes in zip(table.arrivals, passed, strict=True) if yes]
         rows = [row for row, yes in zip(table.rows, passed, strict=True) if yes]
-        return Joined(scope, rows, table.progressing, arrivals, table.sources is not None)
+        return Joined(scope, rows, table.progressing, arrivals, table.sources is not None, table.paired)
     if not inner:
         nested = Nested(inputs, tables, scope)
         made = nested.product(select.sources)
@@ -114,10 +116,10 @@ def sources_of(select: s.Select, streams: Streams, run: Select) -> Joined:
         if select.where is not None:
             rows = [row for row in rows if _passes(scope, select.where, row)]
         progressing = frozenset(f"{names[i]}.{column}" for i in made.whole for column in tables[i].progressing)
-        return Joined(scope, rows, progressing, None, False)
+        return Joined(scope, rows, progressing, None, False, True)
     rows = [row for _, row in _join(inputs, tables, scope, conditions)]
     progressing = frozenset(f"{names[i]}.{column}" for i, table in enumerate(tables) for column in table.progressing)
-    return Joined(scope, rows, progressing, None, False)
+    return Joined(scope, rows, progressing, None, False, True)
 
 
 def _prefixed(scope: Scope, i: int, row: Row) -> Row:
@@ -150,7 +152,7 @@ def _existing(select: s.Select, tests: list[s.Expression], streams: Streams, run
     scope = Scope((ScopeInput(_name(outer), table.columns),))
     others = [part for part in _conjuncts(select.where) if part not in tests]
     rows = [row for row in rows if all(_passes(scope, part, row) for part in others)]
-    return Joined(scope, rows, table.progressing, None, False)
+    return Joined(scope, rows, table.progressing, None, False, True)
 
 
 def _kinds(source: s.Source) -> list[s.JoinKind]:
