@@ -32,23 +32,24 @@ class Combine:
 
     def __init__(self, plan: Join) -> None:
         self._words = plan.output.words
-        self._copies = tuple(
-            _Copy(
-                number, port.schema.offset(own), plan.output.offset(shown), plan.output.column(shown).kind.words,
-                port.schema.index(own), plan.output.index(shown), port.schema.column(own).nullable,
-            )
-            for number, port in enumerate(plan.inputs)
-            for own, shown in port.output
-        )  # fmt: skip
+        self._columns: dict[str, list[_Copy]] = {}  # by name, from each input that shows it
+        for number, port in enumerate(plan.inputs):
+            for own, shown in port.output:
+                copy = _Copy(
+                    number, port.schema.offset(own), plan.output.offset(shown), plan.output.column(shown).kind.words,
+                    port.schema.index(own), plan.output.index(shown), port.schema.column(own).nullable,
+                )  # fmt: skip
+                self._columns.setdefault(shown, []).append(copy)
 
     def rows(self, parts: Mapping[int, Words]) -> Words:
         count = len(next(iter(parts.values())))
         rows = np.zeros((count, self._words), np.uint64)
-        for copy in self._copies:
-            part = parts.get(copy.port)
-            if part is None:
-                rows[:, 0] |= np.uint64(1 << copy.target_bit)
+        for copies in self._columns.values():
+            copy = next((copy for copy in copies if copy.port in parts), None)
+            if copy is None:
+                rows[:, 0] |= np.uint64(1 << copies[0].target_bit)
                 continue
+            part = parts[copy.port]
             rows[:, copy.target : copy.target + copy.words] = part[:, copy.source : copy.source + copy.words]
             if copy.nullable:
                 null = part[:, 0] >> np.uint64(copy.source_bit) & np.uint64(1)

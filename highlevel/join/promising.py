@@ -15,18 +15,18 @@ __all__ = ["Promising"]
 class Promising:
     def __init__(self, plan: Join) -> None:
         self._bands = plan.bands
-        self._progress: list[tuple[int, str, Progress]] = []
+        self._progress: dict[str, dict[int, Progress]] = {}  # by column, with each input that shows it
         for number, port in enumerate(plan.inputs):
             for named in port.progress:
                 found = progress(named.expr, (AT,))
                 if found is None:
                     raise ValueError(f"{named.name} does not progress with the window's attribute")
-                self._progress.append((number, named.name, found))
+                self._progress.setdefault(named.name, {})[number] = found
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Of the output, those on which there are promises."""
-        return tuple(name for _, name, _ in self._progress)
+        return tuple(self._progress)
 
     def promises(self, before: Sequence[int], bounds: Sequence[int]) -> Iterator[Promise]:
         """What can be said now that could not be before. The bounds are times of the inputs."""
@@ -34,8 +34,9 @@ class Promising:
             yield Promise((), last=True)
             return
         known, least = self._bands.output(before), self._bands.output(bounds)
-        for port, name, found in self._progress:
-            if least[port] > known[port] and (bound := _bound(name, found, least[port])) is not None:
+        for name, ways in self._progress.items():
+            moved = any(least[port] > known[port] for port in ways)
+            if moved and (bound := _bound(name, min(found.value(least[port]) for port, found in ways.items()))):
                 yield Promise((bound,))
         yield from self._joint(bounds)
 
@@ -43,14 +44,17 @@ class Promising:
         """A later row has a later row in it, so it is not before all bounds. Worth telling where there can be one."""
         if INT64_MIN in bounds or FOREVER in bounds or not self._bands.together([bound - 1 for bound in bounds]):
             return
-        firsts = {port: (name, found) for port, name, found in reversed(self._progress)}
+        firsts: dict[int, tuple[str, Progress]] = {}
+        for name, ways in self._progress.items():
+            if len(ways) == 1:  # of what several inputs show nobody knows whose row it is
+                ((port, found),) = ways.items()
+                firsts.setdefault(port, (name, found))
         if len(firsts) < len(bounds):
             return
-        made = [_bound(*firsts[port], bound) for port, bound in enumerate(bounds)]
+        made = [_bound(name, found.value(bounds[port])) for port, (name, found) in sorted(firsts.items())]
         yield Promise(tuple(bound for bound in made if bound is not None))
 
 
-def _bound(name: str, found: Progress, least: int) -> Bound | None:
+def _bound(name: str, value: int) -> Bound | None:
     """None: the value lies outside of what there is, and bounds nothing."""
-    value = found.value(least)
     return Bound(name, below=value) if INT64_MIN < value <= INT64_MAX else None

@@ -1,7 +1,8 @@
 """FROM with several inputs: their names, windows and conditions, as a relation of their combinations.
 
 Inner joins are one join of all their inputs. Others are of two: what stands to the left of one is joined first, as a
-relation of its own, which waits by the window of an input that each of its rows has a row of.
+relation of its own, which waits by the window of an input that each of its rows has a row of. Rows of a FULL JOIN have
+a time made for that, the first one that they have, and wait for as long as the longer of its windows says.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ class _Part:
     span: s.Span
 
     @property
-    def leading(self) -> InputWindow | None:
+    def leading(self) -> InputWindow:
         """The window by which its rows wait."""
-        return next((window for window in self.windows if window.whole), None)
+        return next(window for window in self.windows if window.whole)
 
 
 def inputs_of(sources: Iterable[s.Source]) -> list[s.Input]:
@@ -132,15 +133,19 @@ class _Joining:
         columns = tuple(_column(side, own, kind, n) for n, side in enumerate(sides) for own in side.relation.known)
         where = conjoin(conditions) if conditions else None
         base = Joined(sides, self._tumbling, where, columns, kind=kind, probes=probes)
-        values: dict[str, Expr] = {column.name: _field(column) for column in columns}
         seen = list(enumerate(sides))[: 1 if kind in (s.JoinKind.SEMI, s.JoinKind.ANTI) else None]
+        windows = [_seen(window, side, kind, n) for n, side in seen for window in parts[n].windows]
+        if kind is s.JoinKind.FULL:
+            base = _timed(base, f"({', '.join(labels)}).time")
+            windows.append(InputWindow(_field(base.columns[-1]), max(side.size for side in sides)))
+        values: dict[str, Expr] = {column.name: _field(column) for column in base.columns}
         shown = tuple(_column(side, own, kind, n) for n, side in seen for own in side.relation.columns)
         hidden = tuple(_column(side, own, kind, n) for n, side in seen for own in side.relation.hidden)
         return _Part(
             labels=tuple(label for n, _ in seen for label in parts[n].labels),
             prefix="",
-            relation=Relation(shown, (Arm(base, None, values),), hidden=hidden),
-            windows=tuple(_seen(window, side, kind, n) for n, side in seen for window in parts[n].windows),
+            relation=Relation(shown, (Arm(base, None, values),), hidden=(*hidden, *base.columns[len(columns) :])),
+            windows=tuple(windows),
             span=s.Span(parts[0].span.start, parts[-1].span.end),
         )
 
@@ -148,23 +153,24 @@ class _Joining:
         return Scope(self._text, None, part.relation, part.labels)
 
     def _side(self, part: _Part) -> Side:
-        if part.leading is None:
-            message = "nothing says how long rows of this FULL JOIN wait for another input: each may lack either time"
-            raise QueryError(message, self._text, part.span, hint="let the FULL JOIN be the last one")
         label = part.labels[0] if part.prefix else f"({', '.join(part.labels)})"
         side = side_of(label, part.prefix, part.relation, part.leading)
-        return replace(side, progress=(*side.progress, *self._behind(part, part.leading)))
+        return replace(side, progress=(*side.progress, *self._others(part, side)))
 
-    def _behind(self, part: _Part, leading: InputWindow) -> Iterator[Named]:
-        """Other times that every row of a join has: not far behind the one by which it waits."""
+    def _others(self, part: _Part, side: Side) -> Iterator[Named]:
+        """The time by which its rows wait, if it is a hidden one, and others that every row has: not far behind it."""
+        known = {named.name for named in side.progress}
         for window in part.windows:
-            if window is not leading and window.whole and isinstance(window.attribute, Field):
-                size = Literal(window.size, Kind.DURATION)
-                if self._tumbling:
-                    least = words(Op.MUL, Kind.TIME, words(Op.FLOOR_DIV, Kind.INT, _AT, size), size)
-                else:
-                    least = words(Op.SUB, Kind.TIME, _AT, size)
-                yield Named(window.attribute.name, least)
+            if window.whole and isinstance(window.attribute, Field):
+                name = side.named(window.attribute.name)
+                if name not in known:
+                    yield Named(name, _AT if window is part.leading else self._behind(window.size))
+
+    def _behind(self, size_ns: int) -> Expr:
+        size = Literal(size_ns, Kind.DURATION)
+        if self._tumbling:
+            return words(Op.MUL, Kind.TIME, words(Op.FLOOR_DIV, Kind.INT, _AT, size), size)
+        return words(Op.SUB, Kind.TIME, _AT, size)
 
     def _bands(self, parts: Sequence[_Part], sides: Sequence[Side]) -> Iterator[Expr]:
         """That rows of inputs by which their parts do not wait lie in each other's windows, too; where there are any.
@@ -175,6 +181,12 @@ class _Joining:
             for left, right in product(one.windows, other.windows):
                 if (left, right) != (one.leading, other.leading):
                     yield _band(_seen(left, mine), _seen(right, theirs))
+
+
+def _timed(base: Joined, name: str) -> Joined:
+    """A FULL JOIN with a column for the time of the first side that a row has a row of."""
+    sides = tuple(replace(side, progress=(Named(name, _AT),)) for side in base.sides)
+    return replace(base, sides=sides, columns=(*base.columns, Column(name, Kind.TIME)), time=name)
 
 
 def _band(left: InputWindow, right: InputWindow) -> Expr:

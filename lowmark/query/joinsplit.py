@@ -114,6 +114,8 @@ def _sent(base: Joined, number: int, read: set[str], strings: tuple[str, ...]) -
             columns.append(Named(name, Field(own.name, own.kind, own.nullable)))
             shown.append((name, side.named(own.name)))
     attribute = _name_of(side.attribute, columns)
+    if base.time is not None and base.time in read:
+        shown.insert(0, (attribute, base.time))
     keys = {every: None if (key := every[number]) is None else _name_of(key, columns) for every in base.equal}
     if len(columns) + 2 > _MOST_COLUMNS:
         raise CannotRunYet(f"a join that reads more than {_MOST_COLUMNS} columns")

@@ -286,7 +286,9 @@ class JoinInput:
     attribute: str  # the column that its window goes over
     unit: int
     size: int  # of its window, in ns
-    output: tuple[tuple[str, str], ...]  # columns that the join's rows show, and how they are called there
+    output: tuple[tuple[str, str], ...]
+    """Columns that the join's rows show, and how they are called there. One that several inputs show is that of the
+    first of them which a row has a row of."""
     progress: tuple[Named, ...]  # columns of the output that progress with the attribute: non-decreasing over Field(AT)
     rate: float | None = field(default=None, repr=False)  # rows a second that are expected
     prefix: str = field(default="", repr=False)  # how FROM tells its columns from those of others

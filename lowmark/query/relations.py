@@ -157,11 +157,13 @@ class Joined:
     kind: JoinKind = JoinKind.INNER
     probes: tuple[tuple[int, ...], ...] = ()
     """The orders in which the query asks for rows to meet: first the side of the new row, then all others."""
+    time: str | None = None
+    """Of a FULL JOIN one of `columns`: the time of the first side that a row has a row of, by which it can wait."""
 
     @property
     def progress(self) -> tuple[str, ...]:
         """The columns of its rows that come with bounds."""
-        return tuple(named.name for side in self.sides for named in side.progress)
+        return tuple(dict.fromkeys(named.name for side in self.sides for named in side.progress))
 
 
 Base = Packets | Grouped | Joined

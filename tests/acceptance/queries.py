@@ -324,7 +324,7 @@ def outer_joins(draw: st.DrawFn) -> str:
 
 @st.composite
 def nested_joins(draw: st.DrawFn) -> str:
-    """Joins of all kinds of three inputs or four, from the left; rows, or aggregates over them. A FULL JOIN is last."""
+    """Joins of all kinds of three inputs or four, from the left; rows, or aggregates over them."""
     names = "xyzw"[: draw(st.sampled_from((3, 3, 4)))]
     size = f"[RANGE TUMBLING {draw(st.integers(1, 15))} s]" if draw(st.integers(0, 3)) == 0 else None
     text, seen, whole, commas = "", [*names[:0]], [*names[:0]], False
@@ -336,7 +336,7 @@ def nested_joins(draw: st.DrawFn) -> str:
             commas = bool(seen)
             text, seen, whole = f"{text}, {written}" if seen else written, [*seen, name], [*whole, name]
             continue
-        kinds = ("LEFT", "LEFT", "RIGHT", "SEMI", "ANTI", *(("FULL",) if last and not commas else ()))
+        kinds = ("LEFT", "LEFT", "RIGHT", "SEMI", "ANTI", "FULL", "FULL")
         kind = draw(st.sampled_from((*kinds, "INNER") if " JOIN " in text or not last else kinds))
         other = seen[-1] if commas else draw(st.sampled_from(seen))
         keys = draw(st.lists(st.sampled_from(JOIN_KEYS), min_size=1, max_size=2, unique=True))

@@ -129,8 +129,9 @@ OWN = {
     "(SELECT ts FROM Right AS ack [RANGE 1 s] WHERE syn.srcIP = ack.destIP AND syn.srcPort = ack.destPort)",
     "levels": "CREATE STREAM there AS SELECT destIP, count(*) AS n [RANGE 5 s] FROM Left GROUP BY destIP; "
     "CREATE STREAM back AS SELECT srcIP, count(*) AS n [RANGE 5 s] FROM Right GROUP BY srcIP; "
-    "SELECT there.window_start, destIP, srcIP, there.n, back.n FROM there FULL JOIN back "
-    "[RANGE TUMBLING 5 s, WA window_start] ON there.destIP = back.srcIP",
+    "CREATE STREAM third AS SELECT srcIP, count(*) AS n [RANGE 5 s] FROM Main GROUP BY srcIP; "
+    "SELECT there.window_start, destIP, back.srcIP, there.n, back.n, third.n FROM there FULL JOIN back "
+    "ON there.destIP = back.srcIP FULL JOIN third [RANGE TUMBLING 5 s, WA window_start] ON back.srcIP = third.srcIP",
 }
 """Over captures that are generated: `Main` of one source, `Left` and `Right` of two."""
 
