@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from lowmark.app.latelines import TellLate
 from lowmark.app.local import LocalRun
 from lowmark.app.output import open_output
 from lowmark.query.compile import compile_query
+from lowmark.query.expected import Expected
 from lowmark.query.late import Late
 from lowmark.query.plan import QueryPlan
 from lowmark.query.strategy import Strategy
@@ -42,6 +43,7 @@ class Request:
     flush: Flush
     late: Late
     strategy: Strategy
+    expected: Expected
     table: str
     format: Format | None
     output: Path | None
@@ -51,14 +53,11 @@ class Request:
 def answer(request: Request) -> int:
     """The exit code. Raises what `failures` knows how to tell."""
     disorder = None if request.disorder is None else parse_disorder(request.disorder)
-    draft = compile_query(request.sql, name=request.name, buckets=1, late=request.late, strategy=request.strategy)
-    bindings = fanned_out(bind(request.read, request.interfaces, _streams(draft)), request.fanout)
+    bindings = fanned_out(bind(request.read, request.interfaces, _streams(_planned(request, None))), request.fanout)
     counts = {binding.stream: 0 for binding in bindings}
     for binding in bindings:
         counts[binding.stream] += 1
-    plan = compile_query(
-        request.sql, name=request.name, streams=counts, buckets=1, late=request.late, strategy=request.strategy
-    )
+    plan = _planned(request, counts)
     config = _config(request)
     with telling(request.quiet) as tell:
         run = LocalRun(
@@ -79,6 +78,14 @@ def answer(request: Request) -> int:
     if run.audit.damage:
         return _DAMAGED
     return _LOSSY if run.audit.lossy else 0
+
+
+def _planned(request: Request, streams: Mapping[str, int] | None) -> QueryPlan:
+    """`streams`: how many sources each has, where that is known."""
+    return compile_query(
+        request.sql, name=request.name, streams=streams, buckets=1, late=request.late, expected=request.expected,
+        strategy=request.strategy,
+    )  # fmt: skip
 
 
 def _config(request: Request) -> LowLevelConfig:

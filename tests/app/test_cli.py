@@ -118,7 +118,8 @@ def test_a_query_over_a_capture(lowmark: Command, capture: Path) -> None:
 
 def test_rows_alone_are_on_standard_output_and_quiet_is_quiet(lowmark: Command, capture: Path) -> None:
     loud = lowmark("query", "-r", str(capture), "--format", "jsonl", TALKERS)
-    quiet = lowmark("query", "-q", "-r", str(capture), "--format", "jsonl", TALKERS)
+    expecting = ("--rate", "Main=1000/s", "--groups", "50")  # which changes no row
+    quiet = lowmark("query", "-q", "-r", str(capture), "--format", "jsonl", *expecting, TALKERS)
     assert quiet.err == ""
     assert sorted(quiet.out.splitlines()) == sorted(loud.out.splitlines())
 
@@ -156,6 +157,8 @@ def test_a_query_that_is_wrong_shows_the_spot(lowmark: Command, capture: Path) -
         ((TALKERS, "-r", "{capture}", "--table", "0"), "no size of a table"),
         ((TALKERS, "-r", "{capture}", "--table", "64X"), "such as 64M"),
         ((TALKERS, "-r", "{capture}", "--table", "3"), "power of two"),
+        ((TALKERS, "-r", "{capture}", "--rate", "Z=5/s"), "no input or stream called z in this query"),
+        ((TALKERS, "-r", "{capture}", "--selectivity", "A,B=2"), "above 0 and at most 1"),
         ((TALKERS, "-r", "{capture}", "-o", "absent/rows"), "cannot write absent/rows: No such file"),
         ((TALKERS, "-r", "Other={capture}", "-r", "More={capture}"), "Main"),
     ],

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from lowmark.app.commands.expecting import Groups, Rates, Selectivities, expected_of, known_names
 from lowmark.app.commands.query import query_text
 from lowmark.query.late import Late
 from lowmark.query.strategy import Strategy
-
-if TYPE_CHECKING:
-    from lowmark.query.expected import Expected
 
 __all__ = ["explain"]
 
@@ -27,25 +25,9 @@ def explain(
     late: Annotated[
         Late, typer.Option(help="What becomes of late tuples. What cannot be corrected is refused, with the reason.")
     ] = Late.COUNT,
-    rate: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=N/s",
-            help="Rows a second to expect of a join's input, behind its conditions, or of a stream. Gives the memory "
-            "that joins will take, and decides in which order their inputs are probed, and the strategy of windows.",
-        ),
-    ] = None,
-    selectivity: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="A,B=SHARE",
-            help="Of pairs of rows of two inputs in each other's windows, the share that is equal where it must be.",
-        ),
-    ] = None,
-    groups: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Groups of a pane to expect, at the most; without, 10000."),
-    ] = None,
+    rate: Rates = None,
+    selectivity: Selectivities = None,
+    groups: Groups = None,
     strategy: Annotated[Strategy, typer.Option(help="How groups of open windows are held.")] = Strategy.AUTO,
     disorder: Annotated[
         str | None,
@@ -77,16 +59,13 @@ def explain(
     """
     text, name = query_text(sql, file)
     told = None if disorder is None else _meaning(disorder)
-    expected = _expected(rate or [], selectivity or [], groups)
+    expected = expected_of(rate, selectivity, groups)
     from lowmark.query.compile import compile_query
-    from lowmark.query.expected import UnknownInput
     from lowmark.query.explain import describe, render
     from lowmark.query.sharingexplain import describe_beside, render_beside
 
-    try:
+    with known_names():
         plan = compile_query(text, name=name, buckets=buckets, late=late, expected=expected, strategy=strategy)
-    except UnknownInput as error:
-        raise typer.BadParameter(str(error), param_hint="'--rate' or '--selectivity'") from None
     texts = [query_text(None, path) for path in beside or ()]
     others = [compile_query(other, name=called, buckets=buckets) for other, called in texts]
     if json_:
@@ -113,25 +92,3 @@ def _meaning(disorder: str) -> str:
     except DisorderError as error:
         raise typer.BadParameter(str(error), param_hint="'--disorder'") from None
     return f"{declared}: {meaning(declared)}"
-
-
-def _expected(rates: list[str], selectivities: list[str], groups: int | None) -> Expected:
-    from lowmark.query.expected import Expected
-
-    try:
-        return Expected.of(_numbers(rates, "/s"), _numbers(selectivities, ""), groups)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="'--rate' or '--selectivity'") from None
-
-
-def _numbers(given: list[str], unit: str) -> dict[str, float]:
-    found = {}
-    for item in given:
-        name, sign, number = item.rpartition("=")
-        try:
-            found[name.strip()] = float(number.strip().removesuffix(unit).replace("_", ""))
-        except ValueError:
-            sign = ""
-        if not sign:
-            raise ValueError(f"{item!r} is not NAME=NUMBER{unit}")
-    return found

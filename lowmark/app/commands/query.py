@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lowlevel.config import Flush
+from lowmark.app.commands.expecting import Groups, Rates, Selectivities, expected_of, known_names
 from lowmark.app.formats import Format
 from lowmark.query.late import Late
 from lowmark.query.strategy import Strategy
@@ -103,6 +104,9 @@ def query(
             "one or the other (adapt), or as costs least. Changes no result."
         ),
     ] = Strategy.AUTO,
+    rate: Rates = None,
+    selectivity: Selectivities = None,
+    groups: Groups = None,
     table: Annotated[
         str,
         typer.Option(
@@ -124,6 +128,7 @@ def query(
 ) -> None:
     """Answer a query over capture files or interfaces, without Kafka or Spark."""
     text, name = query_text(sql, file)
+    expected = expected_of(rate, selectivity, groups)
     # Loading kernels and operators takes a moment that --help and a mistyped option need not wait for.
     from lowmark.app.answer import Request, answer
 
@@ -131,9 +136,11 @@ def query(
         sql=text, name=name, read=tuple(read or ()), follow=follow, interfaces=tuple(interface or ()),
         fanout=fanout,
         promiscuous=promiscuous, kernel_filter=kernel_filter, disorder=disorder, flush=flush, late=late,
-        strategy=strategy, table=table, format=format_, output=output, quiet=quiet,
+        strategy=strategy, expected=expected, table=table, format=format_, output=output, quiet=quiet,
     )  # fmt: skip
-    raise typer.Exit(answer(request))
+    with known_names():
+        code = answer(request)
+    raise typer.Exit(code)
 
 
 query.__doc__ = f"{query.__doc__}\n\n{_EXAMPLES}"
