@@ -20,7 +20,7 @@ from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
 from lowmark.wire.results import Reason
 
-__all__ = ["CountingState", "Feeding", "Taken", "aggregate_of", "feed", "rows_of"]
+__all__ = ["CountingState", "Feeding", "Sink", "Taken", "aggregate_of", "feed", "rows_of"]
 
 P = TypeVar("P")
 
@@ -90,10 +90,10 @@ class Feeding:
     ended: int | None
 
 
-class _Sink:
+class Sink:
     """An `Out` that keeps what is asked for."""
 
-    def __init__(self, keep: bool) -> None:
+    def __init__(self, keep: bool = False) -> None:
         self.keep = keep
         self.outputs: list[Words] = []
         self.count = 0
@@ -119,7 +119,7 @@ class _Sink:
 
 def feed(operator: Operator, feedings: Iterable[Feeding], *, measure: bool = False, keep: bool = False) -> Taken:
     """`measure`: the bytes of the state too, before each promise that lets windows out; that takes no part in times."""
-    state, sink, taken = CountingState(), _Sink(keep), Taken()
+    state, sink, taken = CountingState(), Sink(keep), Taken()
     for item in feedings:
         began = time.process_time()
         operator.on_batch(0, item.rows, state, sink)

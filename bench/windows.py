@@ -91,6 +91,19 @@ def states(
     measure_states(results, groups=groups)
 
 
+@app.command("costs")
+def costs(
+    repeat: Annotated[int, typer.Option(help="Runs of each; the least CPU time counts.")] = 3,
+    groups: Annotated[list[int] | None, typer.Option(help="Groups of a pane (repeatable).")] = None,
+    results: Results = RESULTS,
+) -> None:
+    """Which strategy is the fastest, and which one `auto` takes, over groups a pane and panes a window."""
+    from bench.costs import GROUPS, measure_costs
+
+    describe_machine(results)
+    measure_costs(results, groups=groups or GROUPS, repeat=repeat)
+
+
 @app.command("fig_8_8")
 def fig_8_8(results: Results = RESULTS) -> None:
     """Memory of Q8-2 as tuples come (OOP) and in order (IOP), over the skew of its two sources."""

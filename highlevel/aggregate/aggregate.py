@@ -1,16 +1,17 @@
 """The window aggregate: partials in any order, the rows of closed windows out (Li ch. 6).
 
-Its groups are held by one of several strategies (`holding.py`). A promise that panes below p have ended closes every
-window that ends at or below p. Windows that hold tuples have rows and are told one by one, with the tuples of their
-extent (of a landmark window: of its own slide, whose tuples alone are new to it; they may all be of other buckets); a
-run of windows without any is told as one. The first window told is the first one that was still open at the first
-promise, or an earlier one that holds a tuple. At the end of the input every window that holds a tuple closes, and none
-behind the last of these is told.
+Its groups are held by one of several strategies (`holding.py`), which are given cells for panes where the same windows
+hold several of these (`lowmark.query.cells`). A promise that panes below p have ended closes every window that ends at
+or below p. Windows that hold tuples have rows and are told one by one, with the tuples of their extent (of a landmark
+window: of its own slide, whose tuples alone are new to it; they may all be of other buckets); a run of windows without
+any is told as one. The first window told is the first one that was still open at the first promise, or an earlier one
+that holds a tuple. At the end of the input every window that holds a tuple closes, and none behind the last of these is
+told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -25,11 +26,12 @@ from highlevel.aggregate.switching import COSTS, Costs
 from highlevel.aggregate.together import complete, within_reach
 from highlevel.interface import Out, Port, State, Words
 from highlevel.limits import Limits
+from lowmark.query.cells import cells_of
 from lowmark.query.expressions import Named
 from lowmark.query.plan import Aggregate
 from lowmark.query.progressing import Progress, progress
 from lowmark.query.strategy import Strategy
-from lowmark.query.windows import WindowKind
+from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
 from lowmark.wire.values import INT64_MAX, INT64_MIN
@@ -48,7 +50,8 @@ class AggregateOperator:
         self._layout = layout
         self._panes = tables_space("pane", layout)
         self._closing = closing_space()
-        self._holding = _holding_of(plan, layout, costs)
+        self._cells = cells_of(plan.window)
+        self._holding = _holding_of(plan, self._cells.window, layout, costs)
         self._result = ResultRows(plan)
         self._keys_progress = tuple(_progressing(key) for key in plan.progress)
 
@@ -71,8 +74,19 @@ class AggregateOperator:
         if closing is not None:
             rows = timely(rows, closing.frontier, out)
         rows = in_windows(rows, panes_of(rows), self._window)
-        for pane, part in split(panes_of(rows), rows):
-            self._holding.take(pane, part, state)
+        for cell, part in self._split(rows):
+            self._holding.take(cell, part, state)
+
+    def _split(self, rows: Words) -> Iterator[tuple[int, Words]]:
+        panes = panes_of(rows)
+        if self._cells.slide == 1 or not len(rows):
+            yield from split(panes, rows)
+            return
+        first, last = (self._cells.of(int(pane)) for pane in (panes.min(), panes.max()))
+        if first == last:
+            yield first, rows
+        else:
+            yield from split(self._cells.of(panes), rows)
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         if len(promise.bounds) > 1:
@@ -82,7 +96,7 @@ class AggregateOperator:
         closing = state.get(self._closing, ONLY) or Closing(INT64_MIN, None)
         if frontier is None or frontier <= closing.frontier:
             return
-        ended = self._holding.ended(None if frontier == FOREVER else frontier, state)
+        ended = self._holding.ended(None if frontier == FOREVER else self._cells.of(frontier), state)
         first = self._first(frontier, ended.span) if closing.window is None else closing.window
         end = self._end(frontier, ended.span)
         if first is not None and end is not None and first < end:
@@ -163,14 +177,14 @@ class AggregateOperator:
                 out.promise(0, Promise((Bound(name, below=below),)))
 
 
-def _holding_of(plan: Aggregate, layout: Layout, costs: Costs) -> Holding:
+def _holding_of(plan: Aggregate, window: Window, layout: Layout, costs: Costs) -> Holding:
     match plan.strategy:
         case Strategy.WID:
-            return WidHolding(plan.window, layout)
+            return WidHolding(window, layout)
         case Strategy.ADAPT:
-            return AdaptHolding(plan.window, layout, costs)
+            return AdaptHolding(window, layout, costs)
         case _:
-            return PanedHolding(plan.window, layout)
+            return PanedHolding(window, layout)
 
 
 def _progressing(key: Named) -> tuple[str, Progress]:

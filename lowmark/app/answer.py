@@ -84,7 +84,7 @@ def _planned(request: Request, streams: Mapping[str, int] | None) -> QueryPlan:
     """`streams`: how many sources each has, where that is known."""
     return compile_query(
         request.sql, name=request.name, streams=streams, buckets=1, late=request.late, expected=request.expected,
-        strategy=request.strategy,
+        strategy=request.strategy, stored=False,
     )  # fmt: skip
 
 

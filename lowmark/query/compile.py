@@ -42,6 +42,7 @@ def compile_query(
     late: Late = Late.COUNT,
     expected: Expected = UNKNOWN,
     strategy: Strategy = Strategy.AUTO,
+    stored: bool = True,
 ) -> QueryPlan:
     """The plan of a query, or QueryError with the spot in the text.
 
@@ -49,7 +50,7 @@ def compile_query(
     is a stream of one source. `buckets`: wanted; a plan whose rows must meet in one place has 1, and a note on why.
     `late`: what becomes of late tuples; corrections that would be wrong are refused. `expected`: what is known of the
     data; UnknownInput where it is said of what the query has not. `strategy`: how sliding windows are evaluated; AUTO:
-    as costs least. It is no part of the stage.
+    as costs least. It is no part of the stage. `stored`: where it runs state is stored, as in the job.
     """
     if buckets < 1:
         raise ValueError(f"{buckets} buckets: at least one is needed")
@@ -63,7 +64,7 @@ def compile_query(
     except CannotRunYet as error:
         raise QueryError(f"{error} cannot run yet", sql, script.statements[-1].span) from None
     spread = 1 if halves.reasons else buckets
-    rates = _rates(expected, halves.nodes)
+    rates = _rates(expected, halves.nodes, stored)
     strategies = chosen(halves.steps, strategy, rates)
     if strategy is not Strategy.AUTO and not strategies:
         message = f'strategy = "{strategy.value}" is for sliding and tumbling windows, and this query has none'
@@ -92,9 +93,10 @@ def compile_query(
     return plan
 
 
-def _rates(expected: Expected, nodes: Iterable[Node]) -> Rates:
+def _rates(expected: Expected, nodes: Iterable[Node], stored: bool) -> Rates:
     tuples = expected.together({stream for node in nodes for stream in node.streams})
-    return Rates(tuples=tuples or DEFAULT_RATES.tuples, groups=expected.groups or DEFAULT_RATES.groups)
+    groups = expected.groups or DEFAULT_RATES.groups
+    return Rates(tuples=tuples or DEFAULT_RATES.tuples, groups=groups, stored=stored)
 
 
 def _with(step: Step, strategy: Strategy | None) -> Step:

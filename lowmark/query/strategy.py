@@ -23,6 +23,7 @@ class Rates:
 
     tuples: float = 10_000.0  # that a stage reduces, a second (where windows go over seconds)
     groups: int = 10_000  # at the most in a pane
+    stored: bool = True  # state is read and written with each batch of rows, as in the job
 
     def __post_init__(self) -> None:
         if not self.tuples > 0:

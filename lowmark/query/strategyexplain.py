@@ -20,7 +20,7 @@ def describe_strategy(plan: Aggregate, asked: Strategy, rates: Rates) -> dict[st
         "strategy": plan.strategy.value,
         "chosen": _reason(plan, asked),
         "assumes": _assumed(plan, rates),
-        "costs": [f"{item.strategy.value} {_short(item.merges)} merges (eq. {item.equation})" for item in weighed],
+        "costs": [f"{item.strategy.value} {_short(item.cost)} merges (eq. {item.equation})" for item in weighed],
         "keeps_of": "a group in every pane, or in one: "
         + ", ".join(f"{item.strategy.value} {item.dense} or {item.sparse} states" for item in weighed),
     }

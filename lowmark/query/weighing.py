@@ -1,15 +1,17 @@
 """What the strategies of a windowed aggregate cost, by Li 6.2.3, and which of them a plan takes.
 
 Costs are of one window, in merges of one row. The low level has reduced tuples to partials already, so that what
-eqs. 6.1 to 6.4 call tuples are partials here: N of a pane, of G groups. P panes are a window, and S of them a slide.
+eqs. 6.1 to 6.4 call tuples are partials here: N of a pane, of G groups. P panes are a window, and S of them a slide; in
+cells (`cells`) these are Q and T.
 
-    Paned-WID, from panes           (a N + b G) S + c P G               eq. 6.1
-    Paned-WID, by subtraction       (a N + b G) S + 2 c G S             eq. 6.2
-    Paned-WID, from blocks          (a N + b G) S + c G (2 + S) log P   eq. 6.1, which windows share
-    WID                             a' N P                              eq. 6.3
+    Paned-WID, from panes           a N S + b G T + c Q G               eq. 6.1
+    Paned-WID, by subtraction       a N S + b G T + 2 c G T             eq. 6.2
+    Paned-WID, from blocks          a N S + b G T + c G (2 + T) log Q   eq. 6.1, which windows share
+    WID                             a' N P + b G                        eq. 6.3
 
 Eqs. 6.1 and 6.2 print a T/P + b G, the cost of one pane; a window brings S new ones (or P, if it is shorter than a
-slide). Eq. 6.4 is of a buffering implementation, which the bench has and no plan takes.
+slide). Eq. 6.4 is of a buffering implementation, which the bench has and no plan takes. The constants are those by
+which the choice was nearest to the best over the grid of `bench.windows costs`.
 """
 
 from __future__ import annotations
@@ -18,21 +20,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lowmark.query.aggregates import DIFFERENTIAL
+from lowmark.query.cells import cells_of
 from lowmark.query.plan import Aggregate, Fold, Step
 from lowmark.query.relations import ROW_NUM
 from lowmark.query.strategy import Rates, Strategy
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.schema import Kind
 
-__all__ = ["MUCH_OVERLAP", "Weighed", "can_choose", "chosen", "partials_of", "weigh"]
+__all__ = ["MUCH_OVERLAP", "Weighed", "can_choose", "cheapest", "chosen", "partials_of", "weigh"]
 
 MUCH_OVERLAP = 3
 """Windows that hold a pane, from which on it pays to keep more than the panes."""
 
-_A = 1.0  # a: to merge a partial into its pane's table
-_A_WID = 3.0  # a': into a window's, of which every batch that touches one writes all groups to the state
-_B = 2.0  # b: to make a pane's group, and write it to the state once
-_C = 1.0  # c: to merge a pane's group into a window, or take it out
+_A = 1.0  # a: to merge a partial into its pane's table, or a' in memory: into a window's
+_A_STORED = 2.0  # a', where state is stored: every batch that touches a window's table reads and writes all of it
+_B = 0.5  # b: to make a group of a table
+_C = 0.75  # c: to merge a pane's group into a window, or take it out
 
 _MUCH_STATE = 1 << 24
 """Group states of one query (a gigabyte, or so), from which on what they take decides and not the time."""
@@ -40,10 +43,12 @@ _MUCH_STATE = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """Of one strategy: its cost (in merges a window), by which equation, and the group states that it keeps for a group
-    that shows in every pane and for one that shows in a single one."""
+    """Of one strategy, a window: its cost, in merges of a partial into its pane; the rows that are merged; by which
+    equation; and the group states that it keeps for a group that shows in every pane and for one that shows in a single
+    one."""
 
     strategy: Strategy
+    cost: float
     merges: float
     equation: str
     dense: int
@@ -57,42 +62,50 @@ def can_choose(plan: Aggregate) -> bool:
 
 def weigh(window: Window, folds: Sequence[Fold], rates: Rates) -> tuple[Weighed, ...]:
     """Of a window that `can_choose`."""
-    panes, slide = window.size, window.slide
+    cells = cells_of(window).window
     rows = partials_of(window, rates)
-    fresh = min(panes, slide)
-    made = (_A * rows + _B * rows) * fresh
-    levels = panes.bit_length() - 1
-    if panes < MUCH_OVERLAP * slide:
-        between = 0.0 if panes == 1 else _C * panes * rows
-        paned = Weighed(Strategy.PANED, made + between, "6.1", panes, 1)
+    fresh = rows * min(window.size, window.slide)
+    made = _A * fresh + _B * rows * min(cells.size, cells.slide)
+    levels = cells.size.bit_length() - 1
+    open_windows = -(-window.size // window.slide)
+    if cells.size < MUCH_OVERLAP * cells.slide:
+        between = 0.0 if window.size == 1 else rows * cells.size
+        equation, dense, sparse = "6.1", cells.size, 1
     elif all(fold.op in DIFFERENTIAL for fold in folds):
-        paned = Weighed(Strategy.PANED, made + 2 * _C * rows * slide, "6.2", panes + 1, 2)
+        between = 2 * rows * cells.slide
+        equation, dense, sparse = "6.2", cells.size + 1, 2
     else:
-        shared = made + _C * rows * (2 + slide) * levels
-        paned = Weighed(Strategy.PANED, shared, "6.1, in blocks", 2 * panes, levels + 1)
-    open_windows = -(-panes // slide)
-    # Where a window is one pane the two are the same.
-    wid = Weighed(Strategy.WID, made if panes == 1 else _A_WID * rows * panes, "6.3", open_windows, open_windows)
-    adapt = Weighed(Strategy.ADAPT, made + _C * rows * panes, "6.1, by group", min(open_windows, panes), 1)
+        between = rows * (2 + cells.slide) * levels
+        equation, dense, sparse = "6.1, in blocks", 2 * cells.size, levels + 1
+    paned = Weighed(Strategy.PANED, made + _C * between, fresh + between, equation, dense, sparse)
+    into = rows * window.size
+    # Where a window is one cell the two are the same.
+    eager = made if cells.size == 1 else (_A_STORED if rates.stored else _A) * into + _B * rows
+    wid = Weighed(Strategy.WID, eager, into, "6.3", open_windows, open_windows)
+    together = 0.0 if window.size == 1 else rows * cells.size
+    adapt = Weighed(
+        Strategy.ADAPT, made + _C * together, fresh + together, "6.1, by group", min(open_windows, cells.size), 1
+    )
     return paned, wid, adapt
 
 
 def chosen(steps: Sequence[Step], asked: Strategy, rates: Rates) -> dict[int, Strategy]:
     """The strategy of each step that has a choice."""
     return {
-        number: _best(step.plan, rates) if asked is Strategy.AUTO else asked
+        number: cheapest(step.plan, rates) if asked is Strategy.AUTO else asked
         for number, step in enumerate(steps)
         if isinstance(step.plan, Aggregate) and can_choose(step.plan)
     }
 
 
-def _best(plan: Aggregate, rates: Rates) -> Strategy:
+def cheapest(plan: Aggregate, rates: Rates) -> Strategy:
+    """Of an aggregate that `can_choose`."""
     if plan.crowded:
         return Strategy.PANED
     paned, wid, _ = weigh(plan.window, plan.folds, rates)
     if plan.window.size > 1 and paned.dense * partials_of(plan.window, rates) > _MUCH_STATE:
         return Strategy.ADAPT
-    return Strategy.WID if wid.merges < paned.merges else Strategy.PANED
+    return Strategy.WID if wid.cost < paned.cost else Strategy.PANED
 
 
 def partials_of(window: Window, rates: Rates) -> float:

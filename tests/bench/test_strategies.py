@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.costs import measure_costs
 from bench.disorder import BAND, BLOCKS, Case, measure_disorder
 from bench.panes import measure_panes
 from bench.shared import measure_shared
@@ -97,3 +98,13 @@ def test_figs_8_8_and_8_11(union: Union, tmp_path: Path) -> None:
     assert ordered > 2 * ordered_at_once
     assert skewed <= 2 * at_once
     assert skewed < ordered
+
+
+def test_costs(tmp_path: Path) -> None:
+    """Where a window is sixty panes, of which each holds many groups, putting each into all windows is no choice."""
+    measure_costs(tmp_path, groups=(300,), windows=((1, 1), (60, 1)), repeat=1)
+    found = columns(tmp_path / "costs.csv")
+    assert set(found["auto"]) == {"paned"}
+    assert {best for best, panes in zip(found["best"], found["panes_a_window"], strict=True) if panes == "60"} == {
+        "paned"
+    }

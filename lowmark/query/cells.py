@@ -1,0 +1,45 @@
+"""Panes that the same windows hold, as one: of a window that is no multiple of its slide, two pieces a slide.
+
+Panes are as long as RANGE and SLIDE have in common, which may be little: 12 minutes every 5 have panes of a minute, and
+12 of them. But windows begin and end in two places of a slide only (Krishnamurthy's paired windows), so what lies
+between these is put together as it comes. A window of 12 minutes is then 5 cells, of 2 and 3 minutes in turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from lowmark.query.windows import Window, WindowKind
+
+__all__ = ["Cells", "cells_of"]
+
+P = TypeVar("P", int, npt.NDArray[np.int64])
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """`window` is the same window over cells in place of panes: its numbers are the same. `slide` and `cut` are in
+    panes: the first cell of a slide has those before the cut. A slide of 1: a cell is a pane."""
+
+    window: Window
+    slide: int
+    cut: int
+
+    def of(self, pane: P) -> P:
+        if self.slide == 1:
+            return pane
+        slides = pane // self.slide
+        return 2 * slides + (pane - slides * self.slide >= self.cut)
+
+
+def cells_of(window: Window) -> Cells:
+    rest = window.size % window.slide
+    if window.kind is not WindowKind.SLIDING or window.slide < 3 or not rest:
+        return Cells(window, 1, 1)
+    return Cells(
+        replace(window, size=2 * (window.size // window.slide) + 1, slide=2), window.slide, window.slide - rest
+    )
