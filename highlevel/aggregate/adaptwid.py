@@ -157,8 +157,7 @@ class _EndedParts:
         if len(parts) == 1:
             return parts[0]
         table = GroupTable(self._holding.layout)
-        for part in parts:
-            table.merge_table(part)
+        table.merge_tables(parts)
         return table
 
     def tuples(self, window: int, table: GroupTable) -> int:

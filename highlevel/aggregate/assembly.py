@@ -185,8 +185,7 @@ class _Landmark:
 
 def _merged(layout: Layout, tables: Iterator[GroupTable] | Sequence[GroupTable]) -> GroupTable:
     merged = GroupTable(layout)
-    for table in tables:
-        merged.merge_table(table)
+    merged.merge_tables(tables)
     return merged
 
 

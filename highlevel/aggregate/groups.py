@@ -7,7 +7,7 @@ kept as a carry beside the table, so only the final value decides about an overf
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,9 @@ _HEADER = struct.Struct(">III")  # groups, words of a group, carries
 _LEAST_CAPACITY = 64
 _SMALL = 4096
 """Groups up to which a table that is full grows fourfold: each time costs calls, which take longer than merges."""
+
+_FEW = 256
+"""Groups of a table for which a call of its own takes longer than a copy of them."""
 
 _NO_POSITIONS = np.empty(0, np.int64)
 
@@ -126,6 +129,22 @@ class GroupTable:
             if fold < len(self._layout.folds):
                 self._carry(int(positions[group]), fold, lacks)
         return positions
+
+    def merge_tables(self, others: Iterable[GroupTable]) -> None:
+        """Merge the groups of tables of this layout, one after the other: small ones in one call."""
+        small: list[Words] = []
+        for other in others:
+            if len(other) < _FEW and not other._carries:
+                small.append(other.groups)
+                continue
+            self._merge_all(small)
+            small = []
+            self.merge_table(other)
+        self._merge_all(small)
+
+    def _merge_all(self, parts: Sequence[Words]) -> None:
+        if parts:
+            self._merge(np.concatenate(parts), 0, False, _NO_POSITIONS)
 
     def find(self, partials: Words) -> npt.NDArray[np.int64]:
         """The place of the group of each of these rows (of a layout with the same keys), or −1."""

@@ -100,6 +100,19 @@ def test_the_order_of_rows_and_of_merges_does_not_matter(
     assert content(second) == content(once)
 
 
+@given(tables(), st.lists(st.integers(0, 20), max_size=6))
+def test_many_tables_merge_as_one_after_the_other(drawn: tuple[Layout, list[list[object]]], cuts: list[int]) -> None:
+    layout, rows = drawn
+    words = matrix(layout.partials, rows)
+    parts = [table_of(layout, part) for part in np.split(words, sorted(min(cut, len(words)) for cut in cuts))]
+    one, other = GroupTable(layout), GroupTable(layout)
+    for part in parts:
+        one.merge_table(part)
+    other.merge_tables(parts)
+    assert np.array_equal(other.groups, one.groups)
+    assert content(other) == content(one)
+
+
 @given(tables(), st.integers(0, 20))
 def test_bytes_keep_a_table(drawn: tuple[Layout, list[list[object]]], cut: int) -> None:
     layout, rows = drawn
