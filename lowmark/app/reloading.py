@@ -24,7 +24,7 @@ from lowmark.app.tables import ConfigError
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.kafka import KafkaProblem, admin, ensure_topics
 
-__all__ = ["Reloading", "ensure_topics_of"]
+__all__ = ["Reloading", "check_stages", "ensure_topics_of"]
 
 _LOG = logging.getLogger("lowmark.capture")
 _LOOK_S = 0.2
@@ -66,7 +66,7 @@ class Reloading:
         try:
             config = load_config(self._config.path)
             plans = plan_queries(config)
-            _check_stages(self._config, self._plans, config, plans)
+            check_stages(self._config, self._plans, config, plans)
             work = self._work(config, plans)
             ensure_topics_of(config, plans)
         except (ConfigError, EnvironmentNotReady, KafkaProblem) as error:
@@ -106,7 +106,7 @@ class Reloading:
         return not work_of(self._config, self._plans, name)
 
 
-def _check_stages(old: Config, were: Sequence[QueryPlan], new: Config, are: Sequence[QueryPlan]) -> None:
+def check_stages(old: Config, were: Sequence[QueryPlan], new: Config, are: Sequence[QueryPlan]) -> None:
     """A query that stays as it is keeps its stage: another one would hold nothing of the windows that are open now."""
     before = {plan.name: plan for plan in were}
     for plan in are:
@@ -132,7 +132,9 @@ def _changed(old: Config, new: Config, name: str) -> str:
     changed = sorted(other for other in beside if old.queries.get(other) != new.queries.get(other))
     if changed:
         return f"it has share = {called!r}, and so has or had {', '.join(changed)}, which changed"
-    return "job.buckets has changed" if called is None else f"another query of share = {called!r} has changed"
+    if called is None or old.job.buckets != new.job.buckets:
+        return "job.buckets has changed"
+    return f"another query of share = {called!r} has changed"
 
 
 def _check(name: str, old: Sequence[Work], new: Sequence[Work], *, file: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -20,7 +21,8 @@ from highlevel.state import MemoryByteStore, PiecewiseState
 from lowmark.query.compile import compile_query
 from lowmark.query.late import Late
 from lowmark.query.plan import QueryPlan
-from lowmark.wire.promises import Account
+from lowmark.query.sharing import share
+from lowmark.wire.promises import Account, Punctuation
 from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Merge, WindowSpan
 from tests.progress.harness import Sender, plain
 
@@ -171,3 +173,27 @@ def test_many_late_groups_are_told_in_records_of_a_size_that_fits() -> None:
     assert len(found) > 1
     assert sum(item.tuples for item in found) == 1000
     assert sum(len(item.deltas) for item in found) == 1000
+
+
+@pytest.mark.parametrize("late", [Late.EMIT, Late.CORRECT])
+def test_of_a_node_that_is_shared_late_rows_are_the_querys_own(late: Late) -> None:
+    alone = planned(1, 1, late)
+    beside = compile_query(
+        "SELECT proto, sum(len) [RANGE 1 s] FROM Main GROUP BY proto", streams={"Main": 1}, buckets=1
+    )
+    shared, _ = share([alone, beside])
+    (node,) = shared.stage.nodes
+    assert node.reduction.schema.names[3:] == ("_add0", "_max1")
+
+    def widened(record: Record) -> Record:
+        """With a sum of bytes in front of the maximum."""
+        assert isinstance(record, Batch | Punctuation)
+        origin = replace(record.origin, stage=shared.stage.fingerprint)
+        if isinstance(record, Punctuation):
+            return replace(record, origin=origin)
+        return replace(record, origin=origin, rows=np.insert(record.rows, 4, 12345, axis=1))
+
+    kinds = (Complete, LateRow, Correction, Amendment)
+    assert of_kind(run(shared, [widened(record) for record in script(alone)]), *kinds) == of_kind(
+        run(alone, script(alone)), *kinds
+    )

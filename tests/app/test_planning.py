@@ -1,0 +1,77 @@
+"""The plans of a configuration's queries, and which of them share a stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lowmark.app.config import Config, load_config
+from lowmark.app.planning import plan_queries, topics_of
+from lowmark.app.reloading import check_stages
+from lowmark.app.tables import ConfigError
+
+HEAD = """
+[kafka]
+bootstrap = "127.0.0.1:9092"
+[streams.Main]
+roster = ["tap"]
+"""
+QUERY = """
+[queries.{name}]
+sql = "SELECT srcIP, {calls} [RANGE {minutes} minutes, SLIDE 1 minute] FROM Main GROUP BY srcIP"
+"""
+PACKETS = QUERY.format(name="packets", calls="count(*)", minutes=5) + 'share = "hosts"\n'
+SIZES = QUERY.format(name="sizes", calls="max(len), avg(len)", minutes=1) + 'share = "hosts"\n'
+LONGEST = QUERY.format(name="longest", calls="max(len)", minutes=9) + 'share = "hosts"\n'
+ALONE = QUERY.format(name="alone", calls="max(len)", minutes=1)
+
+
+def load(tmp_path: Path, text: str) -> Config:
+    path = tmp_path / "lowmark.toml"
+    path.write_text(HEAD + text)
+    return load_config(path)
+
+
+def test_queries_of_one_share_have_one_stage_whichever_are_asked_for(tmp_path: Path) -> None:
+    config = load(tmp_path, PACKETS + ALONE + SIZES)
+    packets, alone, sizes = plan_queries(config)
+    assert packets.stage == sizes.stage != alone.stage
+    assert plan_queries(config, ["sizes"]) == (sizes,)
+    assert sum(".partials." in topic.name for topic in topics_of(config, (packets, alone, sizes))) == 2
+    assert plan_queries(load(tmp_path, SIZES + ALONE + PACKETS)) == (sizes, alone, packets)
+
+
+def test_what_cannot_share_is_refused_with_the_reason(tmp_path: Path) -> None:
+    config = load(tmp_path, PACKETS + SIZES.replace("SLIDE 1", "SLIDE 2").replace("RANGE 1", "RANGE 2"))
+    with pytest.raises(ConfigError) as caught:
+        plan_queries(config, ["packets"])
+    assert "queries.sizes.share: it cannot share 'hosts' with packets, since its panes differ. Leave" in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize(("before", "after", "why"), [
+    (PACKETS, PACKETS + SIZES, "since it has share = 'hosts', and so has or had sizes, which changed"),
+    (PACKETS + SIZES, PACKETS, "packets would have another stage"),
+    (PACKETS + SIZES, PACKETS + SIZES.replace("avg(len)", "min(len)"), "packets would have another stage"),
+    (PACKETS, PACKETS + "[job]\nbuckets = 3\n", "job.buckets has changed"),
+    (ALONE, ALONE + "[job]\nbuckets = 3\n", "job.buckets has changed"),
+])  # fmt: skip
+def test_a_query_that_stays_keeps_its_stage(tmp_path: Path, before: str, after: str, why: str) -> None:
+    old, new = load(tmp_path, before), load(tmp_path, after)
+    with pytest.raises(ConfigError) as caught:
+        check_stages(old, plan_queries(old), new, plan_queries(new))
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    (PACKETS, PACKETS + ALONE),
+    (PACKETS + SIZES, LONGEST + SIZES + PACKETS),  # it keeps nothing that others do not
+    (PACKETS + SIZES + LONGEST, PACKETS + SIZES),
+    (PACKETS, PACKETS + SIZES.replace("hosts", "others")),
+    (ALONE, ALONE + 'share = "hosts"\n'),  # its own text has changed
+])  # fmt: skip
+def test_what_changes_no_stage_of_others_is_taken(tmp_path: Path, before: str, after: str) -> None:
+    old, new = load(tmp_path, before), load(tmp_path, after)
+    check_stages(old, plan_queries(old), new, plan_queries(new))
