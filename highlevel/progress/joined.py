@@ -14,7 +14,19 @@ from highlevel.progress.ledger import Ledger
 from highlevel.progress.marks import EXACT, Mark
 from highlevel.progress.roster import NEVER
 from highlevel.progress.sequence import Span
-from lowmark.query.plan import Aggregate, Gather, Join, NodeInput, Number, Pane, QueryPlan, Reduce, StepInput, Totals
+from lowmark.query.plan import (
+    Aggregate,
+    Gather,
+    Join,
+    NodeInput,
+    Number,
+    Pane,
+    QueryPlan,
+    Reduce,
+    Send,
+    StepInput,
+    Totals,
+)
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.results import Verdict
@@ -98,9 +110,12 @@ def step_bounds(plan: QueryPlan, fronts: Sequence[Sequence[int]]) -> Iterator[in
 
 def _earliest(plan: QueryPlan, source: NodeInput | StepInput, bound: int) -> int:
     """The least time of any input in a row from there whose time is at the bound or later: of a join's row, which waits
-    by one of its times, the others may lie before that."""
-    if isinstance(source, NodeInput) or bound in (NEVER, FOREVER):
+    by one of its times, the others may lie before that, also behind an exchange."""
+    if bound in (NEVER, FOREVER):
         return bound
+    if isinstance(source, NodeInput):
+        sending = (step for step in plan.steps if isinstance(step.plan, Send) and step.plan.node == source.node)
+        return min((_earliest(plan, below, bound) for step in sending for below in step.inputs), default=bound)
     step = plan.steps[source.step]
     least = bound
     if isinstance(step.plan, Join):

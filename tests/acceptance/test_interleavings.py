@@ -7,7 +7,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from lowmark.query.strategy import Strategy
@@ -47,6 +47,13 @@ def test_every_strategy(text: str, sent: Traffic, seed: int, buckets: int, strat
     check(text, sent, seed, buckets, strategy)
 
 
+EXCHANGED = (
+    "SELECT x.ts, y.ts, z.ts FROM B AS x [RANGE 11 s] LEFT JOIN B AS y [RANGE 12 s] ON x.srcIP = y.destIP "
+    "LEFT JOIN A AS z [RANGE 1 s] ON x.len = z.ip_len + 14"
+)
+
+
+@example(text=EXCHANGED, sent=Traffic(0, (("A", 20), ("B", 117), ("B", 100)), 0, True), seed=1, buckets=2)
 @given(text=nested_joins(), sent=traffic(), seed=SEEDS, buckets=BUCKETS)
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 def test_nested_joins(text: str, sent: Traffic, seed: int, buckets: int) -> None:
