@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +60,10 @@ def _order(
 
 def keys_of(schemas: Sequence[Schema], parts: Parts, keys: Sequence[Key]) -> Words:
     """The words that are compared, of each combination; equal where the values are."""
-    found = [key_words(schemas[key.port], parts[key.port], (key.column,))[:, 1:] for key in keys]
+    found = [
+        key_words(schemas[port], parts[port], tuple(key.column for key in of))[:, 1:]
+        for port, of in groupby(keys, lambda key: key.port)
+    ]
     rows = len(next(iter(parts.values())))
     return np.concatenate(found, axis=1) if found else np.empty((rows, 0), np.uint64)
 

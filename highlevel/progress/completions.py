@@ -247,9 +247,9 @@ class Completions:
         """Of a query without windows: its rows as they come, and how far they are complete when that has moved and
         there were rows or losses since."""
         saved = self._saved
-        for part in events.rows:
-            saved.rows += len(part)
-            yield ResultRows(self.plan.name, None, part, self.plan.output)
+        for output in ResultRows.together(self.plan.name, events.rows, self.plan.output):
+            saved.rows += len(output.rows)
+            yield output
         found = Finding.of_row(saved.since)
         for node, finding in settled.items():
             if node in self._returning:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from highlevel.interface import Words
 from highlevel.progress.records import Batch
@@ -14,6 +16,9 @@ from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reaso
 from lowmark.wire.schema import Schema
 
 __all__ = ["Counts", "Forward", "Outcome", "Output", "Rejection", "ResultRows"]
+
+_TOGETHER = 1 << 16
+"""Rows that small parts are put together to."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,6 +30,18 @@ class ResultRows:
     window: int | None
     rows: Words
     schema: Schema
+
+    @classmethod
+    def together(cls, query: str, parts: Iterable[Words], schema: Schema) -> Iterator[ResultRows]:
+        """Of a query without windows, in fewer pieces than there are parts: each piece is encoded by itself."""
+        waiting: list[Words] = []
+        for part in parts:
+            if waiting and sum(map(len, waiting)) + len(part) > _TOGETHER:
+                yield cls(query, None, np.concatenate(waiting), schema)
+                waiting = []
+            waiting.append(part)
+        if waiting:
+            yield cls(query, None, np.concatenate(waiting), schema)
 
 
 @dataclass(frozen=True, slots=True)
