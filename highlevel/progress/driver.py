@@ -117,6 +117,7 @@ class BucketDriver:
         for ended in lanes.fence(origin, arrival.kind):
             why = Reason.REPLAYED if arrival.kind is SourceKind.FINITE else Reason.NOT_COVERED
             self._ledgers[ended.node].end_epoch(ended, why)
+            self._ledgers[ended.node].frontier.forget()
         if lanes.fenced(origin):
             self._fenced(record)
             return
@@ -263,7 +264,8 @@ class BucketDriver:
         for start, stop, finding in receive(record, lane, self._ledgers[lane.node], self._roster):
             if lane.node not in self._exchanges or lane.source != self._own:  # what it says itself it has known before
                 self._lost(lane.node, start, stop, finding)
-        self._advance(lane.node)
+        if self._ledgers[lane.node].frontier.passed_by(lane.source, lane.promised):
+            self._advance(lane.node)
 
     def _control(self, control: Control) -> None:
         if isinstance(control, Retirement):

@@ -17,12 +17,26 @@ class Frontier:
 
     def __init__(self, value: int = NEVER) -> None:
         self.value = value
+        self._holding: set[str] = set()  # sources that have not promised more; empty: not known
+
+    def passed_by(self, source: str, promised: int) -> bool:
+        """Whether this source's promise may move the frontier: others that hold it up are remembered from the last
+        `closed_by`, so that not every promise has to look at every source."""
+        if promised > self.value:
+            self._holding.discard(source)
+        return not self._holding
+
+    def forget(self) -> None:
+        """A source may have promised less than before, or others count now."""
+        self._holding.clear()
 
     def closed_by(self, roster: Roster, streams: tuple[str, ...], promised: Callable[[str], int]) -> int:
         """Where the frontier stands once the promises are taken into account: what an `advance` would make of it.
         `promised(source)` is the first granule that the source has not promised, NEVER if it has not been seen."""
-        bounds = [member.bound(promised(member.source)) for member in roster.members(streams)]
-        return max(self.value, min(bounds, default=NEVER))
+        bounds = [(member.bound(promised(member.source)), member.source) for member in roster.members(streams)]
+        value = max(self.value, min((bound for bound, _ in bounds), default=NEVER))
+        self._holding = {source for bound, source in bounds if bound <= value}
+        return value
 
     def advance(self, value: int) -> tuple[int, int] | None:
         """Move to `value`; the granules that this ends (from, up to), None when there are none."""

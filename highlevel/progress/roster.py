@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.registration import Exclusion, Return, RosterChange
@@ -54,7 +55,7 @@ class Member:
         return replace(self, excluded=runs)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Roster:
     """The members of each stream, former ones included, in the order in which they joined."""
 
@@ -78,11 +79,23 @@ class Roster:
 
     def belongs(self, source: str, streams: tuple[str, ...], granule: int) -> bool:
         """Whether one of the streams lists the source in this granule."""
-        return any(member.source == source and member.belongs(granule) for member in self.members(streams))
+        return any(member.belongs(granule) for stream in streams for member in self._by_source(stream).get(source, ()))
 
     def lists(self, source: str, streams: tuple[str, ...]) -> bool:
         """Whether one of the streams ever listed the source."""
-        return any(member.source == source for member in self.members(streams))
+        return any(source in self._by_source(stream) for stream in streams)
+
+    def _by_source(self, stream: str) -> Mapping[str, list[Member]]:
+        """Asked for with each record: a walk over all members would take as long as there are sources."""
+        return self._index.get(stream, {})
+
+    @cached_property
+    def _index(self) -> Mapping[str, Mapping[str, list[Member]]]:
+        index: dict[str, dict[str, list[Member]]] = {}
+        for stream, members in self.streams.items():
+            for member in members:
+                index.setdefault(stream, {}).setdefault(member.source, []).append(member)
+        return index
 
     def changed(self, control: RosterChange | Exclusion | Return) -> Roster:
         """The roster after a control record. A roster change of a version that has been seen changes nothing."""

@@ -128,6 +128,30 @@ def test_frontiers_never_regress():
     assert not frontier.is_late(5)
 
 
+MOVES = st.lists(st.one_of(
+    st.tuples(st.sampled_from("abcd"), st.integers(0, 9)),
+    st.tuples(st.just("exclude"), st.integers(0, 9)),
+    st.tuples(st.just("return"), st.integers(0, 9)),
+), max_size=30)  # fmt: skip
+
+
+@given(MOVES)
+def test_a_frontier_that_looks_only_when_it_must_misses_nothing(moves):
+    roster = Roster.of({"Main": ("a", "b", "c", "d")})
+    promised = dict.fromkeys("abcd", NEVER)
+    frontier, value = Frontier(), NEVER
+    for what, granule in moves:
+        if what in promised:
+            promised[what] = max(promised[what], granule)
+        else:
+            roster = roster.changed((Exclusion if what == "exclude" else Return)("Main", "b", granule))
+        bounds = [member.bound(promised[member.source]) for member in roster.members(("Main",))]
+        value = max(value, min(bounds))
+        if what not in promised or frontier.passed_by(what, promised[what]):
+            frontier.advance(frontier.closed_by(roster, ("Main",), promised.__getitem__))
+        assert frontier.value == value
+
+
 @pytest.mark.parametrize(
     ("promise", "granule"),
     [
