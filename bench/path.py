@@ -63,8 +63,8 @@ def spark_windows(
 def spark_joins(
     meets: Annotated[list[int] | None, typer.Option(help="Pairs of each packet, on average (repeatable).")] = None,
     size: Annotated[list[int] | None, typer.Option(help="Seconds of the window (repeatable).")] = None,
-    rate: Annotated[int, typer.Option(help="Packets a second of each direction.")] = 6_000,
-    batches: Annotated[int, typer.Option(help="Of ten seconds each; half of them are for warming up.")] = 10,
+    rate: Annotated[int, typer.Option(help="Packets a second of each direction.")] = 4_000,
+    batches: Annotated[int, typer.Option(help="Of ten seconds each; half of them are for warming up.")] = 8,
     results: Results = RESULTS,
 ) -> None:
     """Window joins of the Spark job against Spark's own join of two streams: pairs a second, and how much state is
