@@ -26,9 +26,10 @@ help:
 demo: $(READY)
 	@$(BIN)/lowmark demo $(ARGS)
 
-# Files in their order, not the largest first: the longest are in the middle, and nothing long is left for the end.
+# The tests of a file stay together, which share what they have set up; files in their order, not the largest first: the
+# longest are in the middle, and nothing long is left for the end.
 test: lint
-	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-fast: $(READY)
 	@$(BIN)/python -m pytest -m "not slow"

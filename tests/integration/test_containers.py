@@ -198,6 +198,7 @@ def contained(engine: str, image: str) -> Iterator[str]:
         "DOCKER_HOST": engine,
         "TESTCONTAINERS_RYUK_DISABLED": "true",  # its image would have to be pulled
         "TESTCONTAINERS_CONNECTION_MODE": "docker_host",
+        "TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1",  # `localhost` is ::1, too, where nobody listens
     }
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():

@@ -105,7 +105,7 @@ def test_every_row_once_through_exchanges_kills_and_a_lost_checkpoint(broker, tm
     feed = Feed(load_config(path), seed=12)
     assert all(plan.exchanges is not None and plan.stage.buckets > 1 for plan in feed.plans)
     feed.panes(24)
-    for die in ("after:2", "before:2"):
+    for die in ("after:2", "before:1"):
         with JobProcess(path, die=die) as job:
             assert job.wait() == -9, job.said
     feed.panes(6, end=True)

@@ -11,7 +11,7 @@ from tests.integration import metered
 from tests.integration.pipelinerun import HELD_PACKETS, Pipeline
 from tests.integration.processes import Samples, samples, value
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("pipeline")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _DOCUMENTED = re.compile(r"^\| `(lowmark_\w+)` *\| (capture|job) *\| \w+ *\| ([^|]*)\|", re.MULTILINE)
 _DAMAGED = "lowmark_capture_damaged_total"

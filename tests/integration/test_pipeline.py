@@ -14,7 +14,7 @@ from tests.integration import metered
 from tests.integration.pipelinecases import case_names
 from tests.integration.pipelinerun import HELD_PACKETS, Pipeline
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("pipeline")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("name", case_names())
