@@ -27,6 +27,7 @@ from bench.reports import RESULTS, Figure, describe_machine, write_csv
 from ingest.config import LiveConfig
 from ingest.live import LiveSource
 from lowlevel.node import SourceNodes
+from lowmark.app.jars import BROKER, obtain
 from lowmark.query.compile import compile_query
 
 _SILENT = 10  # empty blocks after which the generator has ended
@@ -90,7 +91,9 @@ def measure_live(results: Path, seconds: float, rates: Sequence[int]) -> None:
     write_csv(results, "live", header, [(r.reader, r.rate, r.sent, r.received, r.dropped, r.cpu) for r in runs])
     _tell(runs)
     delays = record_delays(seconds)
-    write_csv(results, "live-delay", ("packet", "delay_ms"), [(n, 1000 * delay) for n, delay in enumerate(delays)])
+    shares = np.linspace(0, 1, 101)
+    rows = zip(shares, 1000 * np.quantile(delays, shares), strict=True)
+    write_csv(results, "live-delay", ("share", "delay_ms"), list(rows))
     print(
         f"from a packet to its record in Kafka: median {1000 * np.median(delays):.0f} ms, 99% within "
         f"{1000 * np.quantile(delays, 0.99):.0f} ms, of {len(delays)} packets"
@@ -177,6 +180,7 @@ def _main(
     results: Annotated[Path, typer.Option(help="Where CSV files and plots go.")] = RESULTS,
 ) -> None:
     describe_machine(results)
+    obtain(BROKER, progress=print)  # while there is a network to fetch them from
     measure_live(results, seconds, rate or [100_000, 200_000, 400_000, 800_000, 0])
 
 

@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from bench.generator import Generator
 from bench.settings import Installation
 from ingest.config import LiveConfig
 from ingest.live import LiveSource
 from lowlevel.emitter import Emitter
+from lowmark.app.broker import Broker
 from lowmark.app.scheduling import Scheduling
 from lowmark.app.sourcethread import SourceThread, Work
 from lowmark.wire.codec import decode
@@ -33,13 +34,14 @@ _DRAINED_S = 20.0
 
 def record_delays(seconds: float) -> list[float]:
     """In seconds, of each packet that a selection's node sends on: from the kernel's time stamp until a reader has its
-    record. The thread of a source is the product's, and so is the emitter; the broker is one that librdkafka plays."""
-    with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as name:
-        cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "127.0.0.1:1", "log_level": 0})
-        (broker,) = cluster.list_topics(timeout=10).brokers.values()
-        installation = Installation(
-            Path(name) / "live", f"{broker.host}:{broker.port}", _SELECTION, {"Main": {"near": "not-read.pcap"}}
-        )
+    record. Thread, emitter and broker are the product's; the broker's jars are in the cache by now."""
+    with (
+        tempfile.TemporaryDirectory(prefix="lowmark-bench-") as name,
+        Broker(Path(name) / "broker") as broker,
+    ):
+        streams = {"Main": {"near": "not-read.pcap"}}
+        installation = Installation(Path(name) / "live", broker.bootstrap, _SELECTION, streams)
+        installation.create_topics()
         return list(_delays(installation, seconds))
 
 
@@ -50,8 +52,7 @@ def _delays(installation: Installation, seconds: float) -> Iterator[float]:
     emitter = Emitter(config.kafka, config.capture.queue)
     source = LiveSource(LiveConfig(name="near", stream="Main", interface="near"))
     thread = SourceThread(source, [Work(stage, node, topic, False)], config, emitter, Scheduling())
-    # The broker that librdkafka plays looks for data only once before it lets a reader wait for so long.
-    reader = Consumer(consumer_options(config.kafka, "reach") | {"fetch.wait.max.ms": 10})
+    reader = Consumer(consumer_options(config.kafka, "reach"))
     reader.assign([TopicPartition(topic, partition, 0) for partition in range(stage.buckets)])
     emitter.start()
     try:

@@ -1,4 +1,4 @@
-"""Why is my window not closing? What topics say of each query: how far it is, and what its next window waits for."""
+"""Why is my window not closing? What topics say of each query: how far it is, and what its open windows wait for."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lowmark.query.plan import Aggregate, NodeInput, QueryPlan
-from lowmark.query.windows import Window, WindowKind
+from lowmark.app.opentimes import OpenTimes
+from lowmark.query.plan import QueryPlan
 from lowmark.wire import values
 from lowmark.wire.fields import Json
 from lowmark.wire.promises import FOREVER, Ending, Punctuation
 from lowmark.wire.results import Amendment, Complete
 
-__all__ = ["ProgressBoard", "QueryProgress", "Waiting"]
+__all__ = ["OpenWindow", "ProgressBoard", "QueryProgress", "Waiting"]
 
 _NS = 10**9
+_TOLD = 10  # open windows of a query that are told one by one, the oldest
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,19 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenWindow:
+    """Its bounds as rows show them; `start` is None of a landmark window."""
+
+    start: int | str | None
+    end: int | str
+    waiting: tuple[Waiting, ...]
+
+    @property
+    def json(self) -> Json:
+        return {"start": self.start, "end": self.end, "waiting": [item.json for item in self.waiting]}
+
+
+@dataclass(frozen=True, slots=True)
 class QueryProgress:
     """Where a query stands. Values of the windowing attribute are as rows show them; counts are over the completions
     that were read."""
@@ -51,9 +65,9 @@ class QueryProgress:
     query: str
     complete_to: int | str | None  # in all buckets; None: nothing is known to be complete
     frontier: str | None  # the least promise of its sources; None: one has promised nothing, or all have ended
-    next_window: tuple[int | str | None, int | str] | None
-    open_windows: int  # at most so many have begun and are not complete
-    waiting: tuple[Waiting, ...]
+    open: tuple[OpenWindow, ...]  # the oldest first: the next one, and those that have begun besides
+    open_windows: int | None  # how many of them there are at most; None: no time tells which have begun
+    waiting: tuple[Waiting, ...]  # what the next window waits for, or the answer where it has no windows
     ended: bool  # all sources have
     rows: int
     tuples: int
@@ -63,12 +77,11 @@ class QueryProgress:
 
     @property
     def json(self) -> dict[str, Json]:
-        shown = None if self.next_window is None else {"start": self.next_window[0], "end": self.next_window[1]}
         return {
             "query": self.query,
             "complete_to": self.complete_to,
             "frontier": self.frontier,
-            "next_window": shown,
+            "open": [item.json for item in self.open],
             "open_windows": self.open_windows,
             "waiting": [item.json for item in self.waiting],
             "ended": self.ended,
@@ -103,6 +116,7 @@ class ProgressBoard:
         self._epochs: dict[str, int] = {}
         self._promises: dict[tuple[str, str, str], tuple[int, int, bool]] = {}  # by stage, node, source
         self._seen = {plan.name: _Seen() for plan in plans}
+        self._times = {plan.name: OpenTimes.of(plan) for plan in plans}
         # Windows are completed from the first frontier on, and from the first granule that holds a tuple.
         self._first: dict[str, int] = {}  # by query
         self._granule: dict[str, int] = {}  # by stage
@@ -156,36 +170,51 @@ class ProgressBoard:
 
     def _of(self, plan: QueryPlan, seen: _Seen) -> QueryProgress:
         promises = dict(self._sources(plan))
-        bounds = [bound for bound in promises.values() if bound is not None]
         front = _least(promises)
         complete = min((last.end for last in seen.last.values()), default=None)
         whole = complete if len(seen.last) == plan.stage.buckets else None
         kind = next(iter(seen.last.values())).kind if seen.last else None
-        next_id = self._next_window(plan, seen)
-        shown, open_windows, end = None, 0, None
-        window = _timed(plan)
-        if next_id is not None and plan.window is not None and front != FOREVER:
-            start, stop = plan.window.start(next_id), plan.window.end(next_id)
-            axis = plan.window.axis.kind
-            shown = None if start is None else values.show(axis, start), values.show(axis, stop)
-            if window is not None:
-                end = stop
-                furthest = max((bound for bound in bounds if bound < FOREVER), default=stop)
-                begun = window.wids(furthest // window.axis.unit).stop
-                open_windows = max(0, begun - next_id)
+        windows, count = self._open(plan, seen, promises) if front != FOREVER else (range(0), 0)
+        opened = tuple(self._window(plan, seen, promises, number) for number in windows)
         return QueryProgress(
             query=plan.name,
             complete_to=None if whole is None or kind is None else values.show(kind, whole),
             frontier=None if front is None or front == FOREVER else values.time(front),
-            next_window=shown,
-            open_windows=open_windows,
-            waiting=tuple(self._waiting(plan, seen, promises, front, end)),
+            open=opened,
+            open_windows=count,
+            waiting=opened[0].waiting if opened else tuple(self._waiting(plan, seen, promises, None)),
             ended=front == FOREVER,
             rows=seen.rows,
             tuples=seen.tuples,
             late=max(seen.late.values(), default=0),
             dropped=max(seen.dropped.values(), default=0),
             lossy_windows=seen.lossy,
+        )
+
+    def _open(
+        self, plan: QueryPlan, seen: _Seen, promises: Mapping[str, int | None]
+    ) -> tuple[range, int | None]:  # fmt: skip
+        """The windows that are told, and how many there are."""
+        first, times = self._next_window(plan, seen), self._times[plan.name]
+        if first is None or plan.window is None:
+            return range(0), None if times is None else 0
+        if times is None:
+            return range(first, first + 1), None
+        bounds = [bound for bound in promises.values() if bound is not None and bound < FOREVER]
+        count = max(0, times.begun(max(bounds, default=times.end(first))) - first)
+        return range(first, first + min(max(count, 1), _TOLD)), count
+
+    def _window(
+        self, plan: QueryPlan, seen: _Seen, promises: Mapping[str, int | None], number: int
+    ) -> OpenWindow:  # fmt: skip
+        assert plan.window is not None
+        start, end, axis = plan.window.start(number), plan.window.end(number), plan.window.axis.kind
+        times = self._times[plan.name]
+        needed = None if times is None else (times.end(number), end)
+        return OpenWindow(
+            None if start is None else values.show(axis, start),
+            values.show(axis, end),
+            tuple(self._waiting(plan, seen, promises, needed)),
         )
 
     def _sources(self, plan: QueryPlan) -> Iterator[tuple[str, int | None]]:
@@ -208,28 +237,30 @@ class ProgressBoard:
     def _next_window(self, plan: QueryPlan, seen: _Seen) -> int | None:
         """The first window that some bucket has not completed: of one without completions, the first of all."""
         found = [last.windows.to + 1 for last in seen.last.values() if last.windows is not None]
-        window, first = _timed(plan), self._first.get(plan.name)
-        if len(found) < plan.stage.buckets and window is not None and first is not None:
-            found.append(window.closed_by(first // window.axis.unit))
+        times, first = self._times[plan.name], self._first.get(plan.name)
+        if len(found) < plan.stage.buckets and times is not None and first is not None:
+            found.append(times.open(first))
             held = self._granule.get(plan.stage.fingerprint)
-            found += [] if held is None else [window.wids(held).start]
+            found += [] if held is None else [times.open(plan.stage.nodes[0].reduction.pane.start(held))]
         return min(found, default=None)
 
     def _waiting(
-        self, plan: QueryPlan, seen: _Seen, promises: Mapping[str, int | None], front: int | None, end: int | None
+        self, plan: QueryPlan, seen: _Seen, promises: Mapping[str, int | None], needed: tuple[int, int] | None
     ) -> Iterator[Waiting]:
-        least = front if end is None else None
-        held = False
+        """`needed`: what sources must have promised, and up to where buckets must be complete; None: whichever source
+        has promised least is waited for."""
+        least, held = _least(promises), False
         for source, bound in promises.items():
             if bound is None:
                 held = True
                 why = "it has promised nothing yet" if source in self._epochs else "it has never been seen"
                 yield Waiting(source, why)
-            elif bound < FOREVER and (bound < end if end is not None else bound == least):
+            elif bound < FOREVER and (bound == least if needed is None else bound < needed[0]):
                 held = True
                 why = "it has stopped" if self._stopped(plan, source) else "it has not promised to be past it"
-                yield Waiting(source, why, bound, None if end is None else end - bound)
-        if not held and front != FOREVER:
+                yield Waiting(source, why, bound, None if needed is None else needed[0] - bound)
+        if not held and least != FOREVER:
+            end = None if needed is None else needed[1]
             behind = [bucket for bucket in range(plan.stage.buckets) if self._is_behind(seen, bucket, end)]
             if behind:
                 yield Waiting("the job", f"all sources are past it, buckets {', '.join(map(str, behind))} are not")
@@ -248,13 +279,3 @@ def _least(promises: Mapping[str, int | None]) -> int | None:
     """The frontier; None where a source has promised nothing."""
     bounds = [bound for bound in promises.values() if bound is not None]
     return min(bounds) if bounds and len(bounds) == len(promises) else None
-
-
-def _timed(plan: QueryPlan) -> Window | None:
-    """The answer's window, where its panes are those of the sources' promises."""
-    first = plan.steps[0]
-    direct = isinstance(first.plan, Aggregate) and all(isinstance(source, NodeInput) for source in first.inputs)
-    window = plan.window
-    if window is None or window.kind is WindowKind.NONE or not direct or window.axis.attribute != "ts":
-        return None
-    return window if isinstance(first.plan, Aggregate) and first.plan.window == window else None

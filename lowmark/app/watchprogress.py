@@ -15,7 +15,7 @@ from rich.table import Table
 
 from lowmark.app.config import Config
 from lowmark.app.planning import plan_queries
-from lowmark.app.progressboard import ProgressBoard, QueryProgress
+from lowmark.app.progressboard import ProgressBoard, QueryProgress, Waiting
 from lowmark.app.reading import PatientReader
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.codec import decode
@@ -113,17 +113,28 @@ def _screen(stack: ExitStack) -> Show:
 
 
 def _table(found: Sequence[QueryProgress]) -> Table:
+    """A line for each open window of a query, the first with what is known of the whole query."""
     table = Table(header_style="bold")
-    for name, right in (("query", 0), ("complete to", 0), ("next window ends", 0), ("open", 1), ("waits for", 0),
-                        ("rows", 1), ("late", 1), ("lossy", 1)):  # fmt: skip
+    for name, right in (("query", 0), ("complete to", 0), ("frontier", 0), ("open", 1), ("window ends", 0),
+                        ("waits for", 0), ("rows", 1), ("late", 1), ("lossy", 1)):  # fmt: skip
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for item in found:
-        waiting = "all sources have ended" if item.ended else "\n".join(at.text for at in item.waiting)
+        waiting = "all sources have ended" if item.ended else _waited(item.waiting)
         table.add_row(
-            item.query, _shown(item.complete_to), _shown(item.next_window and item.next_window[1]),
-            str(item.open_windows), waiting, f"{item.rows:,}", f"{item.late:,}", f"{item.lossy_windows:,}",
+            item.query, _shown(item.complete_to), _shown(item.frontier), _shown(item.open_windows),
+            _shown(item.open[0].end if item.open else None), waiting,
+            f"{item.rows:,}", f"{item.late:,}", f"{item.lossy_windows:,}",
         )  # fmt: skip
+        for window in item.open[1:]:
+            table.add_row("", "", "", "", str(window.end), _waited(window.waiting))
+        untold = (item.open_windows or 0) - len(item.open)
+        if untold > 0:
+            table.add_row("", "", "", "", f"and {untold:,} later ones")
     return table
+
+
+def _waited(waiting: Sequence[Waiting]) -> str:
+    return "\n".join(item.text for item in waiting)
 
 
 def _shown(value: int | str | None) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from lowmark.app.progressboard import ProgressBoard, QueryProgress
 from lowmark.query.compile import compile_query
 from lowmark.wire.partials import Origin
@@ -11,6 +13,14 @@ from lowmark.wire.promises import Bound, Ending, Ledger, Promise, Punctuation
 from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
 
 SECOND = 10**9
+STAGED = """
+CREATE STREAM p AS SELECT srcIP, count(*) AS n [RANGE 10 s] FROM Main GROUP BY srcIP;
+SELECT srcIP, max(n) [RANGE 30 s, WA window_end] FROM p GROUP BY srcIP
+"""
+JOINED = """
+SELECT A.srcIP, count(*) [RANGE 10 s, WA A.ts] FROM Main [RANGE 2 s] AS A, Main [RANGE 3 s] AS B
+WHERE A.srcIP = B.destIP GROUP BY A.srcIP
+"""
 PLAN = compile_query(
     "SELECT srcIP, count(*) [RANGE 20 s, SLIDE 10 s] FROM Main GROUP BY srcIP", name="q", streams={"Main": 2}, buckets=2
 )
@@ -47,7 +57,7 @@ def test_a_source_that_was_never_seen_and_one_that_has_promised_nothing() -> Non
     of = board()
     of.registered("b", 5)
     assert waits(of) == [("a", "it has never been seen"), ("b", "it has promised nothing yet")]
-    assert only(of).next_window is None
+    assert only(of).open == ()
 
 
 def test_the_source_that_is_behind_and_how_far() -> None:
@@ -57,11 +67,17 @@ def test_the_source_that_is_behind_and_how_far() -> None:
     for bucket in range(2):
         of.complete(complete(bucket, 1))
     found = only(of)
-    assert found.next_window == ("1970-01-01T00:00:10Z", "1970-01-01T00:00:30Z")
+    assert (found.open[0].start, found.open[0].end) == ("1970-01-01T00:00:10Z", "1970-01-01T00:00:30Z")
     assert (found.complete_to, found.frontier) == ("1970-01-01T00:00:20Z", "1970-01-01T00:00:22Z")
     assert [(item.who, item.behind_ns) for item in found.waiting] == [("b", 8 * SECOND)]
     assert found.waiting[0].text == "b: it has not promised to be past it, 8 s behind"
-    assert found.open_windows == 4  # that end at 30, 40, 50 and 60 s
+    assert found.open_windows == 4
+    assert [(window.end[-3:-1], [(item.who, item.behind_ns) for item in window.waiting]) for window in found.open] == [
+        ("30", [("b", 8 * SECOND)]),
+        ("40", [("b", 18 * SECOND)]),
+        ("50", [("a", 3 * SECOND), ("b", 28 * SECOND)]),
+        ("00", [("a", 13 * SECOND), ("b", 38 * SECOND)]),
+    ]
     of.promised(promise("b", 22, ending=Ending.STOP))
     assert waits(of) == [("b", "it has stopped")]
 
@@ -98,7 +114,7 @@ def test_nothing_waits_when_all_have_ended() -> None:
     of.promised(promise("a", None))
     of.promised(promise("b", None))
     found = only(of)
-    assert (found.ended, found.waiting, found.next_window, found.open_windows) == (True, (), None, 0)
+    assert (found.ended, found.waiting, found.open, found.open_windows) == (True, (), (), 0)
 
 
 def test_counts_are_of_the_present_generation() -> None:
@@ -133,5 +149,52 @@ def test_a_query_without_windows_waits_for_the_least_promise() -> None:
         )  # fmt: skip
     found = only(of)
     assert [item.who for item in found.waiting] == ["b"]
-    assert found.next_window is None
+    assert (found.open, found.open_windows) == ((), None)
     assert found.frontier == "1970-01-01T00:00:22Z"
+
+
+def test_of_many_open_windows_the_oldest_are_told() -> None:
+    of = board()
+    of.promised(promise("a", 4700))
+    of.promised(promise("b", 22))
+    found = only(of)
+    assert (found.open_windows, len(found.open)) == (470, 10)
+    assert found.waiting == found.open[0].waiting
+
+
+@pytest.mark.parametrize(
+    ("sql", "ends", "behind_s"),
+    [
+        ("SELECT srcIP, count(*) [RANGE 20 s, SLIDE 10 s, WA arrival_ts] FROM Main GROUP BY srcIP", "00:30", {"b": 8}),
+        ("SELECT srcIP, count(*) [RANGE 1 minute, WA ts + 5 s] FROM Main GROUP BY srcIP", "01:00", {"a": 8, "b": 33}),
+        ("SELECT srcIP, count(*) [RANGE ALL, SLIDE 30 s] FROM Main GROUP BY srcIP", "00:30", {"b": 8}),
+        (STAGED, "00:30", {"b": 8}),
+    ],
+)
+def test_windows_over_whatever_follows_time_wait_for_sources(sql: str, ends: str, behind_s: dict[str, int]) -> None:
+    """The frontier is at 22 s, one source at 47."""
+    plan = compile_query(sql, name="q", streams={"Main": 2}, buckets=2)
+    of = ProgressBoard([plan], {"Main": ("a", "b")})
+    for source, second in (("a", 47), ("b", 22)):
+        of.promised(
+            Punctuation(
+                Origin(plan.stage.fingerprint, source, 5, plan.stage.nodes[0].name), 0,
+                Promise((Bound("ts", second * SECOND),)), Ledger(),
+            )
+        )  # fmt: skip
+    found = only(of)
+    assert found.open[0].end == f"1970-01-01T00:{ends}Z"
+    assert {item.who: (item.behind_ns or 0) // SECOND for item in found.open[0].waiting} == behind_s
+    assert found.open_windows
+
+
+@pytest.mark.parametrize("sql", ["SELECT count(*) [RANGE 5 rows, WA row_num] FROM Main", JOINED])
+def test_where_no_time_tells_which_windows_are_open_the_least_promise_is_waited_for(sql: str) -> None:
+    plan = compile_query(sql, name="q", streams={"Main": 2}, buckets=2)
+    of = ProgressBoard([plan], {"Main": ("a", "b")})
+    for node in plan.stage.nodes:
+        for source, second in (("a", 47), ("b", 22)):
+            promised = Promise((Bound("ts", second * SECOND),))
+            of.promised(Punctuation(Origin(plan.stage.fingerprint, source, 5, node.name), 0, promised, Ledger()))
+    found = only(of)
+    assert (found.open_windows, [item.who for item in found.waiting]) == (None, ["b"])

@@ -41,7 +41,7 @@ def watch(
     progress: Annotated[
         bool,
         typer.Option(
-            "--progress", help="Instead of results: how far each query is, and what its next window waits for."
+            "--progress", help="Instead of results: how far each query is, and what its open windows wait for."
         ),
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="With --progress: tell how things stand, and end.")] = False,
