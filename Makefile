@@ -11,13 +11,14 @@ INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
 
-.PHONY: demo test test-fast lint format lock clean help
+.PHONY: demo test test-fast tools lint format lock clean help
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo       show lowmark at work; ARGS='…' are passed on"
 	@echo "make test       everything that CI runs; PROCESSES=… at a time (2)"
 	@echo "make test-fast  the tests that need neither a broker nor Spark"
+	@echo "make tools      as root of a Debian: what some tests compare with or start (tshark, Docker, ip)"
 	@echo "make lint       formatting, style, types, layers"
 	@echo "make format     format the code"
 	@echo "make lock       make the lockfiles of packages and jars anew"
@@ -33,6 +34,11 @@ test: lint
 
 test-fast: $(READY)
 	@$(BIN)/python -m pytest -m "not slow"
+
+# Without them the tests that need them are skipped, and say so.
+tools:
+	@{ command -v tshark && command -v dockerd && command -v ip; } >/dev/null || { apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends tshark docker.io iproute2; } >/dev/null
 
 lint: $(READY)
 	@$(BIN)/python -m ruff check .
