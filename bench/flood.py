@@ -23,10 +23,11 @@ _RANDOM = 7  # the helper bpf_get_prandom_u32
 _SOURCE = 14 + 14  # the low half of the IPv4 source address in a frame
 
 
-def flood(interface: str, frame: bytes, pairs: int, seconds: float) -> tuple[int, float]:
+def flood(interface: str, frame: bytes, pairs: int, seconds: float, idle: int = 0) -> tuple[int, float]:
     """Sends IPv4 frames from at most so many source addresses (a power of two): how many frames, in how many seconds.
-    OSError where the kernel does not do that."""
-    program = _load(pairs)
+    `idle` random numbers are drawn and thrown away before each, so that they come less quickly and as evenly. OSError
+    where the kernel does not do that."""
+    program = _load(pairs, idle)
     data = ctypes.create_string_buffer(frame, len(frame))
     # struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex
     place = struct.pack("6I", 0, len(frame), 0, socket.if_nametoindex(interface), 0, 0)
@@ -45,11 +46,11 @@ def flood(interface: str, frame: bytes, pairs: int, seconds: float) -> tuple[int
     return sent, passed
 
 
-def _load(pairs: int) -> int:
+def _load(pairs: int, idle: int) -> int:
     """The file descriptor of a program that gives the frame a source address by chance, and passes it on."""
     code = (
         (0xBF, 6, 1, 0, 0),  # r6 = context
-        (0x85, 0, 0, 0, _RANDOM),  # r0 = a random number
+        *[(0x85, 0, 0, 0, _RANDOM)] * (idle + 1),  # r0 = a random number
         (0x61, 2, 6, 0, 0),  # r2 = data
         (0x61, 3, 6, 4, 0),  # r3 = its end
         (0xBF, 4, 2, 0, 0),  # r4 = r2

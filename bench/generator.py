@@ -32,12 +32,13 @@ _DATA, _SEND = 32, 1  # where a frame begins behind its header; the status by wh
 
 
 class Generator:
-    """A process that sends so many packets a second, or as many as it can (0); `ended` waits for it."""
+    """A process that sends so many packets a second, or as many as it can (0) with so much idling in between; `ended`
+    waits for it."""
 
-    def __init__(self, rate: int, seconds: float) -> None:
+    def __init__(self, rate: int, seconds: float, idle: int = 0) -> None:
         ours, theirs = get_context("fork").Pipe()
         self._answer: Connection = ours
-        self._process = get_context("fork").Process(target=_send, args=(rate, seconds, theirs))
+        self._process = get_context("fork").Process(target=_send, args=(rate, seconds, idle, theirs))
         self._process.start()
 
     def ended(self) -> tuple[int, float]:
@@ -47,8 +48,8 @@ class Generator:
         return sent, took
 
 
-def _send(rate: int, seconds: float, answer: Connection) -> None:
-    answer.send(_sent_at(rate, seconds) if rate else flood("near", _frame(0), BURST, seconds))
+def _send(rate: int, seconds: float, idle: int, answer: Connection) -> None:
+    answer.send(_sent_at(rate, seconds) if rate else flood("near", _frame(0), BURST, seconds, idle))
 
 
 def _sent_at(rate: int, seconds: float) -> tuple[int, float]:

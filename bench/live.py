@@ -13,10 +13,11 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import numpy as np
 import typer
@@ -33,6 +34,7 @@ from lowmark.query.compile import compile_query
 _SILENT = 10  # empty blocks after which the generator has ended
 _PAIRS = "SELECT srcIP, destIP, count(*), sum(len) [RANGE 10 seconds] FROM Main GROUP BY srcIP, destIP"
 _GOAL, _CPU_GOAL = 1_500_000, 0.15
+_IDLE, _STEPS = 64, 6  # random numbers between packets at first, and how often they are changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,10 @@ class _Run:
     @property
     def lost(self) -> float:
         return self.dropped / self.sent
+
+
+class _Reader(Protocol):
+    def __call__(self, rate: int, seconds: float, idle: int = 0) -> _Run: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +80,19 @@ _PROGRAMS = (
 
 
 def measure_live(results: Path, seconds: float, rates: Sequence[int]) -> None:
-    """At each rate (0: as fast as it goes) each reader alone; then the delay of single packets. SystemExit where a
-    namespace cannot be made."""
+    """At each rate each reader alone; 0: as fast as it goes, and where that loses packets at less than that, to find
+    the highest rate without loss. Then the delay of single packets. SystemExit where a namespace cannot be made."""
     enter_namespace()
-    runs: list[_Run] = []
-    for rate in rates:
-        runs.append(_by_lowmark(rate, seconds))
-        runs += [_by_program(program, rate, seconds) for program in _PROGRAMS if shutil.which(program.name)]
-        for run in runs[-1 - len(_PROGRAMS) :]:
-            if run.received + run.dropped != run.sent:
-                print(f"{run.reader}: {run.sent - run.received - run.dropped} packets are in no count")
+    present = [program for program in _PROGRAMS if shutil.which(program.name)]
+    readers: list[_Reader] = [_by_lowmark, *(partial(_by_program, program) for program in present)]
+    runs = [reader(rate, seconds) for rate in rates if rate for reader in readers]
+    if 0 in rates:
+        for reader in readers:
+            runs.append(reader(0, seconds))
+            runs += _search(reader, runs[-1], seconds)
+    for run in runs:
+        if run.received + run.dropped != run.sent:
+            print(f"{run.reader}: {run.sent - run.received - run.dropped} packets are in no count")
     for program in _PROGRAMS:
         if shutil.which(program.name) is None:
             print(f"{program.name}: left out, it is not installed: apt-get install {program.package}")
@@ -107,6 +116,19 @@ def measure_live(results: Path, seconds: float, rates: Sequence[int]) -> None:
         axes.legend()
 
 
+def _search(reader: _Reader, flooded: _Run, seconds: float) -> Iterator[_Run]:
+    """Runs ever closer to the highest rate without loss, from a flood that lost some: by how long it idles."""
+    lossy, whole, idle = 0, 0, _IDLE
+    for _ in range(_STEPS if flooded.dropped else 0):
+        run = reader(0, seconds, idle)
+        yield run
+        if run.dropped:
+            lossy = idle
+        else:
+            whole = idle
+        idle = (lossy + whole) // 2 if whole else 2 * idle
+
+
 def _told(run: _Run) -> _Run:
     print(
         f"{run.reader:8} {run.rate:12,.0f} packets/s sent, {100 * run.lost:6.3f}% lost, {100 * run.cpu:.1f}% of a core",
@@ -127,14 +149,14 @@ def _tell(runs: Sequence[_Run]) -> None:
     print(f"lowmark takes less than {100 * _CPU_GOAL:.0f}% of a core up to {max(light, default=0):,.0f} packets/s")
 
 
-def _by_lowmark(rate: int, seconds: float) -> _Run:
+def _by_lowmark(rate: int, seconds: float, idle: int = 0) -> _Run:
     """Ring, kernel and table of a query of addresses, in this process."""
     source = LiveSource(LiveConfig(name="near", stream="Main", interface="near"))
     nodes = SourceNodes(compile_query(_PAIRS).stage.nodes, stream="Main")
     source.start()
-    nodes.start()
+    nodes.start(touched=True)
     source.begin()
-    generator = Generator(rate, seconds)
+    generator = Generator(rate, seconds, idle)
     first = last = 0.0
     silent, began = 0, time.thread_time()
     for block in source.blocks():
@@ -152,7 +174,7 @@ def _by_lowmark(rate: int, seconds: float) -> _Run:
     return _told(_Run("lowmark", sent / took, sent, source.received, nodes.dropped, cpu))
 
 
-def _by_program(program: _Program, rate: int, seconds: float) -> _Run:
+def _by_program(program: _Program, rate: int, seconds: float, idle: int = 0) -> _Run:
     reader = subprocess.Popen([program.name, *program.command], stderr=subprocess.PIPE, text=True)
     assert reader.stderr is not None
     said = ""
@@ -161,7 +183,7 @@ def _by_program(program: _Program, rate: int, seconds: float) -> _Run:
         if not line:
             raise RuntimeError(f"{program.name} has ended: {said}")
         said += line
-    sent, took = Generator(rate, seconds).ended()
+    sent, took = Generator(rate, seconds, idle).ended()
     time.sleep(1)  # what it has in its buffer is read, but it does not say when
     reader.send_signal(signal.SIGINT)
     said += reader.stderr.read()
@@ -181,7 +203,7 @@ def _main(
 ) -> None:
     describe_machine(results)
     obtain(BROKER, progress=print)  # while there is a network to fetch them from
-    measure_live(results, seconds, rate or [100_000, 200_000, 400_000, 800_000, 0])
+    measure_live(results, seconds, rate or [100_000, 200_000, 400_000, 0])
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ __all__ = ["record_delays"]
 _RATE = 5_000  # packets a second
 _SELECTION = "SELECT ts, srcIP, destIP, len FROM Main"
 _POLL_S = 0.01
+_WARM_UP_S = 1.0  # in which Kafka's client makes its connections
 _QUIET_S = 3.0  # after which nothing more comes
 _DRAINED_S = 20.0
 
@@ -60,7 +61,7 @@ def _delays(installation: Installation, seconds: float) -> Iterator[float]:
         source.begin()
         thread.begin(0)
         thread.start()
-        generator = Generator(_RATE, seconds)
+        generator = Generator(_RATE, _WARM_UP_S + seconds)
         yield from _read(reader, node.reduction.schema)
         generator.ended()
     finally:
@@ -75,8 +76,8 @@ def _delays(installation: Installation, seconds: float) -> Iterator[float]:
 
 
 def _read(reader: Consumer, schema: Schema) -> Iterator[float]:
-    """Until nothing has come for a while."""
-    heard = time.monotonic()
+    """Of what comes behind the warm-up, until nothing has come for a while."""
+    heard, from_ns = time.monotonic(), 0
     while time.monotonic() - heard < _QUIET_S:
         message = reader.poll(_POLL_S)
         now_ns = time.time_ns()
@@ -85,4 +86,6 @@ def _read(reader: Consumer, schema: Schema) -> Iterator[float]:
         record = decode(message.headers(), message.value(), lambda origin: schema)
         if isinstance(record, PartialBatch):
             heard = time.monotonic()
-            yield from ((now_ns - ts) / 1e9 for ts in record.rows.column("ts").cast("int64").to_pylist())
+            times = record.rows.column("ts").cast("int64").to_pylist()
+            from_ns = from_ns or min(times) + int(_WARM_UP_S * 1e9)
+            yield from ((now_ns - ts) / 1e9 for ts in times if ts >= from_ns)

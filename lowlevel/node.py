@@ -61,12 +61,15 @@ class SourceNodes:
         self._dropped = 0
         self._low = INT64_MIN
 
-    def start(self) -> None:
-        """Compiles or loads the kernel and allocates the tables."""
+    def start(self, *, touched: bool = False) -> None:
+        """Compiles or loads the kernel and allocates the tables, whose memory is handed out before anything needs it
+        (`touched`, for sources that do not wait) or bit by bit as packets come."""
         send_late = [node.name in self._send_late for node in self._nodes]
         self._kernel = kernel([node.reduction for node in self._nodes], self._build, send_late, self._config.order)
         for node, late in zip(self._nodes, send_late, strict=True):
             memory = NodeMemory(node.reduction, self._config, self._link_code(node), self._rank, late)
+            if touched:
+                memory.touch()
             self._members[node.name] = Member(node, memory)
         self._lay_out()
 

@@ -19,6 +19,7 @@ __all__ = ["Counts", "NodeMemory"]
 _LATE_ENTRIES = 1024
 _PAIR = 128  # bytes of two cache lines
 _RING_BYTES = 4  # a slot's entry in the ring
+_PAGE = 4096  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +63,20 @@ class NodeMemory:
         if send_late:
             self.arguments = (*self.arguments, self._strays)
         self._table = np.empty((0, words), np.int64)
+        self._ring = np.empty(0, np.uint32)
         self._panes = np.zeros((2, at.PANES), np.int64)
         if reduction.grouped:
             self._table = _aligned(slots, slot_words(words))
-            ring = np.empty(slots, np.uint32)
+            self._ring = np.empty(slots, np.uint32)
             rows, places = np.empty((BATCH, words), np.int64), np.empty(BATCH, np.int64)
-            self.arguments = (*self.arguments, self._table, ring, self._panes, rows, places)
+            self.arguments = (*self.arguments, self._table, self._ring, self._panes, rows, places)
+
+    def touch(self) -> None:
+        """Has the system hand out the memory now, which takes it milliseconds for each huge page of a table: no packet
+        waits for that."""
+        self._out[:: max(1, _PAGE // self._out[0].nbytes)] = 0
+        for array in (self._table, self._ring):
+            array.reshape(-1)[:: _PAGE // array.itemsize] = 0
 
     @property
     def pending_rows(self) -> int:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 from highlevel.progress.records import Batch, Record
+from ingest.live import LiveSource
 from ingest.source import Source
 from lowlevel.config import LowLevelConfig
 from lowlevel.node import NodeOutput, SourceNodes
@@ -41,7 +42,7 @@ class Feed:
     def start(self) -> None:
         """Opens the source and loads the kernel."""
         self.source.start()
-        self.nodes.start()
+        self.nodes.start(touched=isinstance(self.source, LiveSource))
 
     def begin(self) -> None:
         """What passes from now on is covered."""

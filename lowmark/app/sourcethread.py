@@ -78,7 +78,7 @@ class SourceThread(threading.Thread):
     def open(self) -> None:
         """Opens the source and loads the kernel. CaptureError or InterfaceError when there is nothing to read."""
         self.source.start()
-        self.nodes.start()
+        self.nodes.start(touched=True)
 
     def begin(self, epoch: int) -> None:
         """The source has its epoch: its records can be numbered."""
@@ -93,7 +93,7 @@ class SourceThread(threading.Thread):
         """Loads the kernel and allocates the tables for other work, in any thread, while this one goes on."""
         found = {item.alias: item for item in work}
         nodes = self._nodes_of(found)
-        nodes.start()
+        nodes.start(touched=True)
         return Successor(found, nodes)
 
     def switch_to(self, successor: Successor) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from lowlevel.config import Flush, LowLevelConfig, Order
 from lowlevel.kernel.assemble import Build
+from lowlevel.kernel.nodetext import slot_words
 from lowlevel.node import NodeOutput, SourceNodes
 from lowmark.query.expressions import Named, Op
 from lowmark.query.plan import FoldOp, Node, Pane
@@ -435,3 +438,20 @@ def test_times_at_the_ends_of_int64() -> None:
         audit.take(nodes.finish())
         for node in NODES[:-1]:
             assert merged_rows(node.reduction, audit.rows[node.name]) == expected(node, ends, 3)
+
+
+def test_memory_that_is_touched_is_there_before_the_first_packet() -> None:
+    """A table of 2^18 slots of a cache line; without, next to nothing of it."""
+    grown = {}
+    SourceNodes([DETAILED], stream="Main").start()  # whatever is loaded once
+    for touched in (False, True):
+        nodes = SourceNodes([DETAILED], stream="Main", config=LowLevelConfig(slots=1 << 18))
+        before = resident_bytes()
+        nodes.start(touched=touched)
+        grown[touched] = resident_bytes() - before
+    slot = 8 * slot_words(DETAILED.reduction.schema.words)
+    assert grown[True] - grown[False] > slot << 17
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
