@@ -62,7 +62,7 @@ class LowLevelConfig:
     flush_every: int = 0  # slow flush: one slot each so many packets (Li's i), in place of `flush_within_ns`
     flush_panes: int = 2  # a partial leaves within this many panes of its pane's end (Li's m)
     order: Order = Order.ANY
-    output_rows: int = 8192  # of the buffer between the kernel and what takes its output
+    output_rows: int = 16384  # of the buffer between the kernel and what takes its output
 
     def __post_init__(self) -> None:
         if self.slots < 1 or self.slots & (self.slots - 1) or self.slots > _MOST_SLOTS:
