@@ -59,6 +59,7 @@ class _Windows:
     damage: Damage | None = None
     start_ns: int | None = None
     bound_ns: int | None = None
+    filtering: bool = False
     disorder: Disorder | None = None
     read_bytes: int = 0
     total_bytes: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -31,7 +32,8 @@ class InterfaceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """As it is at the moment. Of `any` only the name is known."""
+    """As it is at the moment. `any` has the interfaces that are up as `members`, and the largest MTU of those that lead
+    out of this host."""
 
     name: str
     index: int  # the kernel's number of it; 0: any
@@ -40,23 +42,28 @@ class Interface:
     ethernet: bool = False  # its frames begin with an Ethernet header
     mtu: int | None = None  # bytes behind the link header
     merging: tuple[str, ...] = ()  # offloads that are on and make one frame of several
+    members: tuple[Interface, ...] = ()
 
     @property
     def merging_note(self) -> str | None:
         """What to say of offloads, in one line."""
-        if not self.merging:
+        merging = [member for member in self.members or (self,) if member.merging]
+        if not merging:
             return None
-        off = " ".join(f"{name} off" for name in self.merging)
+        which = ", ".join(f"{member.name}: {', '.join(member.merging)}" for member in merging)
+        off = "; ".join(
+            f"ethtool -K {member.name} {' '.join(f'{name} off' for name in member.merging)}" for member in merging
+        )
         return (
-            f"{self.name}: {', '.join(self.merging)} may merge packets before they are seen, which then count as one, "
-            f"of their joint length; `ethtool -K {self.name} {off}` prevents it"
+            f"{which} may merge packets before they are seen, which then count as one, of their joint length; "
+            f"`{off}` prevents it"
         )
 
 
 def interface(name: str) -> Interface:
     """Looks an interface up. Raises InterfaceError where there is none of the name."""
     if name == ANY:
-        return Interface(ANY, 0)
+        return _all_of_them()
     try:
         index = socket.if_nametoindex(name)
     except OSError:
@@ -71,6 +78,16 @@ def interface(name: str) -> Interface:
         merging = tuple(word for word, (command, bit) in _OFFLOADS.items() if _offload(asking, name, command) & bit)
     ethernet = hardware in _ETHERNET
     return Interface(name, index, bool(flags & _UP), bool(flags & _LOOPBACK), ethernet, mtu, merging)
+
+
+def _all_of_them() -> Interface:
+    members = []
+    for _, name in socket.if_nameindex():
+        with contextlib.suppress(InterfaceError):  # it has gone meanwhile
+            members.append(interface(name))
+    up = tuple(member for member in members if member.up)
+    known = [member.mtu for member in up if member.mtu is not None and not member.loopback]
+    return Interface(ANY, 0, mtu=max(known, default=None), members=up)
 
 
 def not_permitted(name: str) -> InterfaceError:

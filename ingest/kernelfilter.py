@@ -67,8 +67,9 @@ _Test = bool | _Number | _Address | _Both
 
 
 def useful(keep: Expr) -> bool:
-    """Whether there is anything that a program could leave out."""
-    return any(_test(keep, version, False) is not True for version in _TYPES)
+    """Whether there is anything that a program leaves out."""
+    known = any(_test(keep, version, False) is not True for version in _TYPES)
+    return known and derived(keep, 0, 1) != accepting(0, 1)  # no program is longer for another interface
 
 
 def derived(keep: Expr, snaplen: int, loopback: int | None) -> tuple[Instruction, ...]:

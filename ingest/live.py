@@ -62,6 +62,7 @@ class LiveSource:
         self.disorder: Disorder = config.disorder
         self.start_ns: int | None = None  # covered from; set by begin()
         self.bound_ns: int | None = None  # of measured disorder, at present
+        self.filtering = False  # the kernel leaves frames out; settled by start()
         self._config = config
         self._fanout = fanout
         self._metrics = metrics
@@ -90,7 +91,8 @@ class LiveSource:
         walk_blocks(ring.no_frames(), _UNLIMITED)  # where it has to be compiled, before anything waits for it
         if ring.interface.merging_note is not None:
             self._tell(ring.interface.merging_note)
-        if self._config.keep is not None and not ring.interface.ethernet:
+        self.filtering = self._config.keep is not None and ring.interface.ethernet
+        if self._config.keep is not None and not self.filtering:
             self._tell(f"{ring.interface.name}: its frames are not Ethernet's: the kernel leaves none of them out")
         if not ring.interface.up:
             self._tell(f"{ring.interface.name} is down: there is nothing to see before it is up")

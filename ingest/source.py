@@ -38,6 +38,7 @@ class Source(Protocol):
     start_ns: int | None  # covered from; None: from whatever the first frame is
 
     bound_ns: int | None  # of measured disorder: the bound at present
+    filtering: bool  # the kernel leaves out what nobody wants; known when it is open
 
     @property
     def disorder(self) -> Disorder | None: ...
@@ -75,6 +76,7 @@ class FileSource:
         self.damage: Damage | None = None  # set before the last block is delivered
         self.start_ns: int | None = None  # a file covers what is in it
         self.bound_ns: int | None = None
+        self.filtering = False
         self.disorder: Disorder | None = config.disorder  # what rules; settled by start()
         self._config = config
         self._metrics = metrics

@@ -29,7 +29,7 @@ _IPV4, _IPV6 = 0x0800, 0x86DD
 
 def walk_blocks(blocks: RingBlocks, limit: int) -> tuple[Columns, npt.NDArray[np.int32], int]:
     """The frames' columns, the ids of VLAN tags that the kernel took out (their bytes count in the length, as in a file
-    of the same traffic), and how many frames are longer than `limit`."""
+    of the same traffic), and how many frames are longer than `limit`: of interfaces that lead out of this host."""
     count = sum(blocks.frames)
     out, vlan, longer, done = Columns.of_size(count), np.empty(count, np.int32), 0, 0
     for place, frames in enumerate(blocks.frames):
@@ -71,6 +71,6 @@ def _walk(block, words, at, begin, end, limit, offsets, captureds, lengths, time
         times[j] = np.int64(words[base + _SECONDS]) * 1_000_000_000 + np.int64(words[base + _NANOSECONDS])
         links[j] = link
         vlans[j] = vlan
-        longer += length > limit
+        longer += length > limit and hardware != _LOOPBACK
         at = following
     return longer

@@ -22,6 +22,7 @@ from lowmark.app.capturesources import CaptureOptions, threads_of
 from lowmark.app.config import Config
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer
+from lowmark.app.keeping import OUTSIDE
 from lowmark.app.planning import plan_queries
 from lowmark.app.reloading import Reloading, ensure_topics_of
 from lowmark.app.sourcethread import SourceThread
@@ -52,6 +53,8 @@ def run_capture(config: Config, options: CaptureOptions, progress: Callable[[str
         for thread in threads:
             thread.open()
             stack.callback(thread.source.close)
+            if thread.source.filtering:
+                _LOG.warning("source %s: %s", thread.source.name, OUTSIDE)
         progress(f"connecting to Kafka at {config.kafka.bootstrap}")
         ensure_topics_of(config, plans)
 

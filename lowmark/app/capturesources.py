@@ -78,7 +78,8 @@ def work_of(config: Config, plans: Sequence[QueryPlan], source: str) -> list[Wor
 
 def _kept(name: str, work: Sequence[Work]) -> Expr | None:
     keep, note = kept_by([item.node for item in work])
-    _LOG.warning("source %s: %s", name, note)
+    if keep is None:
+        _LOG.warning("source %s: %s", name, note)
     return keep
 
 

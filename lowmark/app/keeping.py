@@ -16,7 +16,8 @@ OUTSIDE = "what the kernel's filter left out was never received, and is in no co
 
 
 def kept_by(nodes: Sequence[Node]) -> tuple[Expr | None, str]:
-    """The condition on frames that one of the nodes may want, and what to say of it. None: the kernel cannot help."""
+    """The condition on frames that one of the nodes may want, and what to say of it once the kernel goes by it. None:
+    it cannot help, and why."""
     conditions = [node.reduction.where for node in nodes]
     if any("row_num" in fields_of(node.reduction) for node in nodes):
         return None, "the kernel leaves no frame out: a query reads row_num, which counts all packets"

@@ -17,7 +17,7 @@ from lowlevel.config import LowLevelConfig
 from lowmark.app.audit import Audit
 from lowmark.app.bindings import Binding
 from lowmark.app.feeding import Feed, FeedThreads
-from lowmark.app.keeping import kept_by
+from lowmark.app.keeping import OUTSIDE, kept_by
 from lowmark.app.latelines import LateNews
 from lowmark.query.expressions import Expr
 from lowmark.query.late import Late
@@ -47,7 +47,7 @@ class LocalRun:
         for binding in bindings:
             nodes = [node for node in plan.stage.nodes if binding.stream in node.streams]
             keep, note = kept_by(nodes) if kernel_filter and binding.live else (None, None)
-            if note is not None:
+            if note is not None and keep is None:
                 self._note(note)
             if binding.live:
                 source = _live(binding, disorder, promiscuous, keep, tell)
@@ -77,6 +77,8 @@ class LocalRun:
         """Opens what is read and compiles or loads the kernels. CaptureError or InterfaceError for what cannot be."""
         for feed in self._feeds:
             feed.start()
+            if feed.source.filtering:
+                self._note(OUTSIDE)
         for feed in self._feeds:
             feed.begin()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 
@@ -123,6 +124,20 @@ def test_what_has_arrived_is_delivered_before_a_stop(net: Network, live: LiveSou
     live.stop()
     assert sum(map(len, blocks)) == 500
     assert not live.ended
+
+
+def test_of_all_interfaces_only_those_that_lead_out_have_frames_that_are_too_long(net: Network) -> None:
+    source = LiveSource(LiveConfig(name="a", stream="A", interface="any"))
+    source.start()
+    source.begin()
+    net.send_merged("far", packet(1, size=3000, tcp=True), 1400)
+    net.send("far", [packet(1, size=1400)])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(bytes(30_000), ("127.0.0.1", 9))
+    source.stop()
+    assert sum(map(len, source.blocks())) >= 5
+    assert source.merged == 2  # as it leaves far and as it reaches near
+    source.close()
 
 
 def test_frames_longer_than_the_mtu_are_noticed(net: Network) -> None:

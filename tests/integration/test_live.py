@@ -143,6 +143,31 @@ def test_a_filter_in_the_kernel(net: Network) -> None:
         assert "note: what the kernel's filter left out was never received" in live.error
 
 
+def test_a_filter_in_the_kernel_where_there_can_be_none(net: Network) -> None:
+    """Of all interfaces at once the frames begin in many ways; then nothing is said of what was left out."""
+    text = BY_SOURCE.replace("GROUP", "WHERE destPort = 53 GROUP")
+    with Live("-i", "any", "--kernel-filter", text) as live:
+        net.send("far", [packet(1), packet(2, port=80)] * 10)
+        assert live.ended() == 0, live.error
+        assert "the kernel leaves none of them out" in live.error
+        assert "what the kernel's filter left out" not in live.error
+
+
+@pytest.mark.parametrize("interface", ["near", "any"])
+def test_what_offloads_merge_is_said(net: Network, interface: str) -> None:
+    """That it may happen, of which interface, when the capture begins; and that it does, when it does."""
+    with Live("-i", interface, BY_SOURCE) as live:
+        net.send_merged("far", packet(1, size=5000, tcp=True), 1400)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:  # no merging, the loopback takes them so large
+            sender.sendto(bytes(30_000), ("127.0.0.1", 9))
+        assert live.ended() == 0, live.error
+        assert live.counted("srcIP")["10.0.0.1",] == (1 if interface == "near" else 2)
+        said = next(line for line in live.error.splitlines() if "may merge packets before they are seen" in line)
+        assert "near: " in said
+        assert "ethtool -K near " in said
+        assert "frames longer than the MTU arrive" in live.error
+
+
 def test_packets_that_the_kernel_drops_are_counted(net: Network) -> None:
     """While the process does not run its ring overflows. What fell out is missing from windows that say so."""
     sent = 90_000
