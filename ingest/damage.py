@@ -13,13 +13,22 @@ class CaptureError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Where a capture stopped being readable. Everything before `offset` was delivered, nothing behind it is."""
+    """Where a capture stopped being readable. Everything before `offset` was delivered, nothing behind it is. None:
+    it is no capture at all, one of several files that were to be read."""
 
     name: str  # of the file, as it was given
-    offset: int  # of the first byte of the record that was not delivered
+    offset: int | None  # of the first byte of the record that was not delivered
     reason: str
     decompressed: bool = False  # `offset` counts the bytes that come out of the decompression
 
+    @property
+    def kind(self) -> str:
+        """What to call it."""
+        return "left out" if self.offset is None else "damaged"
+
     def __str__(self) -> str:
+        if self.offset is None:
+            return f"{self.name}: {self.reason}"
         of = " of the decompressed capture" if self.decompressed else ""
-        return f"{self.name}: {self.reason}, at byte {self.offset}{of}; what stands before it was read"
+        read = "what stands before it was read" if self.offset else "nothing of it was read"
+        return f"{self.name}: {self.reason}, at byte {self.offset}{of}; {read}"

@@ -26,7 +26,7 @@ class CaptureSeries:
         """Raises CaptureError where there is no file."""
         self.name = path
         self.rereadable = not follow
-        self.damage: Damage | None = None  # the first one
+        self.damage: Damage | None = None  # the first one; of a capture, where one is damaged
         self._follow = follow
         self._interrupted = threading.Event()
         self._begun: set[str] = set()
@@ -62,13 +62,14 @@ class CaptureSeries:
             try:
                 capture = open_capture(file, self._is_behind if self._follow else None)
             except CaptureError as error:
-                self.damage = self.damage or Damage(file, 0, str(error).removeprefix(f"{file}: "))
+                self.damage = self.damage or Damage(file, None, str(error).removeprefix(f"{file}: "))
                 continue
             self._present = capture
             yield from capture.blocks()
             if self._interrupted.is_set():
                 return
-            self.damage = self.damage or capture.damage
+            if self.damage is None or self.damage.offset is None:
+                self.damage = capture.damage or self.damage
             self._read_bytes += capture.read_bytes
             self._present = None
             capture.close()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.markup import escape
 
+from ingest.damage import Damage
 from lowmark.wire.results import Complete, Reason
 
 __all__ = ["Audit"]
@@ -33,7 +34,7 @@ class Audit:
     partial: int = 0  # of those, the ones that began before their sources
     lossy: int = 0
     reasons: Counter[Reason] = field(default_factory=Counter)
-    damage: list[str] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # of what the counts leave out
     grouped: int = 0  # tuples that went into a table,
     evicted: int = 0  # and rows that left it because of a collision
@@ -64,7 +65,7 @@ class Audit:
                 "larger one (--table) would be faster; the answer is the same"
             )
         for damage in self.damage:
-            console.print(f"[bold red]damaged:[/] {escape(damage)}")
+            console.print(f"[bold red]{damage.kind}:[/] {escape(str(damage))}")
 
     def _verdict(self) -> str:
         if not self.lossy:

@@ -148,7 +148,7 @@ def _run(threads: Sequence[SourceThread], emitter: Emitter, stop: threading.Even
     status = 0
     for thread in threads:
         if thread.source.damage is not None:
-            _LOG.error("damaged: %s", thread.source.damage)
+            _LOG.error("%s: %s", thread.source.damage.kind, thread.source.damage)
             status = _DAMAGED
         elif thread.superseded:
             status = 1

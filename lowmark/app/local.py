@@ -146,7 +146,7 @@ class LocalRun:
             name = feed.source.name
             audit.notes.append(f"{name}: by the disorder that was measured packets wait {bound_ns / 1e6:g} ms")
         if feed.source.damage is not None:
-            audit.damage.append(str(feed.source.damage))
+            audit.damage.append(feed.source.damage)
 
 
 def _live(

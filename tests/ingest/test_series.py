@@ -69,6 +69,24 @@ def test_damage_in_the_middle_is_told_and_reading_goes_on(tmp_path: Path) -> Non
     assert "1.pcap: the capture ends in the middle" in str(of.damage)
 
 
+def test_what_is_no_capture_is_left_out_and_hides_no_damage(tmp_path: Path) -> None:
+    (tmp_path / "0.txt").write_text("no capture")
+    whole = capture(tmp_path / "1.pcap", 1, 2)
+    of = source(tmp_path)
+    of.start()
+    assert seconds(of.blocks()) == [1, 2]
+    assert of.damage is not None
+    assert of.damage.kind == "left out"
+    assert str(of.damage).startswith(f"{tmp_path / '0.txt'}: this is no capture (its first bytes are 6e 6f 20 63); ")
+    assert "what stands before" not in str(of.damage)
+    (tmp_path / "1.pcap").write_bytes(whole[:-3])
+    of = source(tmp_path)
+    of.start()
+    assert seconds(of.blocks()) == [1]
+    assert of.damage is not None
+    assert (of.damage.kind, of.damage.name) == ("damaged", str(tmp_path / "1.pcap"))
+
+
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="there is no file there"):
         source(tmp_path).start()

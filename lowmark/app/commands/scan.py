@@ -58,5 +58,5 @@ def scan(
             typer.echo(json.dumps(row))
     for one in found:
         if one.damage is not None:
-            error_console().print(f"damaged: {one.damage}", markup=False)
+            error_console().print(f"{one.damage.kind}: {one.damage}", markup=False)
     raise typer.Exit(3 if any(one.damage is not None for one in found) else 0)
