@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, ParamSpec
+from typing import Annotated, Any, ParamSpec
 
 import typer
 
@@ -32,7 +32,19 @@ from lowmark.app.failures import failure_of
 
 __all__ = ["main"]
 
+
+class _Commands(typer.core.TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        """As it is; only that what typer says of an option's value begins with words about Python there."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="lowmark",
     help="Exact, continuous answers about network traffic, with windows that say when they are complete.",
     epilog="Begin with: lowmark demo    or: lowmark query -r capture.pcap "
@@ -71,8 +83,7 @@ def _until_nobody_reads(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*arguments, **options)
         except BrokenPipeError:
-            # What is still buffered must not fail again when Python exits.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _silence()
             raise typer.Exit(141) from None
 
     return run
@@ -81,6 +92,17 @@ def _until_nobody_reads(command: Callable[P, None]) -> Callable[P, None]:
 # In the order in which a newcomer meets them.
 for _command in (query, explain, scan, demo, check, broker, topics, capture, run, watch, sources):
     app.command()(_until_nobody_reads(_command))
+
+
+def _silence() -> None:
+    """What is still buffered must not fail again when Python exits. Errors may go to the same pipe as the output."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def main() -> None:
@@ -93,5 +115,8 @@ def main() -> None:
         failure = failure_of(error)
         if failure is None:
             raise
-        error_console().print(f"[bold red]error:[/] {failure.markup}")
+        try:
+            error_console().print(f"[bold red]error:[/] {failure.markup}")
+        except BrokenPipeError:
+            _silence()
         sys.exit(failure.exit_code)

@@ -11,8 +11,14 @@ from rich.status import Status
 __all__ = ["Teller", "error_console", "telling"]
 
 
+class _ErrorConsole(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process with 1; the command line knows what becomes of this."""
+        raise BrokenPipeError
+
+
 def error_console(quiet: bool = False) -> Console:
-    return Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
+    return _ErrorConsole(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
 
 
 class Teller:
