@@ -103,6 +103,11 @@ class FileSource:
             self.disorder = Scan() if capture.rereadable else Ordered()
         if isinstance(self.disorder, Scan) and not capture.rereadable:
             capture.close()
+            if self._config.follow:
+                raise DisorderError(
+                    f"source {self.name}: scan reads its input to the end first, and what is followed has none; "
+                    "declare ordered, within … or measured"
+                )
             raise DisorderError(
                 f"source {self.name}: scan reads its input twice, and {capture.name} can be read once; "
                 "declare ordered or within …, or write it to a file first"

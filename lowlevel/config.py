@@ -66,7 +66,8 @@ class LowLevelConfig:
 
     def __post_init__(self) -> None:
         if self.slots < 1 or self.slots & (self.slots - 1) or self.slots > _MOST_SLOTS:
-            raise LowLevelConfigError(f"slots is {self.slots}: it is a power of two from 1 to 2^31")
+            next_one = min(_MOST_SLOTS, 1 << max(0, self.slots - 1).bit_length())
+            raise LowLevelConfigError(f"slots is {self.slots}: it is a power of two from 1 to 2^31, such as {next_one}")
         if self.memory and not table_size(self.memory)[1]:
             raise LowLevelConfigError(f"memory is {self.memory!r}: it is an amount such as 64M")
         if self.flush_every < 0:

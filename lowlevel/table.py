@@ -14,7 +14,7 @@ from lowmark.query.plan import Reduction
 from lowmark.wire.rows import Words
 from lowmark.wire.values import INT64_MIN
 
-__all__ = ["Counts", "NodeMemory"]
+__all__ = ["Counts", "NodeMemory", "table_bytes"]
 
 _LATE_ENTRIES = 1024
 _PAIR = 128  # bytes of two cache lines
@@ -35,6 +35,15 @@ class Counts:
     flushed: int  # … because their pane had ended
     straight: int  # … that never were in the table: older than the resident, and selected tuples
     groups: int  # rows in the table at present
+
+
+def table_bytes(reduction: Reduction, config: LowLevelConfig) -> int:
+    """Of a node's table and, where its partials keep their order, of the output that has room for all of it."""
+    if not reduction.grouped:
+        return 0
+    row = 8 * reduction.schema.words
+    slot = 8 * slot_words(reduction.schema.words) + _RING_BYTES
+    return config.slots_of(slot) * (slot + (row if config.order is Order.PRESERVED else 0))
 
 
 class NodeMemory:

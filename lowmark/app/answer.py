@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import typer
+
 from ingest.disorder import parse_disorder
 from lowlevel.config import Flush, LowLevelConfig, LowLevelConfigError, table_size
 from lowmark.app.bindings import bind, fanned_out
@@ -18,6 +20,7 @@ from lowmark.app.formats import Format
 from lowmark.app.latelines import TellLate
 from lowmark.app.local import LocalRun
 from lowmark.app.output import open_output
+from lowmark.app.tablememory import check_tables
 from lowmark.query.compile import compile_query
 from lowmark.query.expected import Expected
 from lowmark.query.late import Late
@@ -52,6 +55,7 @@ class Request:
 
 def answer(request: Request) -> int:
     """The exit code. Raises what `failures` knows how to tell."""
+    _check_interface_options(request)
     disorder = None if request.disorder is None else parse_disorder(request.disorder)
     bindings = fanned_out(bind(request.read, request.interfaces, _streams(_planned(request, None))), request.fanout)
     counts = {binding.stream: 0 for binding in bindings}
@@ -59,6 +63,8 @@ def answer(request: Request) -> int:
         counts[binding.stream] += 1
     plan = _planned(request, counts)
     config = _config(request)
+    nodes = [node for binding in bindings for node in plan.stage.nodes if binding.stream in node.streams]
+    check_tables(nodes, config, f"--table {request.table}")
     with telling(request.quiet) as tell:
         run = LocalRun(
             plan, bindings, disorder=disorder, config=config, follow=request.follow,
@@ -80,6 +86,22 @@ def answer(request: Request) -> int:
     return _LOSSY if run.audit.lossy else 0
 
 
+def _check_interface_options(request: Request) -> None:
+    given = {
+        "--fanout": request.fanout > 1, "--promiscuous": request.promiscuous, "--kernel-filter": request.kernel_filter
+    }  # fmt: skip
+    idle = [option for option, is_given in given.items() if is_given]
+    if idle and not request.interfaces:
+        raise typer.BadParameter(
+            f"{', '.join(idle)} {'is' if len(idle) == 1 else 'are'} of interfaces (-i), and none is captured from",
+            param_hint=f"'{idle[0]}'",
+        )
+    if request.follow and not request.read:
+        raise typer.BadParameter(
+            "it is of files (-r), and an interface has no end in any case", param_hint="'--follow'"
+        )
+
+
 def _planned(request: Request, streams: Mapping[str, int] | None) -> QueryPlan:
     """`streams`: how many sources each has, where that is known."""
     return compile_query(
@@ -93,7 +115,7 @@ def _config(request: Request) -> LowLevelConfig:
         slots, memory = table_size(request.table)
         return LowLevelConfig(slots=slots or 1, memory=request.table if memory else "", flush=request.flush)
     except LowLevelConfigError as error:
-        raise LowLevelConfigError(f"--table: {error}") from None
+        raise LowLevelConfigError(f"--table {request.table}: {error}") from None
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from lowlevel.emitter import Emitter
 from lowmark.app.config import Config, ConfigError
 from lowmark.app.keeping import kept_by
 from lowmark.app.sourcethread import SourceThread, Work
+from lowmark.app.tablememory import asked_table, check_tables
 from lowmark.query.expressions import Expr
 from lowmark.query.late import Late
 from lowmark.query.plan import QueryPlan
@@ -61,6 +62,8 @@ def threads_of(
             f"{config.path}: nothing to capture on host {os.uname().nodename}: name sources with --source, or give "
             "their `host`"
         )
+    check_tables((item.node for thread in threads for item in thread.work.values()), config.capture.table,
+                 asked_table(config.capture.table))  # fmt: skip
     return threads
 
 

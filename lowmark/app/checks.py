@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lowlevel.config import LowLevelConfigError
+from lowmark.app.capturesources import work_of
 from lowmark.app.config import Config, ConfigError, load_config
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.failures import failure_of
 from lowmark.app.java import find_java
 from lowmark.app.planning import plan_queries, topics_of
 from lowmark.app.rights import Role, job_group, rights_of
+from lowmark.app.tablememory import asked_table, check_tables
 from lowmark.query.plan import QueryPlan
 from lowmark.query.sharingexplain import said_of_stages
 from lowmark.wire.kafka import KafkaProblem, KafkaSettingsError, admin, verify_topics
@@ -51,9 +54,19 @@ def run_checks(path: Path, roles: Sequence[Role] = tuple(Role)) -> Iterator[Chec
         else:
             yield CheckResult(f"query {name}")
     yield from map(CheckResult, said_of_stages(plans))
+    yield from _tables(config, plans)
     yield from _captures(config)
     yield _java()
     yield from _kafka(config, plans, roles)
+
+
+def _tables(config: Config, plans: Sequence[QueryPlan]) -> Iterator[CheckResult]:
+    table = config.capture.table
+    nodes = [item.node for name in config.here() for _ in config.members(name) for item in work_of(config, plans, name)]
+    try:
+        check_tables(nodes, table, asked_table(table))
+    except LowLevelConfigError as error:
+        yield _failed("tables of groups", error)
 
 
 def _captures(config: Config) -> Iterator[CheckResult]:
@@ -64,6 +77,12 @@ def _captures(config: Config) -> Iterator[CheckResult]:
 
     for name in config.here():
         at = config.sources[name]
+        try:
+            for member, source in enumerate(config.members(name)):
+                at.scheduling(member).check(source)
+        except EnvironmentNotReady as error:
+            yield _failed(f"source {name}", error)
+            continue
         if str(at.file) == "-" or at.follow:
             continue
         try:

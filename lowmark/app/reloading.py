@@ -13,6 +13,7 @@ from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
+from lowlevel.config import LowLevelConfigError
 from lowlevel.kernel.cache import prepare
 from lowmark.app.capturesources import work_of
 from lowmark.app.config import Config, load_config
@@ -20,6 +21,7 @@ from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.keeping import kept_by
 from lowmark.app.planning import plan_queries, topics_of
 from lowmark.app.sourcethread import SourceThread, Work
+from lowmark.app.tablememory import asked_table, check_tables
 from lowmark.app.tables import ConfigError
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.kafka import KafkaProblem, admin, ensure_topics
@@ -69,7 +71,7 @@ class Reloading:
             check_stages(self._config, self._plans, config, plans)
             work = self._work(config, plans)
             ensure_topics_of(config, plans)
-        except (ConfigError, EnvironmentNotReady, KafkaProblem) as error:
+        except (ConfigError, EnvironmentNotReady, KafkaProblem, LowLevelConfigError) as error:
             _LOG.error("the configuration was not taken, what ran before goes on: %s", error)
             return
         _compile(work, config)
@@ -100,6 +102,8 @@ class Reloading:
         here = set(config.here()) - read
         if idle := sorted(name for name in here if work_of(config, plans, name) and self._is_new(name)):
             raise ConfigError(f"source {idle[0]} was read by no query before; restart the capture for it")
+        nodes = (item.node for thread in self._threads for item in found[thread.source.name])
+        check_tables(nodes, config.capture.table, asked_table(config.capture.table))
         return found
 
     def _is_new(self, name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from lowmark.app.errors import EnvironmentNotReady
@@ -16,6 +17,13 @@ class Scheduling:
 
     cpu: int | None = None
     priority: int = 0
+
+    def check(self, source: str) -> None:
+        """Whether `apply` would do, tried in a thread of its own. EnvironmentNotReady where it would not."""
+        if self == Scheduling():
+            return
+        with ThreadPoolExecutor(1) as trial:
+            trial.submit(self.apply, source).result()
 
     def apply(self, source: str) -> None:
         """To the calling thread. EnvironmentNotReady where it cannot be."""

@@ -76,7 +76,9 @@ class SourceThread(threading.Thread):
         return SourceNodes(nodes, stream=source.stream, rank=source.rank, config=self._table, send_late=late)
 
     def open(self) -> None:
-        """Opens the source and loads the kernel. CaptureError or InterfaceError when there is nothing to read."""
+        """Opens the source and loads the kernel. CaptureError or InterfaceError when there is nothing to read,
+        EnvironmentNotReady when the thread may not run as it is to."""
+        self._scheduling.check(self.source.name)
         self.source.start()
         self.nodes.start(touched=True)
 

@@ -152,11 +152,18 @@ def test_a_query_that_is_wrong_shows_the_spot(lowmark: Command, capture: Path) -
         (("-f", "absent.sql"), "cannot read absent.sql: No such file"),
         ((TALKERS,), "-r"),
         ((TALKERS, "-r", "{capture}", "--disorder", "much"), "much"),
-        ((TALKERS, "-r", "{capture}", "--flush", "much"), "much"),
+        ((TALKERS, "-r", "{capture}", "--flush", "much"), "'--flush': 'much' is not one of"),
         ((TALKERS, "-r", "{capture}", "--format", "much"), "much"),
         ((TALKERS, "-r", "{capture}", "--table", "0"), "no size of a table"),
         ((TALKERS, "-r", "{capture}", "--table", "64X"), "such as 64M"),
-        ((TALKERS, "-r", "{capture}", "--table", "3"), "power of two"),
+        ((TALKERS, "-r", "{capture}", "--table", "100"), "--table 100: slots is 100: it is a power of two from 1 to "),
+        ((TALKERS, "-r", "{capture}", "--table", "100"), "such as 128"),
+        ((TALKERS, "-r", "{capture}", "--table", "900G"), "--table 900G: a table of it takes 136.0 GiB, and this "),
+        ((TALKERS, "-r", "{capture}", "--table", "2147483648"), "--table 2147483648: a table of it takes 136.0 GiB"),
+        ((TALKERS, "-r", "{capture}", "--fanout", "2", "--promiscuous"), "--fanout, --promiscuous are of interfaces"),
+        ((TALKERS, "-r", "{capture}", "--kernel-filter"), "--kernel-filter is of interfaces (-i)"),
+        ((TALKERS, "-i", "lo", "--follow"), "it is of files (-r)"),
+        ((TALKERS, "-r", "{capture}", "--follow", "--disorder", "scan"), "what is followed has none"),
         ((TALKERS, "-r", "{capture}", "--rate", "Z=5/s"), "no input or stream called z in this query"),
         ((TALKERS, "-r", "{capture}", "--selectivity", "A,B=2"), "above 0 and at most 1"),
         ((TALKERS, "-r", "{capture}", "-o", "absent/rows"), "cannot write absent/rows: No such file"),
@@ -211,6 +218,11 @@ def test_a_reader_that_goes_away_is_no_error(capture: Path) -> None:
         "jsonl",
         "SELECT * FROM Main",
     ]
+    with_errors = [command[0], *(word for word in command[1:] if word != "-q")]
+    with subprocess.Popen(with_errors, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:  # `2>&1 | head -1`
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(60) == 141
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from lowmark.app.config import CaptureSource
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.scheduling import Scheduling
+from tests.acceptance.command import lowmark
+from tests.fixtures.network import packet
+from tests.naive.frames import write_pcap
+from tests.naive.readers import Frame
 
 
 def in_a_thread(call: Callable[[], object]) -> object:
@@ -44,6 +49,32 @@ def test_a_thread_runs_where_it_is_told_to() -> None:
 def test_a_cpu_that_is_not_there() -> None:
     error = in_a_thread(lambda: Scheduling(cpu=1000).apply("tap"))
     assert "source tap is to run on CPU 1000, which this process may not use" in str(error)
+
+
+def test_a_trial_changes_nothing_here() -> None:
+    usable = os.sched_getaffinity(0)
+    Scheduling(cpu=min(usable)).check("tap")
+    assert os.sched_getaffinity(0) == usable
+    with pytest.raises(EnvironmentNotReady, match="source tap is to run on CPU 1000"):
+        Scheduling(cpu=1000).check("tap")
+
+
+def test_check_and_capture_refuse_a_cpu_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The capture does so before it has contacted anything: nothing listens at the broker's address."""
+    write_pcap(tmp_path / "a.pcap", [Frame(1, 1, packet(1), 60)])
+    (tmp_path / "lowmark.toml").write_text(
+        '[kafka]\nbootstrap = "127.0.0.1:1"\n[streams.Main]\n'
+        '[sources.tap]\nstream = "Main"\nfile = "a.pcap"\ncpus = [1000]\n'
+        '[queries.all]\nsql = "SELECT count(*) [RANGE 1 s] FROM Main"\n'
+    )
+    monkeypatch.setattr("lowmark.app.checks._kafka", lambda *_: iter(()))
+    said = "source tap is to run on CPU 1000, which this process may not use"
+    checked = lowmark("check", "-c", str(tmp_path / "lowmark.toml"))
+    assert checked.code == 1
+    assert said in checked.out
+    captured = lowmark("capture", "-c", str(tmp_path / "lowmark.toml"))
+    assert captured.code == 1
+    assert said in captured.error
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="it takes CAP_SYS_NICE")
