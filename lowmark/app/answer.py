@@ -6,14 +6,14 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
 import typer
 
 from ingest.disorder import parse_disorder
-from lowlevel.config import Flush, LowLevelConfig, LowLevelConfigError, table_size
+from lowlevel.config import Flush, LowLevelConfig, LowLevelConfigError, Order, table_size
 from lowmark.app.bindings import bind, fanned_out
 from lowmark.app.console import Teller, error_console, telling
 from lowmark.app.formats import Format
@@ -44,6 +44,9 @@ class Request:
     kernel_filter: bool
     disorder: str | None
     flush: Flush
+    flush_every: int
+    flush_panes: int
+    order: Order
     late: Late
     strategy: Strategy
     expected: Expected
@@ -113,9 +116,14 @@ def _planned(request: Request, streams: Mapping[str, int] | None) -> QueryPlan:
 def _config(request: Request) -> LowLevelConfig:
     try:
         slots, memory = table_size(request.table)
-        return LowLevelConfig(slots=slots or 1, memory=request.table if memory else "", flush=request.flush)
+        table = LowLevelConfig(slots=slots or 1, memory=request.table if memory else "", order=request.order)
     except LowLevelConfigError as error:
         raise LowLevelConfigError(f"--table {request.table}: {error}") from None
+    if request.flush_every and request.flush is not Flush.SLOW:
+        raise typer.BadParameter(
+            f"it is for the slow flush, and this one is {request.flush.value}", param_hint="'--flush-every'"
+        )
+    return replace(table, flush=request.flush, flush_every=request.flush_every, flush_panes=request.flush_panes)
 
 
 @contextmanager

@@ -3,14 +3,20 @@ packets, the number of sources, the size of the table, and the way in which it i
 
 from __future__ import annotations
 
+from itertools import product
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.acceptance import countingqueries
+from tests.acceptance.command import query
 from tests.acceptance.queries import joins, outer_joins, queries
 from tests.acceptance.traffic import Traffic, traffic
 from tests.acceptance.whole import check_command, options
+from tests.naive.compare import differences
+from tests.naive.evaluate import answer
 
 bounded = settings(suppress_health_check=list(HealthCheck))
 
@@ -93,6 +99,22 @@ def test_random_queries_that_count(text: str, data: st.DataObject) -> None:
     """Few, for each compiles a kernel: `test_interleavings` draws many without one."""
     sent = data.draw(traffic())
     check_command(text, sent, data.draw(options(sent)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [QUERIES["sliding"], QUERIES["holistic"], QUERIES["stages"]])
+@pytest.mark.parametrize("order", ["any", "preserved"])
+def test_rows_are_the_same_however_a_table_is_flushed(text: str, order: str, tmp_path: Path) -> None:
+    sent = Traffic(seed=11, sizes=(("A", 150), ("A", 100), ("B", 120)), disorder_s=20, nanoseconds=False)
+    captures = sent.write(tmp_path)
+    expected = answer(text, captures).rows
+    assert expected
+    flushes = (["slow"], ["slow", "--flush-every", "1"], ["slow", "--flush-every", "40"], ["lazy"], ["full"])
+    for slots, flush, panes in product((1, 2, 32, 1 << 12), flushes, (1, 3)):
+        chosen = ["--table", str(slots), "--flush", *flush, "--flush-panes", str(panes), "--order", order]
+        outcome = query(text, captures, *chosen)
+        assert outcome.code == 0, f"{chosen}\n{outcome.error}"
+        assert differences(outcome.rows, expected) == [], chosen
 
 
 @pytest.mark.parametrize("flush", ["slow", "lazy", "full"])

@@ -20,9 +20,10 @@ def options(draw: st.DrawFn, sent: Traffic) -> list[str]:
     """Ways to run a query that change no row."""
     disorders = ["scan", "scan", "within 10 minutes", "within 1000 tuples"]
     slots = draw(st.sampled_from((1, 2, 4, 8, 64, 1024, 1 << 17)))
-    flush = draw(st.sampled_from(("slow", "lazy", "full")))
+    flush = draw(st.sampled_from((["slow"], ["slow", "--flush-every", "3"], ["lazy"], ["full"])))
+    panes = draw(st.sampled_from((1, 2, 3)))
     disorder = draw(st.sampled_from([*disorders, "ordered"] if sent.disorder_s == 0 else disorders))
-    return ["--table", str(slots), "--flush", flush, "--disorder", disorder]
+    return ["--table", str(slots), "--flush", *flush, "--flush-panes", str(panes), "--disorder", disorder]
 
 
 def check_command(text: str, sent: Traffic, chosen: list[str], damaged: bool = False) -> None:

@@ -161,6 +161,8 @@ def test_a_query_that_is_wrong_shows_the_spot(lowmark: Command, capture: Path) -
         ((TALKERS, "-r", "{capture}", "--table", "900G"), "--table 900G: a table of it takes 136.0 GiB, and this "),
         ((TALKERS, "-r", "{capture}", "--table", "2147483648"), "--table 2147483648: a table of it takes 136.0 GiB"),
         ((TALKERS, "-r", "{capture}", "--fanout", "2", "--promiscuous"), "--fanout, --promiscuous are of interfaces"),
+        ((TALKERS, "-r", "{capture}", "--flush", "lazy", "--flush-every", "9"), "for the slow flush, and this one is "),
+        ((TALKERS, "-r", "{capture}", "--flush-panes", "0"), "--flush-panes"),
         ((TALKERS, "-r", "{capture}", "--kernel-filter"), "--kernel-filter is of interfaces (-i)"),
         ((TALKERS, "-i", "lo", "--follow"), "it is of files (-r)"),
         ((TALKERS, "-r", "{capture}", "--follow", "--disorder", "scan"), "what is followed has none"),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lowlevel.config import Flush
+from lowlevel.config import Flush, Order
 from lowmark.app.commands.expecting import Groups, Rates, Selectivities, expected_of, known_names
 from lowmark.app.formats import Format
 from lowmark.query.late import Late
@@ -89,6 +89,24 @@ def query(
         ),
     ] = None,
     flush: Annotated[Flush, typer.Option(help="How ended panes leave the table. Changes no result.")] = Flush.SLOW,
+    flush_every: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="With --flush slow: one slot after each so many packets; 0: as many as leave all within a second.",
+        ),
+    ] = 0,
+    flush_panes: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Panes within which all of an ended pane has left the table.")
+    ] = 2,
+    order: Annotated[
+        Order,
+        typer.Option(
+            help="Preserved: a pane leaves the table before later ones, as systems need that process in order. For "
+            "comparison: it is slower, and changes no result."
+        ),
+    ] = Order.ANY,
     late: Annotated[
         Late,
         typer.Option(
@@ -135,7 +153,8 @@ def query(
     request = Request(
         sql=text, name=name, read=tuple(read or ()), follow=follow, interfaces=tuple(interface or ()),
         fanout=fanout,
-        promiscuous=promiscuous, kernel_filter=kernel_filter, disorder=disorder, flush=flush, late=late,
+        promiscuous=promiscuous, kernel_filter=kernel_filter, disorder=disorder, flush=flush,
+        flush_every=flush_every, flush_panes=flush_panes, order=order, late=late,
         strategy=strategy, expected=expected, table=table, format=format_, output=output, quiet=quiet,
     )  # fmt: skip
     with known_names():
