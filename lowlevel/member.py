@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from lowlevel.pressure import Pressure
 from lowlevel.table import NodeMemory
 from lowmark.query.plan import Node, Pane
 from lowmark.wire.frames import FOREVER
@@ -49,11 +50,19 @@ class Member:
     def __init__(self, node: Node, memory: NodeMemory) -> None:
         self.node = node
         self.memory = memory
+        self.pressure = Pressure(node.reduction, memory.slots)
         self.late: dict[int, int] = {}
         self.dropped: dict[int, int] = {}
         self.flaws: dict[int, frozenset[Reason]] = {}
         self.promised = INT64_MIN  # the first granule that is not closed
         self.waiting: tuple[int, int] | None = None  # the oldest pane that has ended and is here, and since when
+
+    def drain(self) -> Words:
+        """The rows in the output buffer, which is empty then."""
+        rows = self.memory.drain()
+        if self.memory.slots:
+            self.pressure.note(rows, self.memory.evicted, self.memory.taken)
+        return rows
 
     @property
     def pane(self) -> Pane:

@@ -101,7 +101,25 @@ class LowLevelMetrics(Collector):
         }
         resident = GaugeMetricFamily("lowmark_tuples_resident", "Tuples in partials in the table.", labels=_NODE)
         groups = GaugeMetricFamily("lowmark_groups_resident", "Partials in the table.", labels=_NODE)
+        tables = {
+            "rate": GaugeMetricFamily(
+                "lowmark_table_collisions_per_tuple",
+                "Partials that left the table because of a collision, a tuple: of the last million of tuples.",
+                labels=_NODE,
+            ),
+            "slots": GaugeMetricFamily("lowmark_table_slots", "Slots of the table.", labels=_NODE),
+            "wanted": GaugeMetricFamily(
+                "lowmark_table_slots_wanted", "Slots with which the table would be faster; its own if none would be.",
+                labels=_NODE,
+            ),
+        }  # fmt: skip
         for at in self._watched():
+            for node, pressure in at.nodes.pressures().items():
+                crowded = pressure.crowded()
+                labels = (at.source, at.stream, node)
+                tables["rate"].add_metric(labels, pressure.rate)
+                tables["slots"].add_metric(labels, pressure.slots)
+                tables["wanted"].add_metric(labels, crowded.wanted if crowded else pressure.slots)
             for node, counts in at.nodes.counts().items():
                 labels = (at.source, at.stream, node)
                 for name, family in families.items():
@@ -112,7 +130,7 @@ class LowLevelMetrics(Collector):
                 counters = outbox.counters
                 for name, family in sent.items():
                     family.add_metric((at.source, at.stream, node), counters[name])
-        yield from (*families.values(), *sent.values(), resident, groups)
+        yield from (*families.values(), *sent.values(), *tables.values(), resident, groups)
 
     def _queue(self) -> Iterator[Metric]:
         stats = self._emitter()

@@ -13,6 +13,7 @@ from lowlevel.kernel.assemble import SECRETS, Build, SkipReason, fields_of
 from lowlevel.kernel.cache import Kernel, kernel
 from lowlevel.kernel.community import SCHEDULE
 from lowlevel.member import Member, NodeOutput, Progress
+from lowlevel.pressure import Pressure
 from lowlevel.table import Counts, NodeMemory
 from lowmark.query.plan import Node
 from lowmark.wire.frames import FOREVER, FUTURE_NS, FrameBlock
@@ -105,6 +106,10 @@ class SourceNodes:
         """Of each node."""
         return {name: member.memory.counts() for name, member in self._members.items()}
 
+    def pressures(self) -> dict[str, Pressure]:
+        """Of the table of each node that has one."""
+        return {name: member.pressure for name, member in self._members.items() if member.memory.slots}
+
     def residents(self, node: str) -> Words:
         """The partials in a node's table, for audits."""
         return self._members[node].memory.residents()
@@ -191,13 +196,13 @@ class SourceNodes:
     def _drain(self, members: Iterable[Member]) -> Iterator[NodeOutput]:
         for member in members:
             if member.memory.pending_rows:
-                yield NodeOutput(member.node.name, member.memory.drain())
+                yield NodeOutput(member.node.name, member.drain())
 
     def _promise(self, low: int) -> Iterator[NodeOutput]:
         for member in self._members.values():
             progress = member.progress(low)
             if progress is not None:
-                yield NodeOutput(member.node.name, member.memory.drain(), progress)
+                yield NodeOutput(member.node.name, member.drain(), progress)
 
     def _note_dropped(self, block: FrameBlock) -> None:
         """Dropped frames may be of any time from the low-watermark before to now (without a clock: to the newest

@@ -88,6 +88,21 @@ class NodeMemory:
             array.reshape(-1)[:: _PAGE // array.itemsize] = 0
 
     @property
+    def slots(self) -> int:
+        """Of the table; 0: there is none."""
+        return len(self._table)
+
+    @property
+    def evicted(self) -> int:
+        """Rows that left because of a collision, so far."""
+        return int(self._state[at.EVICTED])
+
+    @property
+    def taken(self) -> int:
+        """Tuples neither filtered nor late, so far."""
+        return int(self._state[at.TAKEN])
+
+    @property
     def pending_rows(self) -> int:
         """Rows in the output buffer."""
         return int(self._state[at.OUT])

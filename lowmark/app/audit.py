@@ -10,13 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from ingest.damage import Damage
+from lowlevel.pressure import Crowded
 from lowmark.wire.results import Complete, Reason
 
 __all__ = ["Audit"]
-
-
-_MANY = 0.5
-"""Collisions a packet from which on people are told."""
 
 
 @dataclass(slots=True)
@@ -36,8 +33,7 @@ class Audit:
     reasons: Counter[Reason] = field(default_factory=Counter)
     damage: list[Damage] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # of what the counts leave out
-    grouped: int = 0  # tuples that went into a table,
-    evicted: int = 0  # and rows that left it because of a collision
+    crowded: Crowded | None = None  # of the tables that are too small, the one that is by most
 
     def complete(self, complete: Complete) -> None:
         if complete.windows is not None and (complete.merged or not complete.verdict.exact):
@@ -59,11 +55,8 @@ class Audit:
         console.print(f"{windows}{self.rows:,} rows: {self._verdict()}")
         for note in self.notes:
             console.print(f"[yellow]note:[/] {escape(note)}")
-        if self.evicted > _MANY * self.grouped:
-            console.print(
-                f"{self.evicted:,} collisions in the table of groups ({self.evicted / self.grouped:.2f} a packet): a "
-                "larger one (--table) would be faster; the answer is the same"
-            )
+        if self.crowded is not None:
+            console.print(f"{self.crowded}; --table {self.crowded.wanted} would be faster, the answer is the same")
         for damage in self.damage:
             console.print(f"[bold red]{damage.kind}:[/] {escape(str(damage))}")
 

@@ -17,9 +17,11 @@ from prometheus_client import CollectorRegistry
 from ingest.metrics import IngestMetrics
 from lowlevel.emitter import Emitter
 from lowlevel.metrics import LowLevelMetrics, Watched
+from lowlevel.pressure import Crowded
 from lowlevel.register import EpochWatch, register
 from lowmark.app.capturesources import CaptureOptions, threads_of
 from lowmark.app.config import Config
+from lowmark.app.crowding import Crowding
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer
 from lowmark.app.keeping import OUTSIDE
@@ -115,22 +117,31 @@ def _register(config: Config, threads: Sequence[SourceThread]) -> EpochWatch:
     return EpochWatch(config.kafka, topic, epochs, superseded)
 
 
+def _tables(threads: Sequence[SourceThread]) -> Iterator[tuple[str, Crowded | None]]:
+    for thread in threads:
+        for node, pressure in thread.nodes.pressures().items():
+            yield f"source {thread.source.name}, node {node}", pressure.crowded()
+
+
 def _ready(threads: Sequence[SourceThread]) -> Health:
     states = {t.source.name: "failed" if t.error else "ended" if t.source.ended else "capturing" for t in threads}
     return Health(not any(thread.error for thread in threads), states)
 
 
 def _run(threads: Sequence[SourceThread], emitter: Emitter, stop: threading.Event, reloading: Reloading) -> int:
+    crowding = Crowding(lambda: _tables(threads), _LOG.warning)
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads) and not any(thread.error for thread in threads):
         if stop.wait(_LOOK_EVERY_S):
             break
         reloading.step()
+        crowding.step()
     for thread in threads:
         thread.source.stop()
     for thread in threads:
         thread.join()
+    crowding.step(at_end=True)
     sent = -1
     while not emitter.drained(_DRAIN_S):
         stats = emitter.stats()

@@ -140,8 +140,8 @@ class LocalRun:
         for counts in feed.nodes.counts().values():
             audit.filtered += counts.filtered
             audit.late += counts.late
-            audit.grouped += counts.put_out + counts.resident - counts.straight
-            audit.evicted += counts.evicted
+        found = [audit.crowded, *(pressure.crowded() for pressure in feed.nodes.pressures().values())]
+        audit.crowded = max((one for one in found if one), key=lambda one: one.wanted, default=None)
         if (bound_ns := feed.source.bound_ns) is not None:
             name = feed.source.name
             audit.notes.append(f"{name}: by the disorder that was measured packets wait {bound_ns / 1e6:g} ms")

@@ -43,6 +43,8 @@ def test_a_source_its_nodes_and_the_queue_are_shown() -> None:
     resident = shown("tuples_resident", node=ALL_FOLDS.name)
     assert (in_partials, resident) == (3, 1)
     assert shown("partials_evicted_total", node=ALL_FOLDS.name) == 3
+    assert shown("table_slots", node=ALL_FOLDS.name) == shown("table_slots_wanted", node=ALL_FOLDS.name) == 1
+    assert shown("table_collisions_per_tuple", node=ALL_FOLDS.name) == 3 / 4
     assert shown("tuples_given_up_total", node=ALL_FOLDS.name) == 0
     assert registry.get_sample_value("lowmark_kafka_records_total") == 3
     assert registry.get_sample_value("lowmark_kafka_bytes_total") == 700
