@@ -14,6 +14,7 @@ from bench.baselines.buffering import BufferingOperator
 from bench.reports import Figure, write_csv
 from highlevel.chain import Chain, build
 from highlevel.interface import Operator, Out, Port, State, Words
+from highlevel.limits import GroupLimit
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.plan import Aggregate, QueryPlan, StepPlan
@@ -28,7 +29,7 @@ _SLIDES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 4000)
 _A_SECOND = 4000
 _SEED = 8
 
-Build = Callable[[StepPlan], Operator]
+Build = Callable[[StepPlan, GroupLimit], Operator]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +94,12 @@ def _stream(tuples: int) -> Words:
     return rows
 
 
-def _buffering(plan: StepPlan) -> Operator:
-    return BufferingOperator(plan) if isinstance(plan, Aggregate) else build(plan)
+def _buffering(plan: StepPlan, limit: GroupLimit) -> Operator:
+    return BufferingOperator(plan) if isinstance(plan, Aggregate) else build(plan, limit)
 
 
-def _scanning(plan: StepPlan) -> Operator:
-    return _Nothing(plan) if isinstance(plan, Aggregate) else build(plan)
+def _scanning(plan: StepPlan, limit: GroupLimit) -> Operator:
+    return _Nothing(plan) if isinstance(plan, Aggregate) else build(plan, limit)
 
 
 def _run(plan: QueryPlan, builder: Build, stream: Words) -> tuple[float, Words]:

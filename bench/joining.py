@@ -12,6 +12,7 @@ import numpy as np
 
 from highlevel.chain import Chain, Closing, build
 from highlevel.interface import Operator, Space, Words
+from highlevel.limits import GroupLimit
 from highlevel.state import MemoryState
 from lowmark.query.evaluate import Ints
 from lowmark.query.plan import Join, QueryPlan, StepPlan
@@ -105,8 +106,8 @@ class Pace:
     closings: list[Closing] = field(default_factory=list)
 
 
-def with_join(make: Callable[[Join], Operator], plan: StepPlan) -> Operator:
-    return make(plan) if isinstance(plan, Join) else build(plan)
+def with_join(make: Callable[[Join], Operator], plan: StepPlan, limit: GroupLimit) -> Operator:
+    return make(plan) if isinstance(plan, Join) else build(plan, limit)
 
 
 def run_chain(

@@ -30,7 +30,7 @@ from highlevel.aggregate import (
 )
 from highlevel.interface import Operator, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
-from highlevel.limits import Limits
+from highlevel.limits import GroupLimit
 from highlevel.state import ScopedState
 from highlevel.views import Viewer
 from lowmark.query.plan import (
@@ -56,7 +56,7 @@ from lowmark.wire.schema import Schema
 
 __all__ = ["Build", "Chain", "Closing", "Events", "LatePart", "build"]
 
-Build = Callable[[StepPlan], Operator]
+Build = Callable[[StepPlan, GroupLimit], Operator]
 
 _WORK = 1 << 16
 """Units of deferred work asked for at a time; only its being positive matters."""
@@ -90,12 +90,12 @@ class Events:
     late: list[LatePart] = field(default_factory=list)
 
 
-def build(plan: StepPlan, limits: Limits | None = None) -> Operator:
-    """The operator of a step. `limits`: what it may keep for ever; None: as much as there is room for."""
+def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:
+    """The operator of a step. `limit`: what it may keep for ever; None: as much as there is room for."""
     match plan:
         case Aggregate():
             in_crowds = plan.crowded and plan.strategy is Strategy.PANED
-            return CrowdedAggregateOperator(plan) if in_crowds else AggregateOperator(plan, limits)
+            return CrowdedAggregateOperator(plan) if in_crowds else AggregateOperator(plan, limit)
         case Finish():
             return FinishOperator(plan)
         case Gather():
@@ -113,16 +113,17 @@ def build(plan: StepPlan, limits: Limits | None = None) -> Operator:
         case Reduce():
             return ReduceOperator(plan)
         case Counted(slides=None):
-            return PartitionedRowsOperator(plan, limits)
+            return PartitionedRowsOperator(plan, limit)
         case Counted():
-            return SlideByTupleOperator(plan, limits)
+            return SlideByTupleOperator(plan, limit)
 
 
 class Chain:
     """`fronts[step][input]` is the first pane that has not ended at an input that brings panes; the caller keeps it."""
 
     def __init__(self, plan: QueryPlan, build: Build, state: State, fronts: list[list[int]]) -> None:
-        self.operators = tuple(build(step.plan) for step in plan.steps)
+        limit = GroupLimit(plan.name, plan.limits.groups)
+        self.operators = tuple(build(step.plan, limit) for step in plan.steps)
         self.fronts = fronts
         self._plans = tuple(step.plan for step in plan.steps)
         self._ports = tuple(tuple(map(step.port, range(len(step.inputs)))) for step in plan.steps)

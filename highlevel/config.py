@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from highlevel.limits import Limits
+from lowmark.query.limits import Limits
 
 __all__ = ["JobConfig"]
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["LimitReached", "Limits"]
+__all__ = ["GroupLimit", "LimitReached"]
 
 
 class LimitReached(Exception):
-    """For people: what is kept, how much of it, and what would be right."""
+    """For people: of which query what is kept, how much of it, and what would be right."""
+
+    exit_code = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Raises ValueError for what cannot be."""
+@dataclass(frozen=True, slots=True)
+class GroupLimit:
+    """How many groups of this query a bucket keeps that no window's end lets go."""
 
-    groups: int = 4_000_000  # of a query in a bucket that no window's end lets go: of landmark windows, values of PA
+    query: str
+    most: int
 
-    def __post_init__(self) -> None:
-        if self.groups < 1:
-            raise ValueError(f"groups is {self.groups}: it is 1 or more")
-
-    def check_groups(self, count: int, keys: tuple[str, ...]) -> None:
+    def check(self, count: int, keys: tuple[str, ...]) -> None:
         """LimitReached where more groups of these keys than allowed are kept."""
-        if count > self.groups:
+        if count > self.most:
             raise LimitReached(
-                f"more than {self.groups:,} different ({', '.join(keys)}) in a bucket, and none is ever forgotten: "
-                "raise job.limits.groups, use more buckets, or ask for fewer groups"
+                f"query {self.query}: more than {self.most:,} different ({', '.join(keys)}) in a bucket, and none is "
+                f"ever forgotten: this is its limits.groups. Raise it ([queries.{self.query}.limits] or [job.limits] "
+                "in the configuration, --limit-groups of lowmark query), use more buckets, or ask for fewer groups"
             )

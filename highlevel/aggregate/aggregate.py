@@ -25,7 +25,7 @@ from highlevel.aggregate.splitting import split
 from highlevel.aggregate.switching import COSTS, Costs
 from highlevel.aggregate.together import complete, within_reach
 from highlevel.interface import Out, Port, State, Words
-from highlevel.limits import Limits
+from highlevel.limits import GroupLimit
 from lowmark.query.cells import cells_of
 from lowmark.query.expressions import Named
 from lowmark.query.plan import Aggregate
@@ -42,9 +42,9 @@ __all__ = ["AggregateOperator"]
 class AggregateOperator:
     """Partials of `plan.input` in, rows of `plan.output` out, in ascending order of windows."""
 
-    def __init__(self, plan: Aggregate, limits: Limits | None = None, costs: Costs = COSTS) -> None:
+    def __init__(self, plan: Aggregate, limit: GroupLimit | None = None, costs: Costs = COSTS) -> None:
         self._plan = plan
-        self._limits = limits if plan.window.kind is WindowKind.LANDMARK else None
+        self._limit = limit if plan.window.kind is WindowKind.LANDMARK else None
         self._window = plan.window
         layout = Layout(plan.input, (*plan.keys, *plan.details), plan.folds)
         self._layout = layout
@@ -151,8 +151,8 @@ class AggregateOperator:
             if told < window:
                 out.closed(0, range(told, window), 0)
             table = ended.table(window)
-            if self._limits is not None:
-                self._limits.check_groups(len(table), self._plan.keys)
+            if self._limit is not None:
+                self._limit.check(len(table), self._plan.keys)
             rows, flawed = self._result.of(table, window)
             out.rows(0, rows)
             for reason in flawed:

@@ -17,7 +17,7 @@ from highlevel.aggregate.incoming import in_windows
 from highlevel.aggregate.partitions import Partitions, as_tuples
 from highlevel.aggregate.spaces import tables_space
 from highlevel.interface import Out, Port, State, Words
-from highlevel.limits import Limits
+from highlevel.limits import GroupLimit
 from lowmark.query.evaluate import Bools, Ints
 from lowmark.query.plan import Counted
 from lowmark.query.windows import WindowKind
@@ -44,11 +44,11 @@ class _Closing:
 class PartitionedRowsOperator:
     """Numbered tuples of `counted.input` in, rows of its output out. Of the numbers only the order counts."""
 
-    def __init__(self, counted: Counted, limits: Limits | None = None) -> None:
+    def __init__(self, counted: Counted, limit: GroupLimit | None = None) -> None:
         self._counted = counted
         self._window = counted.window
         self._rows = counted.window.slide * counted.window.axis.unit
-        self._partitions = Partitions(counted, limits)
+        self._partitions = Partitions(counted, limit)
         self._extents = Extents(counted)
         self._bins = tables_space("bins", self._extents.layout)
 

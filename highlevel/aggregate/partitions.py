@@ -16,7 +16,7 @@ from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.spaces import ONLY, tables_space
 from highlevel.aggregate.splitting import split
 from highlevel.interface import Space, State, Words
-from highlevel.limits import Limits
+from highlevel.limits import GroupLimit
 from lowmark.query.evaluate import Ints
 from lowmark.query.plan import Counted
 from lowmark.wire.hashing import hash_rows, key_words
@@ -44,8 +44,8 @@ def as_tuples(groups: Words) -> Words:
 class Partitions:
     """The partitions of a `Counted`. Rows are of its input."""
 
-    def __init__(self, plan: Counted, limits: Limits | None) -> None:
-        self._limits = limits
+    def __init__(self, plan: Counted, limit: GroupLimit | None) -> None:
+        self._limit = limit
         self._schema = plan.input
         self._keys = plan.partition
         columns = (*plan.input.columns[: _FRONT - 1], *(plan.input.column(name) for name in plan.partition))
@@ -98,9 +98,9 @@ class Partitions:
         return counters, places, numbers
 
     def _note_new(self, new: int, state: State) -> None:
-        if new and self._limits is not None and self._keys:
+        if new and self._limit is not None and self._keys:
             known = (state.get(self._known, ONLY) or 0) + new
-            self._limits.check_groups(known, self._keys)
+            self._limit.check(known, self._keys)
             state.put(self._known, ONLY, known)
 
     def numbers(self, rows: Words, state: State) -> Ints:

@@ -19,7 +19,7 @@ from highlevel.aggregate.partitions import Partitions, as_tuples
 from highlevel.aggregate.spaces import ONLY, Closing, closing_space, tables_space
 from highlevel.aggregate.splitting import split
 from highlevel.interface import Out, Port, Space, State, Words
-from highlevel.limits import Limits
+from highlevel.limits import GroupLimit
 from lowmark.query.evaluate import Ints
 from lowmark.query.plan import Counted
 from lowmark.wire.partials import PANE
@@ -35,13 +35,13 @@ _GROUP_AT = 2  # and in a group
 class SlideByTupleOperator:
     """Tuples of `counted.input` in, rows of its output out; of each partition in ascending order of windows."""
 
-    def __init__(self, counted: Counted, limits: Limits | None = None) -> None:
+    def __init__(self, counted: Counted, limit: GroupLimit | None = None) -> None:
         if counted.slides is None:
             raise ValueError("these windows do not slide by tuple")
         self._plan = counted.slides
         self._counted = counted
         self._range, self._every = counted.window.size, counted.window.slide
-        self._partitions = Partitions(counted, limits)
+        self._partitions = Partitions(counted, limit)
         self._extents = Extents(counted)
         self._ends_layout = Layout(counted.input, (counted.at, *counted.partition), ())
         self._bins = tables_space("bins", self._extents.layout)

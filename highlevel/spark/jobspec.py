@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from highlevel.limits import Limits
 from highlevel.progress.roster import Roster
 from lowmark.query.plan import QueryPlan, Stage
 from lowmark.wire.partials import Origin
@@ -28,7 +27,6 @@ class JobSpec:
     suppressed: Mapping[tuple[str, int], int]  # by query and bucket: windows that end at or before this are complete
     prefix: str  # of topic names
     parcels: str  # the folder into which executors put their results
-    limits: Limits
 
     def stages(self) -> dict[str, Stage]:
         """By fingerprint, in the order of the queries."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from highlevel.chain import build
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Counts, Forward, Outcome, Output, Rejection, ResultRows
 from highlevel.progress.records import Arrival, Record, batch_of_wire, wire_of_batch
@@ -85,7 +83,6 @@ class _BucketWork:
         self._state = PiecewiseState(SparkByteStore(pieces), fingerprint)
         self._driver = BucketDriver(
             stage, spec.readers(fingerprint), bucket, self._state, spec.roster_of(stage), spec.generation,
-            partial(build, limits=spec.limits),
         )  # fmt: skip
         self._folder = Path(spec.parcels)
         self._parcel = ParcelWriter(self._folder)

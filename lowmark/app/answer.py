@@ -24,6 +24,7 @@ from lowmark.app.tablememory import check_tables
 from lowmark.query.compile import compile_query
 from lowmark.query.expected import Expected
 from lowmark.query.late import Late
+from lowmark.query.limits import Limits
 from lowmark.query.plan import QueryPlan
 from lowmark.query.strategy import Strategy
 
@@ -50,6 +51,7 @@ class Request:
     late: Late
     strategy: Strategy
     expected: Expected
+    limits: Limits
     table: str
     format: Format | None
     output: Path | None
@@ -109,7 +111,7 @@ def _planned(request: Request, streams: Mapping[str, int] | None) -> QueryPlan:
     """`streams`: how many sources each has, where that is known."""
     return compile_query(
         request.sql, name=request.name, streams=streams, buckets=1, late=request.late, expected=request.expected,
-        strategy=request.strategy, stored=False,
+        strategy=request.strategy, stored=False, limits=request.limits,
     )  # fmt: skip
 
 

@@ -17,11 +17,12 @@ from lowmark.app.scheduling import Scheduling
 from lowmark.app.tables import ConfigError, Toml, expand, read_table
 from lowmark.query.expected import Expected
 from lowmark.query.late import Late
+from lowmark.query.limits import Limits
 from lowmark.query.strategy import Strategy
 from lowmark.wire.kafkasettings import KafkaSettings, Secret
 from lowmark.wire.topics import Provision
 
-__all__ = ["Capture", "CaptureSource", "Config", "ConfigError", "Query", "Stream", "load_config"]
+__all__ = ["Capture", "CaptureSource", "Config", "ConfigError", "Query", "QueryLimits", "Stream", "load_config"]
 
 _TABLES = ("kafka", "topics", "capture", "job", "streams", "sources", "queries")
 
@@ -82,6 +83,19 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueryLimits:
+    """What is not given is as the job has it."""
+
+    groups: int | None = None  # in place of the job's
+
+    def __post_init__(self) -> None:
+        self.of(Limits())
+
+    def of(self, job: Limits) -> Limits:
+        return job if self.groups is None else replace(job, groups=self.groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     sql: str | None = None
     file: Path | None = None  # relative to the configuration file
@@ -91,6 +105,7 @@ class Query:
     selectivities: Mapping[str, float] = field(default_factory=dict)  # of pairs of inputs, "A,B"
     groups: int | None = None  # of a pane, at the most
     strategy: Strategy = Strategy.AUTO
+    limits: QueryLimits = field(default_factory=QueryLimits)
     share: str | None = None  # queries of one such name have one stage, whatever states their aggregates keep
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rich.markup import escape
 
+from highlevel.limits import LimitReached
 from highlevel.spark.errors import JobStopped
 from ingest.damage import CaptureError
 from ingest.disorder import DisorderError
@@ -34,7 +35,7 @@ def failure_of(error: Exception) -> Failure | None:
     match error:
         case QueryError():
             return Failure(error.render(), 2)
-        case EnvironmentNotReady() | OutputError() | ConfigError() | JobStopped() | InterfaceError():
+        case EnvironmentNotReady() | OutputError() | ConfigError() | JobStopped() | InterfaceError() | LimitReached():
             return Failure(str(error), error.exit_code)
         case DisorderError() | KafkaSettingsError() | LowLevelConfigError() | BadEntryPoint():
             return Failure(str(error), 2)

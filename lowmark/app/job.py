@@ -184,7 +184,6 @@ class _Job:
             suppressed=checkpoint.suppressed,
             prefix=config.prefix,
             parcels=str(folder.path / "parcels"),
-            limits=config.job.limits,
         )
 
     def _spark_settings(self, folder: CheckpointFolder, java: Java, jars: Sequence[Path]) -> SparkSettings:

@@ -57,7 +57,7 @@ def _plan(config: Config, name: str) -> QueryPlan:
     try:
         return compile_query(
             config.sql(name), name=name, streams=streams, buckets=query.buckets or config.job.buckets, late=query.late,
-            expected=query.expected, strategy=query.strategy,
+            expected=query.expected, strategy=query.strategy, limits=query.limits.of(config.job.limits),
         )  # fmt: skip
     except QueryError as error:
         raise ConfigError(f"{config.path}: query {name}: {error.render()}") from None

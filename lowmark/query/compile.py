@@ -20,6 +20,7 @@ from lowmark.query.errors import QueryError
 from lowmark.query.expected import UNKNOWN, Expected, check_names
 from lowmark.query.fingerprint import exchanges_of, fingerprint
 from lowmark.query.late import Late
+from lowmark.query.limits import DEFAULT_LIMITS, Limits
 from lowmark.query.notes import notes
 from lowmark.query.parser import parse
 from lowmark.query.plan import Aggregate, Node, QueryPlan, Stage, Step
@@ -43,6 +44,7 @@ def compile_query(
     expected: Expected = UNKNOWN,
     strategy: Strategy = Strategy.AUTO,
     stored: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> QueryPlan:
     """The plan of a query, or QueryError with the spot in the text.
 
@@ -51,6 +53,7 @@ def compile_query(
     `late`: what becomes of late tuples; corrections that would be wrong are refused. `expected`: what is known of the
     data; UnknownInput where it is said of what the query has not. `strategy`: how sliding windows are evaluated; AUTO:
     as costs least. It is no part of the stage. `stored`: where it runs state is stored, as in the job.
+    `limits`: on what it keeps for ever.
     """
     if buckets < 1:
         raise ValueError(f"{buckets} buckets: at least one is needed")
@@ -78,10 +81,11 @@ def compile_query(
         output=halves.output,
         window=halves.window,
         ordered=answer.ordered,
-        notes=notes(halves, buckets),
+        notes=notes(halves, buckets, limits),
         late=late,
         strategy=strategy,
         rates=rates,
+        limits=limits,
         exchanges=exchanges_of(halves.steps, halves.exchanges, stage, name),
     )
     if late is Late.CORRECT:

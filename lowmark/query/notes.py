@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from lowmark.query.aggregates import function
+from lowmark.query.limits import Limits
 from lowmark.query.plan import Aggregate, Counted, Join, Number
 from lowmark.query.split import Halves
 from lowmark.query.windows import WindowKind
@@ -13,9 +14,9 @@ from lowmark.query.windows import WindowKind
 __all__ = ["notes"]
 
 
-def notes(halves: Halves, wanted: int) -> tuple[str, ...]:
+def notes(halves: Halves, wanted: int, limits: Limits) -> tuple[str, ...]:
     """Sentences, without a full stop. `wanted` is the number of buckets asked for."""
-    return (*_buckets(halves, wanted), *_growth(halves))
+    return (*_buckets(halves, wanted), *_growth(halves, limits))
 
 
 def _buckets(halves: Halves, wanted: int) -> Iterator[str]:
@@ -23,11 +24,11 @@ def _buckets(halves: Halves, wanted: int) -> Iterator[str]:
         yield f"one bucket in place of {wanted}: {'; '.join(halves.reasons)}"
 
 
-def _growth(halves: Halves) -> Iterator[str]:
+def _growth(halves: Halves, limits: Limits) -> Iterator[str]:
     for step in halves.steps:
         match step.plan:
             case Aggregate(window=window, keys=keys) if window.kind is WindowKind.LANDMARK and keys:
-                yield f"state grows with every new ({', '.join(keys)}): a landmark window forgets none"
+                yield f"{_grows(keys)}: a landmark window forgets none; {_stops(limits)}"
             case Aggregate(details=details) as plan if details:
                 yield from _details(plan)
             case Join(equal=()):
@@ -41,7 +42,15 @@ def _growth(halves: Halves) -> Iterator[str]:
                     yield "state grows with the different RATTR in a window: a bin for each, with its groups"
                 yield from _details(step.plan)
                 if partition:
-                    yield f"state grows with every new ({', '.join(partition)}): each goes on counting its tuples"
+                    yield f"{_grows(partition)}: each goes on counting its tuples; {_stops(limits)}"
+
+
+def _grows(keys: tuple[str, ...]) -> str:
+    return f"state grows with every new ({', '.join(keys)})"
+
+
+def _stops(limits: Limits) -> str:
+    return f"the query stops at more than {limits.groups:,} in a bucket (limits.groups)"
 
 
 def _details(plan: Aggregate | Counted) -> Iterator[str]:

@@ -15,6 +15,7 @@ from lowmark.query.bands import Bands
 from lowmark.query.exchange import Exchange, Exchanges, Gather, Send, Totals
 from lowmark.query.expressions import Expr, Named
 from lowmark.query.late import Late
+from lowmark.query.limits import DEFAULT_LIMITS, Limits
 from lowmark.query.strategy import DEFAULT_RATES, Rates, Strategy
 from lowmark.query.syntax import JoinKind
 from lowmark.query.windows import Window
@@ -378,6 +379,7 @@ class QueryPlan:
     strategy: Strategy = Strategy.AUTO  # as asked for; each step has its own
     rates: Rates = DEFAULT_RATES
     exchanges: Exchanges | None = None  # between the buckets of the stage, where keys of steps disagree
+    limits: Limits = DEFAULT_LIMITS  # no part of what state is kept for: it can be raised, and the state gone on with
     views: tuple[NodeView, ...] = ()  # of nodes that it shares with queries of other aggregates; others it reads whole
 
     def rows_of(self, node: str) -> Schema:

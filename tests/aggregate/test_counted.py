@@ -22,7 +22,7 @@ from highlevel.aggregate import (
 )
 from highlevel.chain import build
 from highlevel.interface import Words
-from highlevel.limits import LimitReached, Limits
+from highlevel.limits import GroupLimit, LimitReached
 from lowmark.query.expressions import Named
 from lowmark.query.plan import Aggregate, Counted, Number, Pane, Reduce, SlideByTuple
 from lowmark.query.relations import Turn
@@ -210,7 +210,7 @@ def test_a_limit_on_what_is_never_forgotten(turn: Turn) -> None:
     window = Window(WindowKind.SLIDE_BY_TUPLE, 10, 2, axis(1))
     window = Window(WindowKind.SLIDING, 4, 2, Axis("row_num", Kind.INT, 1, 1)) if slides is None else window
     plan = planned(window, ("port",), [AskedCall("count")])
-    operator = build(replace(plan.counted, slides=slides), Limits(groups=5))
+    operator = build(replace(plan.counted, slides=slides), GroupLimit("flows", 5))
     state = Stored()
 
     def take(port: int) -> None:
@@ -220,7 +220,7 @@ def test_a_limit_on_what_is_never_forgotten(turn: Turn) -> None:
 
     for port in (0, 10, 20, 30, 40, 40):
         take(port)
-    with pytest.raises(LimitReached, match=r"\(port\).*limits\.groups"):
+    with pytest.raises(LimitReached, match=r"query flows: more than 5 different \(port\).*limits\.groups"):
         take(50)
 
 

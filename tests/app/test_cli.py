@@ -241,3 +241,24 @@ def test_the_name_of_a_query_is_its_files(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(typer.BadParameter, match="it is not UTF-8"):
         query_text(None, path)
+
+
+@pytest.mark.parametrize(("window", "keys"), [
+    ("RANGE ALL, SLIDE 1 second", "srcIP"),
+    ("RANGE 5 rows, WA row_num, PA srcIP", "srcIP"),
+    ("RANGE 1 second, RATTR ts, SLIDE 2 rows, SATTR row_num, PA srcIP", "srcIP"),
+])  # fmt: skip
+def test_a_limit_of_groups_stops_a_query_in_a_sentence(
+    lowmark: Command, capture: Path, window: str, keys: str
+) -> None:  # fmt: skip
+    grouped = "" if "PA" in window else "GROUP BY srcIP"
+    sql = f"SELECT srcIP, count(*) [{window}] FROM Main {grouped}"
+    enough = lowmark("query", "-r", str(capture), "--limit-groups", "6", sql)
+    assert (enough.code, len({row["srcIP"] for row in enough.rows()})) == (0, 6)
+    stopped = lowmark("query", "-r", str(capture), "--limit-groups", "5", sql)
+    assert stopped.code == 1
+    said = " ".join(stopped.err.split())
+    assert f"query query: more than 5 different ({keys}) in a bucket" in said
+    assert "limits.groups" in said
+    assert "--limit-groups" in said
+    assert "Traceback" not in said

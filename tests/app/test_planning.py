@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from highlevel.spark.checkpoint import plan_digests
 from lowmark.app.config import Config, load_config
 from lowmark.app.planning import plan_queries, topics_of
 from lowmark.app.reloading import check_stages
@@ -75,3 +76,19 @@ def test_a_query_that_stays_keeps_its_stage(tmp_path: Path, before: str, after: 
 def test_what_changes_no_stage_of_others_is_taken(tmp_path: Path, before: str, after: str) -> None:
     old, new = load(tmp_path, before), load(tmp_path, after)
     check_stages(old, plan_queries(old), new, plan_queries(new))
+
+
+def test_a_querys_own_limits_go_before_the_jobs(tmp_path: Path) -> None:
+    text = PACKETS + ALONE + "[queries.alone.limits]\ngroups = 7\n[job.limits]\ngroups = 1000\n"
+    packets, alone = plan_queries(load(tmp_path, text))
+    assert (packets.limits.groups, alone.limits.groups) == (1000, 7)
+
+
+def test_a_limit_of_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"queries\.alone\.limits: groups is 0: it is 1 or more"):
+        load(tmp_path, ALONE + "[queries.alone.limits]\ngroups = 0\n")
+
+
+def test_a_limit_can_be_raised_on_a_checkpoint(tmp_path: Path) -> None:
+    before, after = (plan_queries(load(tmp_path, f"{ALONE}[queries.alone.limits]\ngroups = {n}\n")) for n in (7, 8))
+    assert plan_digests(before) == plan_digests(after)

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from highlevel.interface import Out, Port, Space, State, Words
+from highlevel.limits import GroupLimit
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Outcome, Output, ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
@@ -34,7 +35,7 @@ class CountingOperator:
     PANES: Space[int] = Space("panes", lambda n: str(n).encode(), int)
     NEXT: Space[int] = Space("next", lambda n: str(n).encode(), int)
 
-    def __init__(self, plan: StepPlan) -> None:
+    def __init__(self, plan: StepPlan, limit: GroupLimit) -> None:
         assert isinstance(plan, Aggregate)
         self.window = plan.window
         self.inputs = (Port(plan.input, (PANE,)),)

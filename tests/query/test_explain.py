@@ -9,6 +9,7 @@ import pytest
 from lowmark.query.compile import compile_query
 from lowmark.query.explain import describe, render, result_schema
 from lowmark.query.expressions import Call, Expr, Literal, Op
+from lowmark.query.limits import Limits
 from lowmark.query.printing import span_text, text_of
 from lowmark.wire.schema import Kind
 from tests.query import golden
@@ -192,3 +193,13 @@ def test_approximate_aggregates_say_how_far_they_err_and_what_a_group_keeps() ->
         *errors,
         "state grows with the distinct values in a window: a holistic aggregate keeps a count of each",
     )
+
+
+@pytest.mark.parametrize("sql", [
+    "SELECT srcIP, count(*) [RANGE ALL, SLIDE 1 minute] FROM Main GROUP BY srcIP",
+    "SELECT srcIP, count(*) [RANGE 5 rows, WA row_num, PA srcIP] FROM Main",
+])  # fmt: skip
+def test_what_grows_for_ever_names_its_limit(sql: str) -> None:
+    (note,) = (note for note in compile_query(sql, limits=Limits(groups=1_234)).notes if "grows" in note)
+    assert "every new (srcIP)" in note
+    assert "stops at more than 1,234 in a bucket (limits.groups)" in note

@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from lowmark.app.commands.expecting import Groups, Rates, Selectivities, expected_of, known_names
+from lowmark.app.commands.limiting import LimitGroups
 from lowmark.app.commands.query import query_text
 from lowmark.query.late import Late
+from lowmark.query.limits import DEFAULT_LIMITS, Limits
 from lowmark.query.strategy import Strategy
 
 __all__ = ["explain"]
@@ -28,6 +30,7 @@ def explain(
     rate: Rates = None,
     selectivity: Selectivities = None,
     groups: Groups = None,
+    limit_groups: LimitGroups = DEFAULT_LIMITS.groups,
     strategy: Annotated[Strategy, typer.Option(help="How groups of open windows are held.")] = Strategy.AUTO,
     disorder: Annotated[
         str | None,
@@ -65,7 +68,10 @@ def explain(
     from lowmark.query.sharingexplain import describe_beside, render_beside
 
     with known_names():
-        plan = compile_query(text, name=name, buckets=buckets, late=late, expected=expected, strategy=strategy)
+        plan = compile_query(
+            text, name=name, buckets=buckets, late=late, expected=expected, strategy=strategy,
+            limits=Limits(groups=limit_groups),
+        )  # fmt: skip
     texts = [query_text(None, path) for path in beside or ()]
     others = [compile_query(other, name=called, buckets=buckets) for other, called in texts]
     if json_:

@@ -9,8 +9,10 @@ import typer
 
 from lowlevel.config import Flush, Order
 from lowmark.app.commands.expecting import Groups, Rates, Selectivities, expected_of, known_names
+from lowmark.app.commands.limiting import LimitGroups
 from lowmark.app.formats import Format
 from lowmark.query.late import Late
+from lowmark.query.limits import DEFAULT_LIMITS, Limits
 from lowmark.query.strategy import Strategy
 
 __all__ = ["query", "query_text"]
@@ -125,6 +127,7 @@ def query(
     rate: Rates = None,
     selectivity: Selectivities = None,
     groups: Groups = None,
+    limit_groups: LimitGroups = DEFAULT_LIMITS.groups,
     table: Annotated[
         str,
         typer.Option(
@@ -155,7 +158,8 @@ def query(
         fanout=fanout,
         promiscuous=promiscuous, kernel_filter=kernel_filter, disorder=disorder, flush=flush,
         flush_every=flush_every, flush_panes=flush_panes, order=order, late=late,
-        strategy=strategy, expected=expected, table=table, format=format_, output=output, quiet=quiet,
+        strategy=strategy, expected=expected, limits=Limits(groups=limit_groups), table=table, format=format_,
+        output=output, quiet=quiet,
     )  # fmt: skip
     with known_names():
         code = answer(request)
