@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from bench.reports import RESULTS, write_csv
 from lowmark.query.errors import QueryError
+from lowmark.query.relations import Turn
 from lowmark.query.strategy import Strategy
 from tests.acceptance import countingqueries, queries
 from tests.acceptance.interleaved import check
@@ -58,7 +59,7 @@ def _above(texts: st.SearchStrategy[str]) -> Kind:
             check(text, sent, chance, buckets)  # one that is not for such a query
         return text
 
-    return Kind(run, examples=25)
+    return Kind(run, examples=12)
 
 
 def _whole(data: st.DataObject) -> str:
@@ -78,7 +79,12 @@ def _late(data: st.DataObject) -> str:
 
 KINDS: Mapping[str, Kind] = {
     "time": _above(queries.queries),
-    "counting": _above(countingqueries.queries),
+    "no window": _above(queries.groupings(False)),
+    "rows": _above(countingqueries.counting(Turn.ROWS)),
+    "slide by tuple": _above(countingqueries.counting(Turn.ARRIVAL)),
+    "slide by rank": _above(countingqueries.counting(Turn.RANK)),
+    "positions": _above(countingqueries.positions()),
+    "counting stages": _above(countingqueries.stages()),
     "nested": _above(queries.nested()),
     "joins": _above(queries.joins()),
     "outer": _above(queries.outer_joins()),

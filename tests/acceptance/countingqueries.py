@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from lowmark.query.relations import Turn
 from tests.acceptance.queries import NULLABLE, PACKETS, Columns, Text, aggregates, conditions
 
 DERIVED = Columns(
@@ -37,20 +38,20 @@ def rows_windows(draw: st.DrawFn) -> str:
 
 
 @st.composite
-def by_tuple(draw: st.DrawFn, derived: bool) -> str:
+def by_tuple(draw: st.DrawFn, derived: bool, ranked: bool) -> str:
     attribute = draw(
         st.sampled_from(("ts", "ts", "later") if derived else ("ts", "ts", "arrival_ts", "ts - 2 seconds"))
     )
     size = draw(st.sampled_from(("1 s", "10 seconds", "30", "5 minutes", "1 ns", "500 ms")))
-    order = draw(st.sampled_from(("row_num", f"rank({attribute})")))
+    order = f"rank({attribute})" if ranked else "row_num"
     return f"RANGE {size}, RATTR {attribute}, SLIDE {draw(st.integers(1, 30))} rows, SATTR {order}"
 
 
 @st.composite
-def counting(draw: st.DrawFn) -> str:
-    """Windows over rows and slide-by-tuple, with PA and without."""
+def counting(draw: st.DrawFn, turn: Turn) -> str:
+    """Windows over rows, or slide-by-tuple of one order, with PA and without."""
     source, columns = draw(froms())
-    window = draw(st.one_of(rows_windows(), by_tuple(not columns.packets)))
+    window = draw(rows_windows() if turn is Turn.ROWS else by_tuple(not columns.packets, turn is Turn.RANK))
     part = draw(st.sampled_from(PARTS)) if draw(st.booleans()) else None
     keys = draw(st.lists(st.sampled_from(columns.keys), max_size=2, unique=True))
     values = draw(st.lists(aggregates(columns), min_size=1, max_size=3))
@@ -97,7 +98,7 @@ def stages(draw: st.DrawFn) -> str:
     source, columns = draw(froms())
     where = f" WHERE {draw(conditions(columns))}" if draw(st.booleans()) else ""
     tuples = draw(st.booleans())
-    inner = draw(by_tuple(not columns.packets) if tuples else rows_windows())
+    inner = draw(by_tuple(not columns.packets, draw(st.booleans())) if tuples else rows_windows())
     text = f"CREATE STREAM s AS SELECT srcIP, count(*) AS n, sum(destPort) AS b [{inner}] FROM {source}{where}"
     outer = ("RANGE 20 s", "RANGE 30 s, SLIDE 10 s", "RANGE ALL, SLIDE 20 s") if tuples else ("RANGE 20, SLIDE 7",)
     value = draw(st.sampled_from(("sum(n)", "max(b)", "count(*)", "median(n)")))
@@ -105,4 +106,4 @@ def stages(draw: st.DrawFn) -> str:
     return f"{text} GROUP BY srcIP; SELECT srcIP, {value} AS v {outside} FROM s GROUP BY srcIP"
 
 
-queries: Text = st.one_of(counting(), counting(), counting(), positions(), stages())
+queries: Text = st.one_of(*map(counting, Turn), positions(), stages())

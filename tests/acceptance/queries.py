@@ -379,4 +379,4 @@ def _of(name: str, expression: str) -> str:
     return re.sub(r"\b([a-zA-Z_]+)\b", rf"{name}.\1", expression)
 
 
-queries = st.one_of(selections(), groupings(), groupings(), groupings(True), stages(), distincts())
+queries = st.one_of(selections(), groupings(True), groupings(True), groupings(False), stages(), distincts())
