@@ -6,12 +6,22 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lowmark.query.limits import Limits
+from lowmark.query.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["JobConfig"]
+__all__ = ["JobConfig", "JobLimits"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _HEAP = re.compile(r"[1-9][0-9]*[kmgKMG]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLimits:
+    """Of each query that has none of its own. Raises ValueError for what cannot be."""
+
+    groups: int = DEFAULT_LIMITS.groups
+
+    def __post_init__(self) -> None:
+        Limits(groups=self.groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +40,7 @@ class JobConfig:
     shuffle_partitions: int = 2  # how many buckets are worked on at a time, at most
     heap: str = "1g"  # of the driver's JVM, as Java writes sizes
     metrics: str = "127.0.0.1:9465"  # host:port
-    limits: Limits = field(default_factory=Limits)
+    limits: JobLimits = field(default_factory=JobLimits)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

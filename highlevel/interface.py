@@ -57,7 +57,8 @@ class Out(Protocol):
     def late(self, port: int, rows: Words) -> None: ...
     def flaw(self, port: int, window: int, reason: Reason) -> None:
         """A value in this window cannot be told: it shows null, and the window is lossy for this reason. `overflow`: a
-        sum left int64; `tie`: the first or the last tuples, all at one time, have different values."""
+        sum left int64; `tie`: the first or the last tuples, all at one time, have different values. `numbering` is of
+        no window: what is counted is counted anew from here on."""
         ...
 
 

@@ -24,7 +24,8 @@ class GroupLimit:
         """LimitReached where more groups of these keys than allowed are kept."""
         if count > self.most:
             raise LimitReached(
-                f"query {self.query}: more than {self.most:,} different ({', '.join(keys)}) in a bucket, and none is "
-                f"ever forgotten: this is its limits.groups. Raise it ([queries.{self.query}.limits] or [job.limits] "
-                "in the configuration, --limit-groups of lowmark query), use more buckets, or ask for fewer groups"
+                f"query {self.query}: more than {self.most:,} different ({', '.join(keys)}) in a bucket, and no "
+                f"window's end lets them go: this is its limits.groups. Raise it ([queries.{self.query}.limits] or "
+                "[job.limits] in the configuration, --limit-groups of lowmark query), use more buckets, ask for fewer "
+                "groups, or, where they are values of PA, let idle ones go (expire_idle)"
             )

@@ -32,6 +32,7 @@ _TOGETHER = 1 << 16
 """Tuples, and those of a pane more, that are given out at a time."""
 
 _COUNTER = struct.Struct(">qqq")
+_LOW = struct.Struct(">q")
 
 
 @dataclass(slots=True)
@@ -46,7 +47,8 @@ class _Counter:
 
 class NumberOperator:
     """Tuples of `plan.input` in, the same in order with `plan.number` out: rows of `plan.output`. A promise on panes
-    gives one on the numbers; where tuples are put in order it goes on as it is, too."""
+    gives one on the numbers; where tuples are put in order it goes on as it is, too. Of one source, if that is asked
+    for, one on panes goes on as far as no tuple of an earlier one waits."""
 
     def __init__(self, plan: Number) -> None:
         self._plan = plan
@@ -54,7 +56,9 @@ class NumberOperator:
             "counter", lambda p: _COUNTER.pack(p.frontier, p.given, p.high), lambda b: _Counter(*_COUNTER.unpack(b))
         )
         self._waiting = rows_space("waiting", plan.input.words)
-        self._passes_panes = bool(plan.order) and PANE in plan.output.names
+        self._passes_panes = (bool(plan.order) or plan.panes) and PANE in plan.output.names
+        self._lows = Space("lows", lambda low: _LOW.pack(low), lambda data: int(_LOW.unpack(data)[0]))
+        self._keeps_lows = plan.panes and not plan.order
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -77,6 +81,9 @@ class NumberOperator:
             waiting = state.get(self._waiting, pane) or []
             waiting.append(part.copy())
             state.put(self._waiting, pane, waiting)
+            if self._keeps_lows:
+                low, known = int(panes_of(part).min()), state.get(self._lows, pane)
+                state.put(self._lows, pane, low if known is None else min(low, known))
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         frontier = promise.below(PANE)
@@ -88,6 +95,7 @@ class NumberOperator:
             waiting = state.get(self._waiting, pane) or []
             ready += waiting
             state.drop(self._waiting, pane)
+            state.drop(self._lows, pane)
             if sum(map(len, ready)) >= _TOGETHER:
                 self._give(ready, counter, out)
                 ready = []
@@ -99,7 +107,8 @@ class NumberOperator:
             out.promise(0, Promise((), last=True))
             return
         if self._passes_panes:
-            out.promise(0, Promise((Bound(PANE, frontier),)))
+            lows = (state.get(self._lows, pane) for pane in state.keys(self._lows))
+            out.promise(0, Promise((Bound(PANE, min([frontier, *(low for low in lows if low is not None)])),)))
         if self._plan.number is not None:
             out.promise(0, Promise((Bound(self._plan.number, counter.given + 1),)))
 

@@ -2,18 +2,20 @@
 
 Tuples come in the order of arrival, and all before them have come. So a window closes as soon as the last of its rows
 is there, for each partition at its own pace; those that hold a tuple and have not closed do so at the end of the input.
-A partition keeps its number for ever: state grows with every new one.
+A partition keeps its number for ever, and state grows with every new one, unless the plan lets those go that are idle:
+their windows close as at the end, and they begin anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from highlevel.aggregate.extents import Extents, Spans
 from highlevel.aggregate.groups import GroupRows, GroupTable
-from highlevel.aggregate.incoming import in_windows
+from highlevel.aggregate.incoming import in_windows, panes_of
 from highlevel.aggregate.partitions import Partitions, as_tuples
 from highlevel.aggregate.spaces import tables_space
 from highlevel.interface import Out, Port, State, Words
@@ -21,7 +23,9 @@ from highlevel.limits import GroupLimit
 from lowmark.query.evaluate import Bools, Ints
 from lowmark.query.plan import Counted
 from lowmark.query.windows import WindowKind
+from lowmark.wire.partials import PANE
 from lowmark.wire.promises import Promise
+from lowmark.wire.results import Reason
 from lowmark.wire.values import INT64_MIN
 
 __all__ = ["PartitionedRowsOperator"]
@@ -48,41 +52,43 @@ class PartitionedRowsOperator:
         self._counted = counted
         self._window = counted.window
         self._rows = counted.window.slide * counted.window.axis.unit
-        self._partitions = Partitions(counted, limit)
+        self._partitions = Partitions(counted, limit, panes_of)
         self._extents = Extents(counted)
         self._bins = tables_space("bins", self._extents.layout)
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        return (Port(self._counted.input, (self._counted.at,), self._counted.partition, (self._counted.at,)),)
+        return (Port(self._counted.input, (PANE, self._counted.at), self._counted.partition, (self._counted.at,)),)
 
     @property
     def outputs(self) -> tuple[Port, ...]:
         return (Port(self._counted.output, (), self._counted.partition),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
-        closings = []
-        for sub, places in self._partitions.spread(rows):
-            closing = self._take(sub, rows[places], state)
-            if (closing.first < closing.end).any():
-                closings.append(closing)
-        if closings:
-            for sub, bins in self._close(closings, out):
-                state.put(self._bins, sub, bins)
+        waiting = [(sub, rows[places]) for sub, places in self._partitions.spread(rows)]
+        lives = [self._partitions.lives(sub, part, state) for sub, part in waiting]
+        for life in range(max((int(of.max(initial=0)) for of in lives), default=0) + 1):
+            now = [(sub, part[of == life]) for (sub, part), of in zip(waiting, lives, strict=True)]
+            now = [(sub, part) for sub, part in now if len(part)]
+            if life:
+                self._end([(sub, self._partitions.of(sub, part, state)) for sub, part in now], state, out)
+            closings = [self._take(sub, part, state) for sub, part in now]
+            closings = [closing for closing in closings if (closing.first < closing.end).any()]
+            if closings:
+                for sub, bins in self._close(closings, out):
+                    state.put(self._bins, sub, bins)
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         """Of partitions that go on nothing can be promised."""
         if not promise.last:
+            if (pane := promise.below(PANE)) is not None:
+                self._end(list(self._partitions.idle(pane, state)), state, out)
             return
         closings = []
         for sub in state.keys(self._bins):
             counters, bins = state.get(self._partitions.space, sub), state.get(self._bins, sub)
             if counters is not None and bins is not None:
-                counts = counters.groups[:, 1].view(np.int64)
-                last = (counts - 1) // self._window.axis.unit
-                span = self._window.size or self._window.slide
-                end = (last + span) // self._window.slide
-                closings.append(_Closing(sub, counters, bins, counts // self._rows, end))
+                closings.append(self._last(sub, counters, bins))
             state.drop(self._bins, sub)
         if closings:
             self._close(closings, out)
@@ -102,6 +108,32 @@ class PartitionedRowsOperator:
         after = counters.groups[:, 1].view(np.int64)
         before = after - np.bincount(places, minlength=len(counters))
         return _Closing(sub, counters, bins, before // self._rows, after // self._rows)
+
+    def _last(self, sub: int, counters: GroupTable, bins: GroupTable) -> _Closing:
+        """All windows that hold a tuple and have not closed."""
+        counts = counters.groups[:, 1].view(np.int64)
+        last = (counts - 1) // self._window.axis.unit
+        span = self._window.size or self._window.slide
+        return _Closing(sub, counters, bins, counts // self._rows, (last + span) // self._window.slide)
+
+    def _end(self, ending: Sequence[tuple[int, Bools]], state: State, out: Out) -> None:
+        """Lives of partitions have ended: by sub-bucket those of these counters."""
+        if not ending:
+            return
+        closings = []
+        for sub, chosen in ending:
+            counters = state.get(self._partitions.space, sub)
+            assert counters is not None, "they have been counted before"
+            bins = state.get(self._bins, sub) or GroupTable(self._extents.layout)
+            of = counters.find(self._partitions.heads(as_tuples(bins.groups)))
+            gone = bins.take(chosen[of])
+            closings.append(self._last(sub, self._partitions.forget(sub, chosen, state), gone))
+            if len(bins):
+                state.put(self._bins, sub, bins)
+            else:
+                state.drop(self._bins, sub)
+        self._close(closings, out)
+        out.flaw(0, 0, Reason.NUMBERING)
 
     def _close(self, closings: list[_Closing], out: Out) -> list[tuple[int, GroupTable]]:
         """Close windows of several sub-buckets together; their bins without what is not needed any more."""

@@ -24,6 +24,7 @@ from lowmark.query.evaluate import Ints
 from lowmark.query.plan import Counted
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.results import Reason
 from lowmark.wire.values import INT64_MAX, INT64_MIN
 
 __all__ = ["SlideByTupleOperator"]
@@ -41,7 +42,7 @@ class SlideByTupleOperator:
         self._plan = counted.slides
         self._counted = counted
         self._range, self._every = counted.window.size, counted.window.slide
-        self._partitions = Partitions(counted, limit)
+        self._partitions = Partitions(counted, limit, self._panes)
         self._extents = Extents(counted)
         self._ends_layout = Layout(counted.input, (counted.at, *counted.partition), ())
         self._bins = tables_space("bins", self._extents.layout)
@@ -66,7 +67,7 @@ class SlideByTupleOperator:
             return
         self._merge(self._bins, self._extents.layout, rows, state)
         if not self._plan.ranked:
-            numbers = self._partitions.numbers(rows, state)
+            numbers = self._numbers(rows, state, out)
             self._merge(self._ends, self._ends_layout, rows[numbers % self._every == 0], state)
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
@@ -79,7 +80,10 @@ class SlideByTupleOperator:
             bound = min(max(pane * self._plan.pane_ns + self._plan.shift_ns, INT64_MIN), INT64_MAX - 1)
         if bound <= reached:
             return
-        ends = self._ranked(reached, bound, state) if self._plan.ranked else self._arrived(reached, bound, state)
+        if self._plan.ranked:
+            ends = self._ranked(reached, bound, state, out)
+        else:
+            ends = self._arrived(reached, bound, state)
         if len(ends):
             self._close(ends, state, out)
         state.put(self._closing, ONLY, Closing(bound, None))
@@ -87,6 +91,9 @@ class SlideByTupleOperator:
         if promise.last:
             out.promise(0, Promise((), last=True))
             return
+        for sub, ended in self._partitions.idle(bound // self._plan.pane_ns, state):
+            self._partitions.forget(sub, ended, state)
+            self._tell(out)
         start, end = self._counted.output.names[:2]
         out.promise(0, Promise((Bound(start, max(bound - self._range, INT64_MIN)),)))
         out.promise(0, Promise((Bound(end, bound),)))
@@ -94,8 +101,23 @@ class SlideByTupleOperator:
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
 
+    def _panes(self, rows: Words) -> Ints:
+        panes: Ints = rows[:, _AT].view(np.int64) // self._plan.pane_ns
+        return panes
+
+    def _numbers(self, rows: Words, state: State, out: Out) -> Ints:
+        numbers, ended = self._partitions.numbers(rows, state)
+        if ended:
+            self._tell(out)
+        return numbers
+
+    def _tell(self, out: Out) -> None:
+        """A partition begins anew: other tuples may be the n-th ones from here on, unless each one is."""
+        if self._every > 1:
+            out.flaw(0, 0, Reason.NUMBERING)
+
     def _merge(self, space: Space[GroupTable], layout: Layout, rows: Words, state: State) -> None:
-        for piece, part in split(rows[:, _AT].view(np.int64) // self._plan.pane_ns, rows):
+        for piece, part in split(self._panes(rows), rows):
             table = state.get(space, piece) or GroupTable(layout)
             table.merge(part)
             state.put(space, piece, table)
@@ -104,7 +126,7 @@ class SlideByTupleOperator:
         """Tuples, as groups, that windows from `start` up to `bound` end at."""
         return self._between(self._ends, start, bound, state)
 
-    def _ranked(self, start: int, bound: int, state: State) -> Words:
+    def _ranked(self, start: int, bound: int, state: State, out: Out) -> Words:
         """The same by rank: bins in ascending order, each of which counts its tuples on."""
         groups = self._between(self._bins, start, bound, state)
         if not len(groups):
@@ -113,7 +135,7 @@ class SlideByTupleOperator:
         values.merge(as_tuples(groups))
         ordered = values.groups[np.argsort(_values(values.groups), kind="stable")]
         tuples = as_tuples(ordered)
-        numbers = self._partitions.numbers(tuples, state)
+        numbers = self._numbers(tuples, state, out)
         passed = (numbers - tuples[:, 2].view(np.int64)) // self._every < numbers // self._every
         ends: Words = ordered[passed]
         return ends

@@ -190,6 +190,7 @@ class Completions:
         spans: dict[int, list[Span]] = {}
         for step, rows in events.sent:
             self._channels[step].take(rows)
+        self._saved.shifted |= self._losses.renumbered(events.flaws, before)
         for route in self._routes:
             front, late = self._front(route.step), (part.step for part in events.late)
             self._losses.derive(route, before[route.step], front, against, spans, late)

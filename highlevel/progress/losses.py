@@ -52,6 +52,15 @@ class Losses:
             if route.numbered and node in route.selections:
                 self.marks_of(route.step).add(Mark(fronts[route.step], FOREVER, Verdict(_NUMBERING)))
 
+    def renumbered(self, flaws: Iterable[tuple[int, int, Reason]], fronts: Mapping[int, int]) -> bool:
+        """Whether steps tell, as (step, window, reason), that they count anew what they count: what their rows go into
+        is numbered otherwise from now on."""
+        steps = {step for step, _, reason in flaws if reason is Reason.NUMBERING}
+        for route in self._routes:
+            if steps & {*route.counted}:
+                self.marks_of(route.step).add(Mark(fronts[route.step], FOREVER, Verdict(_NUMBERING)))
+        return bool(steps)
+
     def derive(
         self, route: Route, before: int, front: int, against: Mapping[str, Finding],
         spans: Mapping[int, Sequence[Span]], late: Iterable[int],

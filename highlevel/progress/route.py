@@ -44,6 +44,7 @@ class Route:
     upstream: tuple[Upstream, ...]  # aggregates, through steps that keep or reduce their rows
     selections: tuple[str, ...]  # nodes, through such steps
     numbered: bool  # rows are counted on the way: a loss shifts all later numbers
+    counted: tuple[int, ...]  # steps on the way that count tuples by partitions
     finishes: tuple[int, ...]  # steps that pass the rows of its windows on
     follows: int | None  # it puts windows of this aggregate together behind an exchange
 
@@ -77,8 +78,8 @@ def _route(plan: QueryPlan, step: int, sink: StepPlan) -> Route:
     window = sink.window if isinstance(sink, _Windowed) else None
     if isinstance(sink, Gather | Totals):
         (node,) = (source.node for source in plan.steps[step].inputs if isinstance(source, NodeInput))
-        return Route(step, window, (node,), (), (), False, _finishes(plan, step), _followed(plan, node))
-    nodes, upstream, selections, numbered = [], [], [], False
+        return Route(step, window, (node,), (), (), False, (), _finishes(plan, step), _followed(plan, node))
+    nodes, upstream, selections, numbered, counted = [], [], [], False, []
     pending = []
     for source in plan.steps[step].inputs:
         if isinstance(source, NodeInput):
@@ -93,6 +94,7 @@ def _route(plan: QueryPlan, step: int, sink: StepPlan) -> Route:
             upstream.append(_upstream(plan, step, at))
             continue
         numbered |= isinstance(between, Number | Counted)
+        counted += [at] if isinstance(between, Counted) else []
         for source in plan.steps[at].inputs:
             if isinstance(source, NodeInput):
                 selections.append(source.node)
@@ -101,7 +103,7 @@ def _route(plan: QueryPlan, step: int, sink: StepPlan) -> Route:
                 pending.append(source.step)
     return Route(
         step, window, tuple(nodes), tuple(upstream), tuple(dict.fromkeys(selections)), numbered,
-        _finishes(plan, step), None,
+        tuple(counted), _finishes(plan, step), None,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from highlevel.config import JobConfig
+from highlevel.config import JobConfig, JobLimits
 from ingest.config import LIVE_DISORDER, RingConfig
 from ingest.disorder import Disorder, DisorderError, Scan, parse_disorder
 from lowlevel.config import LowLevelConfig, QueueConfig
@@ -17,7 +17,7 @@ from lowmark.app.scheduling import Scheduling
 from lowmark.app.tables import ConfigError, Toml, expand, read_table
 from lowmark.query.expected import Expected
 from lowmark.query.late import Late
-from lowmark.query.limits import Limits
+from lowmark.query.limits import Limits, parse_span
 from lowmark.query.strategy import Strategy
 from lowmark.wire.kafkasettings import KafkaSettings, Secret
 from lowmark.wire.topics import Provision
@@ -87,12 +87,17 @@ class QueryLimits:
     """What is not given is as the job has it."""
 
     groups: int | None = None  # in place of the job's
+    expire_idle: str | None = None  # a length of time: values of PA without a tuple for longer are let go of
 
     def __post_init__(self) -> None:
-        self.of(Limits())
+        self.of(JobLimits())
 
-    def of(self, job: Limits) -> Limits:
-        return job if self.groups is None else replace(job, groups=self.groups)
+    def of(self, job: JobLimits) -> Limits:
+        try:
+            idle_ns = None if self.expire_idle is None else parse_span(self.expire_idle)
+        except ValueError as error:
+            raise ValueError(f"expire_idle: {error}") from None
+        return Limits(groups=job.groups if self.groups is None else self.groups, expire_idle_ns=idle_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from lowmark.query.analysis import analyse, texts
 from lowmark.query.correcting import CannotCorrect, merges
 from lowmark.query.errors import QueryError
 from lowmark.query.expected import UNKNOWN, Expected, check_names
+from lowmark.query.expiring import CannotExpire, expiring
 from lowmark.query.fingerprint import exchanges_of, fingerprint
 from lowmark.query.late import Late
 from lowmark.query.limits import DEFAULT_LIMITS, Limits
@@ -53,7 +54,7 @@ def compile_query(
     `late`: what becomes of late tuples; corrections that would be wrong are refused. `expected`: what is known of the
     data; UnknownInput where it is said of what the query has not. `strategy`: how sliding windows are evaluated; AUTO:
     as costs least. It is no part of the stage. `stored`: where it runs state is stored, as in the job.
-    `limits`: on what it keeps for ever.
+    `limits`: on what it keeps for ever, and what it lets go of.
     """
     if buckets < 1:
         raise ValueError(f"{buckets} buckets: at least one is needed")
@@ -68,6 +69,13 @@ def compile_query(
         raise QueryError(f"{error} cannot run yet", sql, script.statements[-1].span) from None
     spread = 1 if halves.reasons else buckets
     rates = _rates(expected, halves.nodes, stored)
+    if limits.expire_idle_ns is not None:
+        try:
+            halves = replace(halves, steps=expiring(halves.steps, limits.expire_idle_ns))
+        except CannotExpire:
+            message = "expire_idle is for windows over rows and slides by tuple with PA, and this query has none"
+            hint = "what other windows keep of a value goes when they close; limits.groups bounds what does not"
+            raise QueryError(message, sql, script.statements[-1].span, hint=hint) from None
     strategies = chosen(halves.steps, strategy, rates)
     if strategy is not Strategy.AUTO and not strategies:
         message = f'strategy = "{strategy.value}" is for sliding and tumbling windows, and this query has none'

@@ -8,6 +8,7 @@ from math import prod
 from lowmark.query.aggregates import function
 from lowmark.query.limits import Limits
 from lowmark.query.plan import Aggregate, Counted, Join, Number
+from lowmark.query.printing import span_text
 from lowmark.query.split import Halves
 from lowmark.query.windows import WindowKind
 
@@ -41,12 +42,25 @@ def _growth(halves: Halves, limits: Limits) -> Iterator[str]:
                 if slides is not None:
                     yield "state grows with the different RATTR in a window: a bin for each, with its groups"
                 yield from _details(step.plan)
-                if partition:
+                if partition and limits.expire_idle_ns is None:
                     yield f"{_grows(partition)}: each goes on counting its tuples; {_stops(limits)}"
+                elif partition:
+                    yield from _expiry(step.plan, limits.expire_idle_ns)
+                    yield _stops(limits)
 
 
 def _grows(keys: tuple[str, ...]) -> str:
     return f"state grows with every new ({', '.join(keys)})"
+
+
+def _expiry(plan: Counted, idle_ns: int | None) -> Iterator[str]:
+    if idle_ns is None:
+        return
+    of = ", ".join(plan.partition)
+    closes = "" if plan.slides else "its windows close as at the end, and "
+    yield f"a ({of}) without a tuple for more than {span_text(idle_ns)} of stream time is let go of (expire_idle)"
+    if plan.slides is None or plan.window.slide > 1:
+        yield f"then {closes}it is counted anew when it comes back: from there on its bucket says lossy: numbering"
 
 
 def _stops(limits: Limits) -> str:

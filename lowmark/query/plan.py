@@ -209,6 +209,7 @@ class Number:
     order: tuple[str, ...]
     output: Schema
     number: str | None = "row_num"
+    panes: bool = False  # of one source: it also promises panes, below which no row will come out any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +248,9 @@ class Counted:
     window: Window
     output: Schema
     slides: SlideByTuple | None = None
+    expire: int | None = None
+    """Panes: a partition in which, by the latest of them, no tuple came for longer begins anew. Its windows over rows
+    close as at the end of the input. Slide-by-tuple: the pane of `at`. None: its tuples are counted for ever."""
 
 
 def keeping(kind: JoinKind) -> frozenset[int]:

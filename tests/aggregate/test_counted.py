@@ -29,6 +29,7 @@ from lowmark.query.relations import Turn
 from lowmark.query.windowids import Tuple, Windows, extent, windows
 from lowmark.query.windows import Axis, Window, WindowKind
 from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.results import Reason
 from lowmark.wire.schema import Column, Kind, Schema
 from tests.aggregate.harness import (
     TUPLE,
@@ -37,6 +38,7 @@ from tests.aggregate.harness import (
     Row,
     Sink,
     Stored,
+    Value,
     axis,
     field_of,
     panes_ended,
@@ -103,14 +105,17 @@ def _same(value: object) -> object:
 
 
 def assert_same(got: Sequence[Row], wanted: Sequence[Row], counted: Counted | Aggregate) -> None:
-    def key(row: Row) -> tuple[object, ...]:
-        head = ("window_start", "window_end", *counted.keys)
-        return tuple((row[name] is None, row[name] or 0) for name in head)
-
-    assert len(got) == len(wanted)
-    for a, b in zip(sorted(got, key=key), sorted(wanted, key=key), strict=True):
-        assert a.keys() == b.keys()
-        assert all(close_to(a[name], b[name]) for name in a), (a, b)
+    """The same rows: of one window and group there are several where a partition began anew."""
+    head = ("window_start", "window_end", *counted.keys)
+    left: dict[tuple[Value, ...], list[Row]] = {}
+    for row in wanted:
+        left.setdefault(tuple(_same(row[name]) for name in head), []).append(row)
+    for a in got:
+        rows = left.get(tuple(_same(a[name]) for name in head), [])
+        found = next((b for b in rows if a.keys() == b.keys() and all(close_to(a[name], b[name]) for name in a)), None)
+        assert found is not None, (a, rows)
+        rows.remove(found)
+    assert not any(left.values()), left
 
 
 def partials(plan: Planned, rows: Sequence[Row]) -> Words:
@@ -331,3 +336,149 @@ def test_tuples_of_one_source_are_numbered_as_they_come(times: list[int], data: 
     assert [(row["n"], row["len"]) for row in got] == [(index + 1, index) for index in range(len(rows))]
     assert np.all(np.diff([p.bounds[0].below for p in sink.promises if p.bounds]) >= 0)
     assert sink.promises[-1:] == [Promise((), last=True)]
+
+
+def begun_anew(arrivals: Sequence[Row], partition: tuple[str, ...], expire: int) -> list[int]:
+    """Of each tuple its partition's life: a new one where more than `expire` panes lie between it and the latest."""
+    latest: dict[tuple[object, ...], int] = {}
+    lives: dict[tuple[object, ...], int] = {}
+    found = []
+    for row in arrivals:
+        key, pane = tuple(_same(row[name]) for name in partition), row["ts"] // PANE
+        lives[key] = lives.get(key, 0) + (key in latest and pane - latest[key] > expire)
+        latest[key] = max(latest.get(key, pane), pane)
+        found.append(lives[key])
+    return found
+
+
+def expiring(
+    window: Window, turn: Turn, counted: Counted, calls: Sequence[AskedCall], arrivals: Sequence[Row]
+) -> list[Row]:  # fmt: skip
+    """The rows by the definitions, of partitions that have lives."""
+    assert counted.expire is not None
+    ordered = _in_turn(arrivals, turn)
+    lives = begun_anew(ordered, counted.partition, counted.expire)
+    items = [Tuple(row["ts"], tuple(_same(row[key]) for key in counted.partition)) for row in ordered]
+    lived = [replace(item, partition=(*item.partition, life)) for item, life in zip(items, lives, strict=True)]
+    of, found, seen = Windows(window, turn), [], set()
+    for item in windows(of, lived):
+        if window.kind is WindowKind.SLIDE_BY_TUPLE:  # lives decide which tuples windows end at, not what they hold
+            item = replace(item, partition=item.partition[:-1])
+            head: Row = {"window_start": item.number - window.size, "window_end": item.number}
+            held = [ordered[i] for i in sorted(extent(of, item, items))]
+        else:
+            head = {"window_start": window.start(item.number), "window_end": window.end(item.number)}
+            held = [ordered[i] for i in sorted(extent(of, item, lived))]
+        if item not in seen:
+            found += grouped(held, counted.keys, calls, head)[0]
+        seen.add(item)
+    return found
+
+
+def _in_turn(arrivals: Sequence[Row], turn: Turn) -> Sequence[Row]:
+    return sorted(arrivals, key=lambda row: row["ts"]) if turn is Turn.RANK else arrivals
+
+
+PARTED = st.sampled_from((("port",), ("host", "port"), ("load",)))
+
+
+@given(over_rows | by_tuple, PARTED, arriving, st.integers(1, 3), st.data())
+@settings(settled, max_examples=150)
+def test_idle_partitions_begin_anew(
+    window: Window, partition: tuple[str, ...], arrivals: list[Row], expire: int, data: st.DataObject
+) -> None:
+    """Where promises stand, and how far they go, decides nothing."""
+    calls = data.draw(asked)
+    turn = Turn.ROWS
+    plan = planned(window, partition, calls, data.draw(st.sampled_from(((), ("link",)))))
+    counted = replace(plan.counted, expire=expire)
+    if window.kind is WindowKind.SLIDE_BY_TUPLE:
+        turn = data.draw(st.sampled_from((Turn.ARRIVAL, Turn.RANK)))
+        counted = replace(counted, slides=SlideByTuple(turn is Turn.RANK, PANE, 0))
+    operator, sink, state = build(counted), Sink(), data.draw(st.sampled_from([Live, Stored]))()
+    with pytest.MonkeyPatch.context() as patch:
+        shared_soon(data.draw, patch)
+        done = 0
+        while done < len(arrivals):
+            cut = data.draw(st.integers(done + 1, len(arrivals)))
+            operator.on_batch(0, partials(plan, arrivals[done:cut]), state.state, sink)
+            done = cut
+            if data.draw(st.booleans()):
+                state.again()
+            if data.draw(st.booleans()):
+                least = min((row["ts"] for row in arrivals[done:]), default=70)
+                operator.on_promise(0, panes_ended(least // PANE - data.draw(st.integers(0, 2))), state.state, sink)
+        operator.on_promise(0, Promise((Bound("pane", FOREVER),), last=True), state.state, sink)
+    got = [row for rows in sink.matrices for row in values(counted.output, rows)]
+    wanted = expiring(window, turn, counted, calls, arrivals)
+    assert_same(got, wanted, counted)
+    anew = max(begun_anew(_in_turn(arrivals, turn), partition, expire), default=0)
+    assert {reason for _, reason in sink.flaws} >= ({Reason.NUMBERING} if anew and numbers_matter(counted) else set())
+
+
+def numbers_matter(counted: Counted) -> bool:
+    """Where a window ends at every tuple it is the same ones from wherever they are counted."""
+    return counted.slides is None or counted.window.slide > 1
+
+
+@pytest.mark.parametrize("turn", [Turn.ROWS, Turn.ARRIVAL, Turn.RANK])
+def test_new_partitions_that_come_and_go_take_no_more_room(turn: Turn) -> None:
+    """Each port has tuples in one pane: what is kept is of those panes that are not idle, and of some more until they
+    are looked for. The limit holds for what is there."""
+    slides = None if turn is Turn.ROWS else SlideByTuple(turn is Turn.RANK, PANE, 0)
+    window = Window(WindowKind.SLIDE_BY_TUPLE, 10, 2, axis(1))
+    window = Window(WindowKind.SLIDING, 4, 2, Axis("row_num", Kind.INT, 1, 1)) if slides is None else window
+    plan = planned(window, ("port",), [AskedCall("count")])
+    counted = replace(plan.counted, slides=slides, expire=16)
+    operator, state, sink = build(counted, GroupLimit("flows", 25)), Stored(), Sink()
+    for pane in range(200):
+        arrivals = rows_of([(pane * PANE, position, pane, 0.0, 1, None, None, 0) for position in (1, 2, 3)])
+        operator.on_batch(0, partials(plan, arrivals), state.state, sink)
+        operator.on_promise(0, panes_ended(pane + 1), state.state, sink)
+        state.again()
+        assert state.kept.count("counters") <= 16 + 16 // 8 + 2
+        assert state.kept.count("bins") <= 16 + 16 // 8 + 2
+    assert {reason for _, reason in sink.flaws} == {Reason.NUMBERING}
+    arrivals = rows_of([(200 * PANE, 1, port, 0.0, 1, None, None, 0) for port in range(300, 330)])
+
+    def take_all() -> None:
+        operator.on_batch(0, partials(plan, arrivals), state.state, sink)
+        operator.on_promise(0, panes_ended(201), state.state, sink)
+
+    with pytest.raises(LimitReached, match="more than 25"):
+        take_all()
+
+
+def test_where_each_tuple_ends_a_window_nothing_is_numbered() -> None:
+    """SLIDE 1 row: partitions are let go of, and the answer stays as it is."""
+    plan = planned(Window(WindowKind.SLIDE_BY_TUPLE, 10, 1, axis(1)), ("port",), [AskedCall("count")])
+    counted = replace(plan.counted, slides=SlideByTuple(False, PANE, 0), expire=1)
+    operator, state, sink = build(counted), Stored(), Sink()
+    for pane in range(0, 60, 3):
+        operator.on_batch(0, partials(plan, rows_of([(pane * PANE, 1, 7, 0.0, 1, None, None, 0)])), state.state, sink)
+        operator.on_promise(0, panes_ended(pane + 3), state.state, sink)
+        state.again()
+        assert state.kept.count("counters") == 0
+    assert not sink.flaws
+
+
+@given(st.lists(st.integers(0, 30), max_size=25), st.data())
+def test_below_the_panes_that_one_source_promises_no_tuple_comes(times: list[int], data: st.DataObject) -> None:
+    """Tuples of an earlier pane than one that waits before them come out after it."""
+    schema = Schema(tuple(Column(name, Kind.INT) for name in ("pane", "tuples", "len")))
+    output = Schema(tuple(Column(name, Kind.INT) for name in ("pane", "tuples", "n", "len")))
+    operator, sink = NumberOperator(Number(schema, (), output, "n", panes=True)), Sink()
+    state = data.draw(st.sampled_from([Live, Stored]))()
+    rows = [[ts // 5, 1, index] for index, ts in enumerate(times)]
+    done = bound = given_out = 0
+    while done < len(rows):
+        cut = data.draw(st.integers(done + 1, len(rows)))
+        operator.on_batch(0, matrix(schema, rows[done:cut]), state.state, sink)
+        done = cut
+        state.again()
+        bound = max(bound, min((row[0] for row in rows[done:]), default=9) - data.draw(st.integers(0, 1)))
+        operator.on_promise(0, panes_ended(bound), state.state, sink)
+        given_out = sum(map(len, sink.matrices))
+        promised = [below for p in sink.promises if (below := p.below("pane")) is not None]
+        assert promised == sorted(promised)
+        assert promised[-1:] == [min([bound, *(row[0] for row in rows[given_out:done])])] or bound == 0

@@ -11,6 +11,9 @@ from lowmark.app.config import Config, load_config
 from lowmark.app.planning import plan_queries, topics_of
 from lowmark.app.reloading import check_stages
 from lowmark.app.tables import ConfigError
+from lowmark.query.compile import compile_query
+from lowmark.query.limits import Limits
+from lowmark.query.plan import Counted
 
 HEAD = """
 [kafka]
@@ -92,3 +95,31 @@ def test_a_limit_of_none_is_refused(tmp_path: Path) -> None:
 def test_a_limit_can_be_raised_on_a_checkpoint(tmp_path: Path) -> None:
     before, after = (plan_queries(load(tmp_path, f"{ALONE}[queries.alone.limits]\ngroups = {n}\n")) for n in (7, 8))
     assert plan_digests(before) == plan_digests(after)
+
+
+PARTED = """
+[queries.parted]
+sql = "SELECT srcIP, count(*) [RANGE 5 rows, WA row_num, PA srcIP] FROM Main"
+[queries.parted.limits]
+expire_idle = "{}"
+"""
+
+
+def test_idleness_is_declared_by_query_and_part_of_its_plan(tmp_path: Path) -> None:
+    (plan,) = plan_queries(load(tmp_path, PARTED.format("90 minutes")))
+    assert [step.plan.expire for step in plan.steps if isinstance(step.plan, Counted)] == [5400]
+    asked = compile_query(plan.sql, name="parted", streams={"Main": 1}, buckets=4,
+                          limits=Limits(expire_idle_ns=5400 * 10**9))  # fmt: skip
+    assert plan.steps == asked.steps
+    assert plan_digests([plan]) != plan_digests(plan_queries(load(tmp_path, PARTED.format("91 minutes"))))
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    (PARTED.format("a while"), r"queries\.parted\.limits: expire_idle: 'a while' is not a length of time, such as"),
+    (PARTED.format("0 s"), "expire_idle: '0 s' is not a length of time"),
+    (PARTED.format("5 apples"), "expire_idle: '5 apples' is not a length of time"),
+    (ALONE + '[queries.alone.limits]\nexpire_idle = "1 hour"\n', "windows over rows and slides by tuple with PA"),
+])  # fmt: skip
+def test_idleness_that_cannot_be_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        plan_queries(load(tmp_path, text))

@@ -22,7 +22,7 @@ class Answer:
     whole: bool  # every capture was read to its end
 
 
-def answer(text: str, captures: Iterable[tuple[str, Path]]) -> Answer:
+def answer(text: str, captures: Iterable[tuple[str, Path]], idle_s: int | None = None) -> Answer:
     """The rows of a query over capture files: (name of the stream, file), in the order of the command line."""
     streams: dict[str, list[list[Packet]]] = {}
     whole = True
@@ -31,12 +31,12 @@ def answer(text: str, captures: Iterable[tuple[str, Path]]) -> Answer:
         source = read_source(name, len(sources), path)
         sources.append(source.packets)
         whole = whole and source.whole
-    return Answer(rows_of(text, streams), whole)
+    return Answer(rows_of(text, streams, idle_s), whole)
 
 
-def rows_of(text: str, streams: Mapping[str, list[list[Packet]]]) -> list[ResultRow]:
+def rows_of(text: str, streams: Mapping[str, list[list[Packet]]], idle_s: int | None = None) -> list[ResultRow]:
     """The rows of a query over streams of one source or more, as JSON has them. Raises Refused, Unsupported."""
-    table = run(text, Streams(streams))
+    table = run(text, Streams(streams, idle_s))
     return [{column: shown(row[column]) for column in table.columns} for row in table.rows]
 
 

@@ -39,7 +39,7 @@ def run_select(select: s.Select, text: str, streams: Streams) -> Table:
     aggregated = any(has_aggregate(part) for part in (*select.items, *filter(None, [select.having])))
     if select.window is None and not select.group_by and not aggregated:
         return _selection(select, text, joined)
-    return _Grouping(select, text, joined).table()
+    return _Grouping(select, text, joined, streams.idle_s).table()
 
 
 def _selection(select: s.Select, text: str, joined: Joined) -> Table:
@@ -129,8 +129,8 @@ class _Group:
 class _Grouping:
     """A SELECT with groups, windowed or not."""
 
-    def __init__(self, select: s.Select, text: str, joined: Joined) -> None:
-        self._select, self._joined = select, joined
+    def __init__(self, select: s.Select, text: str, joined: Joined, idle_s: int | None) -> None:
+        self._select, self._joined, self._idle_s = select, joined, idle_s
         written = {
             i.alias.text.casefold(): i.expression for i in select.items if i.alias and not has_aggregate(i.expression)
         }
@@ -192,7 +192,7 @@ class _Grouping:
 
     def _extents(self) -> list[Extent]:
         joined = self._joined
-        return windows(self._select.window, joined.rows, joined.scope, joined.progressing, evaluate)
+        return windows(self._select.window, joined.rows, joined.scope, joined.progressing, evaluate, self._idle_s)
 
     def _ungated(self) -> Table:
         """Groups that agree on the progressing expressions close together."""

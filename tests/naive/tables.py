@@ -42,7 +42,9 @@ class Joined:
 class Streams:
     """What a name in FROM stands for."""
 
-    def __init__(self, sources: Mapping[str, list[list[Packet]]]) -> None:
+    def __init__(self, sources: Mapping[str, list[list[Packet]]], idle_s: int | None = None) -> None:
+        """`idle_s`: after so many seconds without a tuple a partition begins anew."""
+        self.idle_s = idle_s
         self._sources = {name.casefold(): captures for name, captures in sources.items()}
         self._created: dict[str, Table] = {}
 

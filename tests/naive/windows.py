@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -24,17 +24,20 @@ class Extent:
 
 
 def windows(
-    window: s.Window, rows: Sequence[Row], scope: Scope, progressing: frozenset[str], value: Of
-) -> list[Extent]:
-    """All windows over rows that stand in order of arrival; with PA over rows those of each partition."""
+    window: s.Window, rows: Sequence[Row], scope: Scope, progressing: frozenset[str], value: Of,
+    idle_s: int | None = None,
+) -> list[Extent]:  # fmt: skip
+    """All windows over rows that stand in order of arrival; with PA over rows those of each partition. `idle_s`: a
+    partition begins anew with a tuple that is more than so many whole seconds later than all before it."""
     if window.rattr is not None or window.sattr is not None:
-        return _partitions(window, rows, scope, value, lambda part: _slide_by_tuple(window, rows, part, scope, value))
+        by_tuple = lambda part: _slide_by_tuple(window, rows, part, scope, value, idle_s)  # noqa: E731
+        return _partitions(window, rows, scope, value, by_tuple)
     wa = scope.resolve(window.wa) if window.wa is not None else scope.resolve(_field("ts", window))
     by_rows = (
         isinstance(window.range, s.RowCount) or isinstance(window.slide, s.RowCount) or wa == _field("row_num", window)
     )
     if by_rows:
-        return _partitions(window, rows, scope, value, lambda part: _by_rows(window, part))
+        return _partitions(window, rows, scope, value, lambda part: _by_rows_of_lives(window, rows, part, idle_s))
     if not progresses(wa, progressing):
         raise Refused("WA does not progress")
     return _by_attribute(window, [value(wa, row) for row in rows])
@@ -100,7 +103,26 @@ def _by_rows(window: s.Window, part: list[int]) -> list[Extent]:
     return found
 
 
-def _slide_by_tuple(window: s.Window, rows: Sequence[Row], part: list[int], scope: Scope, value: Of) -> list[Extent]:
+def _by_rows_of_lives(window: s.Window, rows: Sequence[Row], part: list[int], idle_s: int | None) -> list[Extent]:
+    lives = [part] if idle_s is None else _lives(part, {i: rows[i]["ts"].ns for i in part}, idle_s)
+    return [extent for life in lives for extent in _by_rows(window, life)]
+
+
+def _lives(part: list[int], at: Mapping[int, int], idle_s: int | None) -> list[list[int]]:
+    lives: list[list[int]] = []
+    latest = None
+    for i in part:
+        second = at[i] // NS
+        if latest is None or (idle_s is not None and second - latest > idle_s):
+            lives.append([])
+        lives[-1].append(i)
+        latest = second if latest is None else max(latest, second)
+    return lives
+
+
+def _slide_by_tuple(
+    window: s.Window, rows: Sequence[Row], part: list[int], scope: Scope, value: Of, idle_s: int | None
+) -> list[Extent]:  # fmt: skip
     """A window (w − r, w] for the RATTR of every n-th tuple, in order of arrival or of rank."""
     rattr = scope.resolve(window.rattr)
     at = {i: value(rattr, rows[i]).ns for i in part}
@@ -111,5 +133,5 @@ def _slide_by_tuple(window: s.Window, rows: Sequence[Row], part: list[int], scop
     r, n = _size(window.range, True), _size(window.slide, False)
     return [
         Extent(Time(w - r), Time(w), [i for i in part if w - r < at[i] <= w])
-        for w in sorted({at[i] for i in ordered[n - 1 :: n]})
+        for w in sorted({at[i] for life in _lives(ordered, at, idle_s) for i in life[n - 1 :: n]})
     ]

@@ -203,3 +203,14 @@ def test_what_grows_for_ever_names_its_limit(sql: str) -> None:
     (note,) = (note for note in compile_query(sql, limits=Limits(groups=1_234)).notes if "grows" in note)
     assert "every new (srcIP)" in note
     assert "stops at more than 1,234 in a bucket (limits.groups)" in note
+
+
+def test_what_is_let_go_of_when_idle_is_told() -> None:
+    sql = "SELECT srcIP, count(*) [RANGE 5 minutes, RATTR ts, SLIDE {} rows, SATTR row_num, PA srcIP] FROM Main"
+    many, each = (
+        " ".join(compile_query(sql.format(n), limits=Limits(expire_idle_ns=90 * 10**9)).notes) for n in (3, 1)
+    )
+    assert "a (srcIP) without a tuple for more than 90 s of stream time is let go of (expire_idle)" in many
+    assert "lossy: numbering" in many
+    assert "without a tuple for more than 90 s" in each
+    assert "lossy" not in each

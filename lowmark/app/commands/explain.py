@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from lowmark.app.commands.expecting import Groups, Rates, Selectivities, expected_of, known_names
-from lowmark.app.commands.limiting import LimitGroups
+from lowmark.app.commands.limiting import ExpireIdle, LimitGroups, limits_of
 from lowmark.app.commands.query import query_text
 from lowmark.query.late import Late
-from lowmark.query.limits import DEFAULT_LIMITS, Limits
+from lowmark.query.limits import DEFAULT_LIMITS
 from lowmark.query.strategy import Strategy
 
 __all__ = ["explain"]
@@ -31,6 +31,7 @@ def explain(
     selectivity: Selectivities = None,
     groups: Groups = None,
     limit_groups: LimitGroups = DEFAULT_LIMITS.groups,
+    expire_idle: ExpireIdle = None,
     strategy: Annotated[Strategy, typer.Option(help="How groups of open windows are held.")] = Strategy.AUTO,
     disorder: Annotated[
         str | None,
@@ -63,6 +64,7 @@ def explain(
     text, name = query_text(sql, file)
     told = None if disorder is None else _meaning(disorder)
     expected = expected_of(rate, selectivity, groups)
+    limits = limits_of(limit_groups, expire_idle)
     from lowmark.query.compile import compile_query
     from lowmark.query.explain import describe, render
     from lowmark.query.sharingexplain import describe_beside, render_beside
@@ -70,7 +72,7 @@ def explain(
     with known_names():
         plan = compile_query(
             text, name=name, buckets=buckets, late=late, expected=expected, strategy=strategy,
-            limits=Limits(groups=limit_groups),
+            limits=limits,
         )  # fmt: skip
     texts = [query_text(None, path) for path in beside or ()]
     others = [compile_query(other, name=called, buckets=buckets) for other, called in texts]

@@ -9,10 +9,10 @@ import typer
 
 from lowlevel.config import Flush, Order
 from lowmark.app.commands.expecting import Groups, Rates, Selectivities, expected_of, known_names
-from lowmark.app.commands.limiting import LimitGroups
+from lowmark.app.commands.limiting import ExpireIdle, LimitGroups, limits_of
 from lowmark.app.formats import Format
 from lowmark.query.late import Late
-from lowmark.query.limits import DEFAULT_LIMITS, Limits
+from lowmark.query.limits import DEFAULT_LIMITS
 from lowmark.query.strategy import Strategy
 
 __all__ = ["query", "query_text"]
@@ -128,6 +128,7 @@ def query(
     selectivity: Selectivities = None,
     groups: Groups = None,
     limit_groups: LimitGroups = DEFAULT_LIMITS.groups,
+    expire_idle: ExpireIdle = None,
     table: Annotated[
         str,
         typer.Option(
@@ -150,6 +151,7 @@ def query(
     """Answer a query over capture files or interfaces, without Kafka or Spark."""
     text, name = query_text(sql, file)
     expected = expected_of(rate, selectivity, groups)
+    limits = limits_of(limit_groups, expire_idle)
     # Loading kernels and operators takes a moment that --help and a mistyped option need not wait for.
     from lowmark.app.answer import Request, answer
 
@@ -158,7 +160,7 @@ def query(
         fanout=fanout,
         promiscuous=promiscuous, kernel_filter=kernel_filter, disorder=disorder, flush=flush,
         flush_every=flush_every, flush_panes=flush_panes, order=order, late=late,
-        strategy=strategy, expected=expected, limits=Limits(groups=limit_groups), table=table, format=format_,
+        strategy=strategy, expected=expected, limits=limits, table=table, format=format_,
         output=output, quiet=quiet,
     )  # fmt: skip
     with known_names():
