@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lowmark.query import syntax as s
 from lowmark.query.errors import QueryError, unknown_word
 from lowmark.query.existing import existences
-from lowmark.query.expressions import Expr
-from lowmark.query.hints import refuse_hints
+from lowmark.query.expressions import Expr, Field
+from lowmark.query.hints import PROBE, Hints
 from lowmark.query.joining import inputs_of, join, join_to_first, label_of
-from lowmark.query.relations import Arm, Relation, packets
+from lowmark.query.relations import Arm, Joined, Relation, packets
 from lowmark.query.scope import Scope
-from lowmark.query.selection import Selected, bind_select
+from lowmark.query.selection import Selected, bind_select, groups
 from lowmark.wire.schema import Column
 
 __all__ = ["analyse", "texts"]
@@ -71,13 +72,14 @@ class _Analysis:
 
     def select(self, select: s.Select) -> Selected:
         inputs = inputs_of(select.sources)
+        hints = Hints(select.hints, self._text)
         if len(inputs) > 1:
             items = [(item, self._relation(item.relation)) for item in inputs]
-            scope = join(select.sources, items, select.hints, self._text, self._strings)
-            return bind_select(select, scope, self._strings)
+            scope = join(select.sources, items, hints, self._text, self._strings)
+            return bind_select(select, self._bucketed(select, scope, hints), self._strings, hints)
         (item,) = inputs
-        refuse_hints(select.hints, self._text, "FROM has one input")
         rest, found = existences(select, self._text)
+        hints.refuse(PROBE, "tests are made in the order in which WHERE has them" if found else "FROM has one input")
         if item.window is not None and not found:
             hint = "put the window into the SELECT list, behind the aggregates"
             raise self._error("a window behind the only input joins it with nothing", item.window.span, hint)
@@ -85,7 +87,18 @@ class _Analysis:
         for test in found:
             items = [(item, scope.relation), (test.input, self._relation(test.input.relation))]
             scope = join_to_first(items, test.conditions, test.kind, self._text, self._strings)
-        return bind_select(rest, scope, self._strings)
+        scope = self._bucketed(select, scope, hints) if found else scope
+        return bind_select(rest, scope, self._strings, hints)
+
+    def _bucketed(self, select: s.Select, scope: Scope, hints: Hints) -> Scope:
+        """The scope of a join whose buckets a hint chooses; where there are groups it is about these."""
+        keys = () if groups(select) else hints.bucket()
+        (arm,) = scope.relation.arms
+        assert isinstance(arm.base, Joined), "a join has one arm"
+        columns = [(arm.lowered(scope.field(key)), key.span) for key in keys]
+        bucket = tuple((column.name, span) for column, span in columns if isinstance(column, Field))
+        arms = (replace(arm, base=replace(arm.base, bucket=bucket)),)
+        return replace(scope, relation=replace(scope.relation, arms=arms))
 
     def _relation(self, node: s.Relation) -> Relation:
         match node:

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from lowmark.query.expressions import Expr, Field, fields
 from lowmark.query.plan import has_every_row
 from lowmark.query.relations import Arm, Grouped, Joined, Packets, Relation, Turn, substitute
+from lowmark.query.syntax import Span
 from lowmark.query.windows import WindowKind
 
-__all__ = ["LANDMARK", "Places", "joint_keys", "moves_at_end", "over_windows", "places", "reasons_for_one"]
+__all__ = [
+    "LANDMARK", "NoSuchKey", "Places", "choosing", "joint_keys", "moves_at_end", "over_windows", "places",
+    "reasons_for_one",
+]  # fmt: skip
 
 _COUNTED = {
     Turn.ROWS: "windows over rows without PA count the tuples of the whole stream",
@@ -20,6 +24,16 @@ _COUNTED = {
 
 Key = str | int | None
 """A key of a grouping, its name, or of a join, its number among the `joint_keys`; None: no key there carries it."""
+
+
+class NoSuchKey(Exception):
+    """A hint asks for a column that cannot choose the bucket of a join; `choices` are those that can."""
+
+    def __init__(self, span: Span, choices: tuple[str, ...]) -> None:
+        super().__init__(span, choices)
+        self.span = span
+        self.choices = choices
+
 
 _APART = "the stages have no key in common"
 
@@ -127,6 +141,7 @@ class _Places:
         own = _keys_of(top)
         together: dict[int, Sequence[Key]] = {id(top): own}
         common, beyond, reading = set(range(len(own))), [], [top]
+        asked = set(common) if top.bucket else set()  # keys that a hint names: rows move where they would be lost
         for reader in reading:  # grows while it is read
             for arm, over in _ways(reader, together[id(reader)]):
                 base = arm.base
@@ -136,11 +151,13 @@ class _Places:
                 stay = {index for index in common if keys[index] is not None}
                 if (known := together.get(id(base))) is not None:  # what several ways lead to has keys that all give it
                     stay = {index for index in stay if known[index] == keys[index]}
-                if not stay or _forgets(reader, base) or id(base) in self.keys:
+                lost = not asked <= stay or (base.bucket and {keys[index] for index in stay} < {*_keys_of(base)})
+                if not stay or lost or _forgets(reader, base) or id(base) in self.keys:
                     self.moved.add((id(reader), id(arm)))
                     beyond.append(base)
                     continue
                 common = stay
+                asked |= stay if base.bucket else set()
                 if known is None:
                     together[id(base)] = keys
                     reading.append(base)
@@ -159,10 +176,16 @@ def _forgets(reader: Grouped | Joined, base: Grouped | Joined) -> bool:
 
 def _keys_of(base: Grouped | Joined) -> Sequence[Key]:
     if isinstance(base, Joined):
-        return range(len(joint_keys(base)))
-    keys = [key.name for key in base.keys if not base.partition or key.name in base.partition]
+        named = [_named_key(base, column, span) for column, span in base.bucket]
+        return sorted(set(named)) or range(len(joint_keys(base)))
+    return base.bucket or choosing(base)
+
+
+def choosing(base: Grouped) -> tuple[str, ...]:
+    """The keys of a grouping that can choose the bucket."""
+    keys = tuple(key.name for key in base.keys if not base.partition or key.name in base.partition)
     shown = {item.expr.name for item in base.distinct if isinstance(item.expr, Field)}
-    return [key for key in keys if key in shown] or keys
+    return tuple(key for key in keys if key in shown) or keys
 
 
 def moves_at_end(base: Grouped) -> bool:
@@ -188,9 +211,9 @@ def _ways(reader: Grouped | Joined, keys: Sequence[Key]) -> Iterator[tuple[Arm, 
 
 def _keys_under(base: Grouped | Joined, over: Sequence[Expr | None]) -> Sequence[Key]:
     """The keys of a grouping or join that expressions over its columns are."""
-    if isinstance(base, Joined):
-        return [_joint_key(base, column) for column in over]
     own = {*_keys_of(base)}
+    if isinstance(base, Joined):
+        return [key if (key := _joint_key(base, column)) in own else None for column in over]
     shown = {item.name: item.expr for item in base.distinct}
     found = (shown.get(column.name, column) if isinstance(column, Field) else None for column in over)
     return [column.name if isinstance(column, Field) and column.name in own else None for column in found]
@@ -209,3 +232,17 @@ def _joint_key(joined: Joined, column: Expr | None) -> int | None:
             sought = substitute(column, own)
             return next((key for key, keys in enumerate(joint_keys(joined)) if keys[number] == sought), None)
     return None
+
+
+def _named_key(joined: Joined, column: str, span: Span) -> int:
+    """The equality of all sides in which a column of the join takes part."""
+    joint = joint_keys(joined)
+    for key, keys in enumerate(joint):
+        if column in _shown(joined, keys):
+            return key
+    raise NoSuchKey(span, tuple(name for keys in joint for name in _shown(joined, keys)))
+
+
+def _shown(joined: Joined, keys: Sequence[Expr]) -> list[str]:
+    """What the join calls the fields that an equality is of."""
+    return [side.named(key.name) for side, key in zip(joined.sides, keys, strict=True) if isinstance(key, Field)]

@@ -15,11 +15,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from lowmark.query.analysis import analyse, texts
+from lowmark.query.bucketing import NoSuchKey
 from lowmark.query.correcting import CannotCorrect, merges
 from lowmark.query.errors import QueryError
 from lowmark.query.expected import UNKNOWN, Expected, check_names
 from lowmark.query.expiring import CannotExpire, expiring
 from lowmark.query.fingerprint import exchanges_of, fingerprint
+from lowmark.query.hints import BUCKET
 from lowmark.query.late import Late
 from lowmark.query.limits import DEFAULT_LIMITS, Limits
 from lowmark.query.notes import notes
@@ -67,6 +69,9 @@ def compile_query(
         halves = split(answer.relation, strings, expected, exchanging)
     except CannotRunYet as error:
         raise QueryError(f"{error} cannot run yet", sql, script.statements[-1].span) from None
+    except NoSuchKey as error:
+        message = f"{BUCKET} names fields that are equal in all inputs of the join"
+        raise QueryError(message, sql, error.span, error.choices) from None
     spread = 1 if halves.reasons else buckets
     rates = _rates(expected, halves.nodes, stored)
     if limits.expire_idle_ns is not None:

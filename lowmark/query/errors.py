@@ -122,7 +122,7 @@ _NOUNS = {
 }
 _CLAUSES = ("_WHERE", "_GROUP_BY", "_HAVING", "_ORDER_BY", "_LIMIT")
 _NAME_AFTER = {
-    "_HINT_OPEN": "a hint such as probe(A, B, C)",
+    "_HINT_OPEN": "a hint: probe, strategy or bucket",
     "_AS": "a name",
     "_DOT": "a field's name",
     "_STREAM": "a name for the stream",

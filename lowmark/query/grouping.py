@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lowmark.query import syntax as s
+from lowmark.query.bucketing import choosing
 from lowmark.query.calls import Calls
 from lowmark.query.errors import QueryError
 from lowmark.query.expressions import Expr, Field, Literal, Named
+from lowmark.query.hints import BUCKET, STRATEGY, Hints
 from lowmark.query.keys import Keys, bind_keys
 from lowmark.query.lowering import Lowering
 from lowmark.query.names import GroupNames, InputNames
@@ -26,6 +28,7 @@ from lowmark.query.relations import (
 )
 from lowmark.query.scope import Scope
 from lowmark.query.selected import selected_columns
+from lowmark.query.strategy import Strategy
 from lowmark.query.windowing import Frame, bind_window, group_frame, least, progresses, progressing_columns
 from lowmark.query.windows import WindowKind
 from lowmark.wire.schema import Column
@@ -39,7 +42,9 @@ class GroupedSelect:
     columns: tuple[Named, ...]  # what it selects, over the group's columns
 
 
-def group(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[str, ...]) -> GroupedSelect:
+def group(
+    select: s.Select, where: Expr | None, scope: Scope, strings: tuple[str, ...], hints: Hints
+) -> GroupedSelect:  # fmt: skip
     """`where` is over the columns of the scope's input."""
     keys = bind_keys(select, scope, strings)
     frame = _frame(select, keys, scope, strings)
@@ -89,8 +94,9 @@ def group(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[str
             *(total.column for total in calls.totals),
         ),
         counting=frame.counting,
+        strategy=_strategy(frame, hints),
     )
-    return GroupedSelect(grouped, selected)
+    return GroupedSelect(replace(grouped, bucket=_bucket(grouped, keys, scope, strings, hints)), selected)
 
 
 def _frame(select: s.Select, keys: Keys, scope: Scope, strings: tuple[str, ...]) -> Frame:
@@ -181,6 +187,33 @@ def _check_distinct_order(select: s.Select, order: tuple[Order, ...], columns: t
         if by.expr not in shown:
             message = "DISTINCT rows can be ordered by selected columns only"
             raise QueryError(message, text, item.span, hint="select it, or leave DISTINCT out")
+
+
+def _strategy(frame: Frame, hints: Hints) -> Strategy:
+    counting = frame.counting
+    if frame.window.kind is not WindowKind.SLIDING or (counting is not None and counting.partition):
+        hints.refuse(STRATEGY, "it is of sliding and tumbling windows without PA over rows; others have one way")
+    return hints.strategy()
+
+
+def _bucket(
+    grouped: Grouped, keys: Keys, scope: Scope, strings: tuple[str, ...], hints: Hints
+) -> tuple[str, ...]:  # fmt: skip
+    """The keys that a hint names, by their alias or as fields of the input."""
+    lowering = Lowering(scope.text, strings, InputNames(scope, "a hint"))
+    found = []
+    for ref in hints.bucket():
+        key = keys.aliases.get(ref.name.text.casefold()) if ref.input is None else None
+        if key is None and scope.has(ref):
+            expr = lowering.lower(ref)
+            key = next((key for key in keys.named if key.expr == expr), None)
+        if key is None and ref.input is None:
+            key = next((key for key in keys.named if key.name.casefold() == ref.name.text.casefold()), None)
+        if key is None or key.name not in choosing(grouped):
+            message = f"{BUCKET} names keys of the groups that can choose it"
+            raise QueryError(message, scope.text, ref.span, choosing(grouped))
+        found.append(key.name)
+    return tuple(key.name for key in keys.named if key.name in found)
 
 
 def _makers(keys: Keys, frame: Frame, arms: tuple[Arm, ...]) -> tuple[Named, ...]:

@@ -1,4 +1,5 @@
-"""Hints of a SELECT, `/*+ probe(A, B, C) */`: how it is to run, where the planner is not to choose."""
+"""Hints of a SELECT, `/*+ probe(A, B, C) strategy(wid) bucket(srcIP) */`: how it is to run, where the planner is not
+to choose. Each is of one choice; whoever makes that choice takes the hints on it, and none may be left."""
 
 from __future__ import annotations
 
@@ -6,39 +7,101 @@ from collections.abc import Sequence
 
 from lowmark.query import syntax as s
 from lowmark.query.errors import QueryError, unknown_word
+from lowmark.query.strategy import Strategy
 
-__all__ = ["hinted_probes", "refuse_hints"]
+__all__ = ["BUCKET", "PROBE", "STRATEGY", "Hints"]
 
-_PROBE = "probe"
+PROBE = "probe"
+STRATEGY = "strategy"
+BUCKET = "bucket"
 
-
-def refuse_hints(hints: Sequence[s.Hint], text: str, why: str) -> None:
-    """Of a SELECT in which there is nothing to choose."""
-    _check_words(hints, text)
-    if hints:
-        raise QueryError(f"{_PROBE} says nothing here: {why}", text, hints[0].span)
+_WORDS = (PROBE, STRATEGY, BUCKET)
 
 
-def hinted_probes(hints: Sequence[s.Hint], labels: Sequence[str], text: str) -> tuple[tuple[int, ...], ...]:
-    """The orders that are asked for, as numbers of inputs."""
-    _check_words(hints, text)
-    folded = [label.casefold() for label in labels]
-    found: dict[int, tuple[int, ...]] = {}
-    for hint in hints:
-        for name in hint.names:
-            if name.text.casefold() not in folded:
-                raise unknown_word("input", name.text, text, name.span, labels)
-        order = tuple(folded.index(name.text.casefold()) for name in hint.names)
-        if sorted(order) != list(range(len(labels))):
+class Hints:
+    """Those of one SELECT that no choice has taken yet."""
+
+    def __init__(self, hints: Sequence[s.Hint], text: str) -> None:
+        self._left = list(hints)
+        self._text = text
+        for hint in hints:
+            if hint.word.text.casefold() not in _WORDS:
+                raise unknown_word("hint", hint.word.text, text, hint.word.span, _WORDS)
+
+    def refuse(self, word: str, why: str) -> None:
+        """QueryError where a hint on this choice is left: there is nothing to choose."""
+        for hint in self._of(word):
+            raise QueryError(f"{word} says nothing here: {why}", self._text, hint.span)
+
+    def probes(self, parts: Sequence[Sequence[str]]) -> tuple[tuple[int, ...], ...]:
+        """The orders that are asked for of one inner join, as numbers of its parts: those hints that name each part
+        once. A part that is a join itself, of inputs with these labels, goes by the name of any of them."""
+        found: dict[int, tuple[int, ...]] = {}
+        for hint in self._of(PROBE):
+            order = tuple(number for name in _words(hint) for number in _places(name, parts))
+            if len(hint.names) < len(parts) or sorted(order) != list(range(len(parts))):
+                continue
+            if order[0] in found:
+                named = hint.names[0].name.text
+                raise QueryError(f"{PROBE} has said already what rows of {named} meet", self._text, hint.span)
+            found[order[0]] = order
+            self._left.remove(hint)
+        return tuple(found.values())
+
+    def check_probes(self, joins: Sequence[Sequence[Sequence[str]]], labels: Sequence[str]) -> None:
+        """After all inner joins of FROM, each of these parts, have taken theirs. `labels` are of all its inputs."""
+        ordered = {label.casefold() for parts in joins for part in parts for label in part}
+        folded = [label.casefold() for label in labels]
+        for hint in self._of(PROBE):
+            if not joins:
+                self.refuse(PROBE, "an outer, semi or anti join is of two inputs, which meet in one way")
+            for ref in hint.names:
+                if ref.input is not None:
+                    raise QueryError(f"{PROBE} names inputs, not fields", self._text, ref.span, tuple(labels))
+                if ref.name.text.casefold() not in folded:
+                    raise unknown_word("input", ref.name.text, self._text, ref.span, labels)
+                if ref.name.text.casefold() not in ordered:
+                    why = f"{ref.name.text} is in no inner join, and others are of two inputs, which meet in one way"
+                    raise QueryError(why, self._text, ref.span, tuple(n for n in labels if n.casefold() in ordered))
             how = "first the one whose new rows are meant, then the others in the order in which these meet them"
-            raise QueryError(f"{_PROBE} names every input once", text, hint.span, tuple(labels), how)
-        if order[0] in found:
-            raise QueryError(f"{_PROBE} has said already what rows of {labels[order[0]]} meet", text, hint.span)
-        found[order[0]] = order
-    return tuple(found.values())
+            there = tuple(f"{PROBE}({', '.join(part[0] for part in parts)})" for parts in joins)
+            which = "every input once" if len(joins) == 1 else "every input of one inner join once"
+            raise QueryError(f"{PROBE} names {which}", self._text, hint.span, there, how)
+
+    def strategy(self) -> Strategy:
+        """AUTO: none is asked for."""
+        found = Strategy.AUTO
+        for hint in self._taken(STRATEGY):
+            name, *more = hint.names
+            choices = tuple(strategy.value for strategy in Strategy)
+            if more or found is not Strategy.AUTO:
+                raise QueryError(f"{STRATEGY} is said once, and names one", self._text, hint.span, choices)
+            if name.input is not None or name.name.text.casefold() not in choices:
+                raise unknown_word("strategy", self._text[slice(*name.span)], self._text, name.span, choices)
+            found = Strategy(name.name.text.casefold())
+        return found
+
+    def bucket(self) -> tuple[s.FieldRef, ...]:
+        """The keys that are to choose the bucket; (): none are named."""
+        found: tuple[s.FieldRef, ...] = ()
+        for hint in self._taken(BUCKET):
+            if found:
+                raise QueryError(f"{BUCKET} is said once, and names all keys", self._text, hint.span)
+            found = hint.names
+        return found
+
+    def _of(self, word: str) -> list[s.Hint]:
+        return [hint for hint in self._left if hint.word.text.casefold() == word]
+
+    def _taken(self, word: str) -> list[s.Hint]:
+        taken = self._of(word)
+        self._left = [hint for hint in self._left if hint not in taken]
+        return taken
 
 
-def _check_words(hints: Sequence[s.Hint], text: str) -> None:
-    for hint in hints:
-        if hint.word.text.casefold() != _PROBE:
-            raise unknown_word("hint", hint.word.text, text, hint.word.span, (_PROBE,))
+def _words(hint: s.Hint) -> list[str]:
+    return [ref.name.text.casefold() for ref in hint.names if ref.input is None]
+
+
+def _places(name: str, parts: Sequence[Sequence[str]]) -> list[int]:
+    return [number for number, part in enumerate(parts) if name in {label.casefold() for label in part}]

@@ -15,7 +15,7 @@ from lowmark.query import syntax as s
 from lowmark.query.errors import QueryError
 from lowmark.query.expressions import Expr, Field, Literal, Named, Op
 from lowmark.query.folding import compare, conjoin, disjoin, is_null, words
-from lowmark.query.hints import hinted_probes, refuse_hints
+from lowmark.query.hints import Hints
 from lowmark.query.joinwindows import InputWindow, bind, side_of, specs_of
 from lowmark.query.lowering import Lowering
 from lowmark.query.names import InputNames
@@ -62,15 +62,14 @@ def label_of(item: s.Input) -> str | None:
 
 
 def join(
-    sources: Sequence[s.Source], items: Sequence[Item], hints: Sequence[s.Hint], text: str, strings: tuple[str, ...]
+    sources: Sequence[s.Source], items: Sequence[Item], hints: Hints, text: str, strings: tuple[str, ...]
 ) -> Scope:  # fmt: skip
     """The scope of a SELECT over a join; `items` are the inputs of FROM, in order."""
-    joining = _Joining(items, text, strings)
+    joining = _Joining(items, text, strings, hints)
     parts, conditions = joining.parts(sources)
-    if len(parts) < len(items):
-        refuse_hints(hints, text, "joins of other kinds than inner ones are made in the order of FROM")
-        hints = ()
-    return joining.scope(joining.together(parts, conditions, s.JoinKind.INNER, hints))
+    whole = joining.together(parts, conditions, s.JoinKind.INNER)
+    hints.check_probes(joining.inner, joining.labels)
+    return joining.scope(whole)
 
 
 def join_to_first(
@@ -78,17 +77,19 @@ def join_to_first(
 ) -> Scope:  # fmt: skip
     """Of a semi or anti join of two inputs the scope of the first, as if FROM had that input alone: columns have their
     own names."""
-    joining = _Joining(items, text, strings)
+    joining = _Joining(items, text, strings, Hints((), text))
     parts, _ = joining.parts([item for item, _ in items])
-    return _unlabelled(joining.scope(joining.together(parts, on, kind, ())))
+    return _unlabelled(joining.scope(joining.together(parts, on, kind)))
 
 
 class _Joining:
-    def __init__(self, items: Sequence[Item], text: str, strings: tuple[str, ...]) -> None:
+    def __init__(self, items: Sequence[Item], text: str, strings: tuple[str, ...], hints: Hints) -> None:
         self._text = text
         self._strings = strings
+        self._hints = hints
+        self.inner: list[list[tuple[str, ...]]] = []  # inner joins: of each its parts, by their inputs' labels
         self._tumbling, specs = specs_of([item for item, _ in items], text)
-        labels = _labels(items, text)
+        self.labels = labels = _labels(items, text)
         self._inputs = {
             id(item): _Part((label,), f"{label}.", relation, (bind(label, relation, spec, text, strings),), item.span)
             for label, (item, relation), spec in zip(labels, items, specs, strict=True)
@@ -112,13 +113,11 @@ class _Joining:
                 parts += [*left, right]
                 conditions += [*on, source.condition]
             else:
-                pair = (self.together(left, on, s.JoinKind.INNER, ()), right)
-                parts.append(self.together(pair, (source.condition,), source.kind, ()))
+                pair = (self.together(left, on, s.JoinKind.INNER), right)
+                parts.append(self.together(pair, (source.condition,), source.kind))
         return parts, conditions
 
-    def together(
-        self, parts: Sequence[_Part], on: Sequence[s.Expression], kind: s.JoinKind, hints: Sequence[s.Hint]
-    ) -> _Part:  # fmt: skip
+    def together(self, parts: Sequence[_Part], on: Sequence[s.Expression], kind: s.JoinKind) -> _Part:
         """The join of these parts under conditions on all of them."""
         if len(parts) == 1:
             return parts[0]
@@ -128,7 +127,10 @@ class _Joining:
         scope = Scope(self._text, None, Relation(matched, ()), labels)
         lowering = Lowering(self._text, self._strings, InputNames(scope, "ON", "conditions on aggregates go to HAVING"))
         conditions = [*map(lowering.condition, on), *self._bands(parts, sides)]
-        probes = hinted_probes(hints, labels, self._text)
+        probes: tuple[tuple[int, ...], ...] = ()
+        if kind is s.JoinKind.INNER:
+            self.inner.append([part.labels for part in parts])
+            probes = self._hints.probes(self.inner[-1])
         sides = tuple(side if has_every_row(kind, n) else replace(side, progress=()) for n, side in enumerate(sides))
         columns = tuple(_column(side, own, kind, n) for n, side in enumerate(sides) for own in side.relation.known)
         where = conjoin(conditions) if conditions else None

@@ -133,7 +133,7 @@ class _Builder(Transformer_NonRecursive[Token, s.Script]):
     def hints(self, _span: Span, *hints: s.Hint) -> tuple[s.Hint, ...]:
         return hints
 
-    def hint(self, span: Span, word: s.Identifier, *names: s.Identifier) -> s.Hint:
+    def hint(self, span: Span, word: s.Identifier, *names: s.FieldRef) -> s.Hint:
         return s.Hint(word, names, span=span)
 
     def select_list(self, _span: Span, *items: _SelectItem) -> _SelectList:

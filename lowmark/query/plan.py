@@ -164,6 +164,7 @@ class Aggregate:
     crowded: bool = False
     """Many windows close at a time, each of few tuples."""
     strategy: Strategy = Strategy.PANED  # of sliding windows; of others it is the only one. State depends on it
+    asked: Strategy = field(default=Strategy.AUTO, repr=False)  # by a hint of the query's text
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.expressions import Call, Expr, Field, Named
 from lowmark.query.folding import conjoin
 from lowmark.query.plan import AggregateCall, Fold, Order, Pane, Total
-from lowmark.query.syntax import JoinKind
+from lowmark.query.strategy import Strategy
+from lowmark.query.syntax import JoinKind, Span
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.schema import Column, Kind
 
@@ -97,6 +98,8 @@ class Grouped:
     within: tuple[str, ...]  # without a window, all keys that progress: groups that agree on them are one result
     columns: tuple[Column, ...]
     counting: Counting | None = None
+    strategy: Strategy = Strategy.AUTO  # that the query asks for
+    bucket: tuple[str, ...] = ()  # the keys that it asks to choose the bucket; (): as many as stages have in common
 
     @property
     def partition(self) -> tuple[str, ...]:
@@ -157,6 +160,8 @@ class Joined:
     kind: JoinKind = JoinKind.INNER
     probes: tuple[tuple[int, ...], ...] = ()
     """The orders in which the query asks for rows to meet: first the side of the new row, then all others."""
+    bucket: tuple[tuple[str, Span], ...] = ()
+    """Columns of equalities of all sides that are to choose the bucket, and where the query says so; (): all."""
     time: str | None = None
     """Of a FULL JOIN one of `columns`: the time of the first side that a row has a row of, by which it can wait."""
 

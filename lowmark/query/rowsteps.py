@@ -159,6 +159,7 @@ class _Counted:
             window=base.window,
             output=self._output,
             crowded=base.window.kind is WindowKind.SLIDING and base.window.slide * base.window.axis.unit < _CROWDED,
+            asked=base.strategy,
         )
         return self._build.step(plan, [self._build.step(Reduce(schema, reduction), [source])])
 

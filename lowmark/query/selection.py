@@ -8,6 +8,7 @@ from lowmark.query import syntax as s
 from lowmark.query.errors import QueryError
 from lowmark.query.expressions import Expr, Field
 from lowmark.query.grouping import group
+from lowmark.query.hints import BUCKET, STRATEGY, Hints
 from lowmark.query.lowering import Lowering
 from lowmark.query.names import InputNames, check_function, is_aggregated
 from lowmark.query.relations import Arm, Relation, TooLarge
@@ -16,7 +17,7 @@ from lowmark.query.selected import selected_columns
 from lowmark.query.streamorder import bind_order, ordered
 from lowmark.wire.schema import Column
 
-__all__ = ["Selected", "bind_select"]
+__all__ = ["Selected", "bind_select", "groups"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,14 @@ class Selected:
     ordered: bool  # by ORDER BY
 
 
-def bind_select(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> Selected:
+def bind_select(select: s.Select, scope: Scope, strings: tuple[str, ...], hints: Hints) -> Selected:
     _check_functions(select, scope)
     try:
         where = _where(select, scope, strings)
-        if _groups(select):
-            return _grouped(select, where, scope, strings)
+        if groups(select):
+            return _grouped(select, where, scope, strings, hints)
+        hints.refuse(STRATEGY, "it is of windows, and this SELECT has none")
+        hints.refuse(BUCKET, "rows that are selected one by one need not meet")
         return Selected(_plain(select, where, scope, strings), False)
     except TooLarge:
         message = "an expression grows too large through the subqueries that it is computed in"
@@ -45,7 +48,8 @@ def _check_functions(select: s.Select, scope: Scope) -> None:
                 check_function(node, scope.text)
 
 
-def _groups(select: s.Select) -> bool:
+def groups(select: s.Select) -> bool:
+    """Whether it makes groups, and does not select row by row."""
     clauses = (*select.items, *select.order_by, *(() if select.having is None else (select.having,)))
     return bool(select.group_by) or select.distinct or any(map(is_aggregated, clauses))
 
@@ -57,8 +61,8 @@ def _where(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> Expr | N
     return Lowering(scope.text, strings, names).condition(select.where)
 
 
-def _grouped(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[str, ...]) -> Selected:
-    bound = group(select, where, scope, strings)
+def _grouped(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[str, ...], hints: Hints) -> Selected:
+    bound = group(select, where, scope, strings, hints)
     values: dict[str, Expr] = {item.name: item.expr for item in bound.columns}
     if bound.grouped.distinct:
         # Its rows are what the end of the window leaves of the selected columns: nothing else is known of them.

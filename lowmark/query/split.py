@@ -194,6 +194,7 @@ class _Split:
             window=base.window,
             output=output,
             progress=base.makers,
+            asked=base.strategy,
         )
         return self._made.step(aggregate, [*fed, *inputs]), output
 

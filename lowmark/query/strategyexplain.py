@@ -27,6 +27,8 @@ def describe_strategy(plan: Aggregate, asked: Strategy, rates: Rates) -> dict[st
 
 
 def _reason(plan: Aggregate, asked: Strategy) -> str:
+    if plan.asked is not Strategy.AUTO:
+        return "as the query asks"
     if asked is not Strategy.AUTO:
         return "as asked for"
     if plan.crowded:

@@ -333,7 +333,7 @@ class Hint(SyntaxNode):
     """One word of `SELECT /*+ word(name, …) … */`: how the query is to run. It changes no answer."""
 
     word: Identifier
-    names: tuple[Identifier, ...]
+    names: tuple[FieldRef, ...]
 
 
 @dataclass(frozen=True, slots=True)

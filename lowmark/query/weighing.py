@@ -90,12 +90,17 @@ def weigh(window: Window, folds: Sequence[Fold], rates: Rates) -> tuple[Weighed,
 
 
 def chosen(steps: Sequence[Step], asked: Strategy, rates: Rates) -> dict[int, Strategy]:
-    """The strategy of each step that has a choice."""
+    """The strategy of each step that has a choice: by a hint, else as it is asked for of the whole query."""
     return {
-        number: cheapest(step.plan, rates) if asked is Strategy.AUTO else asked
+        number: _decided(step.plan, asked, rates)
         for number, step in enumerate(steps)
         if isinstance(step.plan, Aggregate) and can_choose(step.plan)
     }
+
+
+def _decided(plan: Aggregate, asked: Strategy, rates: Rates) -> Strategy:
+    wanted = asked if plan.asked is Strategy.AUTO else plan.asked
+    return cheapest(plan, rates) if wanted is Strategy.AUTO else wanted
 
 
 def cheapest(plan: Aggregate, rates: Rates) -> Strategy:

@@ -30,6 +30,12 @@ EXCHANGED = {
     "GROUP BY srcIP",
     "groups of pairs": "SELECT a.destPort, count(*) [RANGE 20 s, SLIDE 10 s, WA a.ts] FROM A AS a [RANGE 4 s], "
     "B AS b [RANGE 3 s] WHERE a.srcIP = b.destIP GROUP BY a.destPort",
+    "asked bucket": "CREATE STREAM s AS SELECT /*+ bucket(destIP) strategy(wid) */ srcIP, destIP, count(*) AS n "
+    "[RANGE 10 s, SLIDE 5 s] FROM A GROUP BY srcIP, destIP; "
+    "SELECT /*+ bucket(srcIP) */ srcIP, max(n) [RANGE 20 s, WA window_end] FROM s GROUP BY srcIP",
+    "asked bucket of pairs": "CREATE STREAM s AS SELECT /*+ bucket(a.destIP) */ a.ts AS ts, a.srcIP AS k FROM A AS a "
+    "[RANGE 4 s], B AS b [RANGE 3 s] WHERE a.srcIP = b.srcIP AND a.destIP = b.destIP; "
+    "SELECT k, count(*) [RANGE 20 s, SLIDE 10 s] FROM s GROUP BY k",
     "pairs of groups": "CREATE STREAM s AS SELECT srcIP, destIP, count(*) AS n [RANGE 5 s] FROM A "
     "GROUP BY srcIP, destIP; CREATE STREAM t AS SELECT destIP, count(*) AS n [RANGE 5 s] FROM B GROUP BY destIP; "
     "SELECT s.window_end, s.srcIP, t.destIP, t.n FROM s, t [RANGE TUMBLING 5 s, WA window_end] WHERE s.n = t.n",

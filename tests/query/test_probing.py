@@ -66,6 +66,39 @@ def test_neither_hints_nor_rates_change_a_stage_or_what_state_can_be_carried_on_
     assert len({(p.stage.fingerprint, repr(p.steps)) for p in plans}) == 1
 
 
+OUTER = (
+    "SELECT {} A.ts FROM A [RANGE 1 s] JOIN B [RANGE 1 s] ON A.srcIP = B.srcIP JOIN C [RANGE 1 s] ON A.srcIP = C.srcIP "
+    "LEFT JOIN D [RANGE 1 s] ON A.len = D.len JOIN E [RANGE 1 s] ON A.len = E.len JOIN F [RANGE 1 s] ON E.len = F.len"
+)
+
+
+def test_a_hint_forces_the_order_of_the_inner_join_whose_inputs_it_names() -> None:
+    """What has been joined before goes by the name of any of its inputs."""
+    made = compile_query(OUTER.format("/*+ probe(F, d, E) probe(A, C, B) probe(B, A, C) */"))
+    joins = [step.plan for step in made.steps if isinstance(step.plan, Join)]
+    hinted = [[probe.order for probe in join.probes if probe.hinted] for join in joins]
+    assert hinted == [
+        [(2, 1), (0, 2)],
+        [],
+        [(0, 1)],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hint", "message", "valid"),
+    [
+        ("probe(A, C)", "probe names every input of one inner join once", ("probe(A, B, C)", "probe(A, E, F)")),
+        ("probe(A, B, F)", "probe names every input of one inner join once", ("probe(A, B, C)", "probe(A, E, F)")),
+        ("probe(A, C, G)", "there is no input called G", tuple("ABCDEF")),
+        ("probe(A.ts, B, C)", "probe names inputs, not fields", tuple("ABCDEF")),
+    ],
+)
+def test_a_hint_that_fits_no_inner_join_is_told_which_there_are(hint: str, message: str, valid: tuple[str]) -> None:
+    with pytest.raises(QueryError) as error:
+        compile_query(OUTER.format(f"/*+ {hint} */"))
+    assert (error.value.message, error.value.expected) == (message, valid)
+
+
 @pytest.mark.parametrize(
     ("hint", "message"),
     [
@@ -88,6 +121,18 @@ def test_what_is_wrong_of_a_hint_is_said(hint: str, message: str) -> None:
     ("sql", "message"),
     [
         ("SELECT /*+ probe(A) */ ts FROM A", "probe says nothing here: FROM has one input"),
+        (
+            "SELECT /*+ probe(A, B) */ A.ts FROM A [RANGE 1 s] LEFT JOIN B [RANGE 1 s] ON A.len = B.len",
+            "probe says nothing here: an outer, semi or anti join is of two inputs, which meet in one way",
+        ),
+        (
+            OUTER.format("/*+ probe(A, D, B) */").partition(" JOIN E")[0],
+            "D is in no inner join, and others are of two inputs, which meet in one way",
+        ),
+        (
+            "SELECT /*+ probe(A, B) */ ts FROM A [RANGE 1 s] WHERE EXISTS (SELECT ts FROM B [RANGE 1 s])",
+            "probe says nothing here: tests are made in the order in which WHERE has them",
+        ),
         ("SELECT ts FROM /*+ probe(A) */ A", "a hint cannot stand here"),
         ("/*+ probe(A) */ SELECT ts FROM A", "a hint cannot stand here"),
         (
