@@ -32,3 +32,8 @@ class WindowJoin:
     def rows_of(self, port: int) -> Space[Bin]:
         """The rows that are kept of a port, for audits."""
         return self._kept.bins(port)
+
+    @property
+    def bin_width(self) -> int:
+        """The time of one such piece, in ns: that of key k begins at k times as much."""
+        return self._kept.width

@@ -85,10 +85,13 @@ class Bin:
 
     def take_before(self, time: int) -> Words:
         """Let go of the rows before this time, and give them out."""
-        old = self.times < time
-        gone = self.rows[old]
+        return self.take(self.times < time)
+
+    def take(self, which: npt.NDArray[np.bool_]) -> Words:
+        """Let go of these rows, and give them out."""
+        gone = self.rows[which]
         if len(gone):
-            self._rows = self.rows[~old]
+            self._rows = self.rows[~which]
             self._used = len(self._rows)
             self._indexes.clear()
         return gone

@@ -2,7 +2,8 @@
 
 A new row meets the rows of the other inputs that are kept, and is kept itself for as long as a row still to come could
 meet it. So each combination is found once: by the last of its rows. What an input promises lets go of rows of the
-others; what all promised bounds the times of later rows of the join, one by one and together (Li 7.2).
+others; what all promised bounds the times of later rows of the join, one by one and together (Li 7.2). Of three inputs
+or more it also lets go of rows that wait for one that has nothing for them any more (`absence`).
 """
 
 from __future__ import annotations
@@ -38,16 +39,21 @@ class JoinOperator(WindowJoin):
                 pairs = pairs[holds(self._plan.where, pairs, self._plan.output)]
             if len(pairs):
                 out.rows(0, pairs)
-        self._kept.keep(port, rows[self._kept.waits(port, rows, bounds)], state)
+        keys = self._kept.keep(port, rows[self._kept.waits(port, rows, bounds)], state)
+        if len(bounds) > 2:
+            self._kept.absence.let_go([(port, key) for key in keys], bounds, state)
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         before = self._kept.bounds(state)
         bounds = self._kept.advance(port, promise, state)
         if bounds is None:
             return
-        for other in range(len(bounds)):
-            if other != port:
-                self._kept.let_go(other, bounds, state)
+        gone = [(other, self._kept.let_go(other, bounds, state)) for other in range(len(bounds)) if other != port]
+        if len(bounds) > 2:
+            absence = self._kept.absence
+            in_vain = absence.excluded(port, before[port], bounds[port], state)
+            in_vain += [found for other, keys in gone for found in absence.around(other, keys, state)]
+            absence.let_go(in_vain, bounds, state)
         for made in self._promising.promises(before, bounds):
             out.promise(0, made)
 

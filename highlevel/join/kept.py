@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from highlevel.aggregate.splitting import split
 from highlevel.interface import Out, Space, State, Words
+from highlevel.join.absence import Absence
 from highlevel.join.bins import Bin, bins_space
 from highlevel.join.bounds import ONLY, Bounds, bounds_space
 from lowmark.query.bands import Bands
@@ -36,6 +37,12 @@ class Kept:
         self._width = _width(self._bands, max(self._units))
         self._bins = [bins_space(f"rows.{n}", at) for n, at in enumerate(self._times)]
         self._bounds = bounds_space()
+        self.absence = Absence(self._bands, self._width, self._bins)
+
+    @property
+    def width(self) -> int:
+        """Of a bin, in ns."""
+        return self._width
 
     def bins(self, port: int) -> Space[Bin]:
         return self._bins[port]
@@ -83,7 +90,9 @@ class Kept:
         waiting: Bools = self._time(port, rows) >= self._bands.alive(port, bounds)
         return waiting
 
-    def keep(self, port: int, rows: Words, state: State) -> None:
+    def keep(self, port: int, rows: Words, state: State) -> list[int]:
+        """The keys of the bins that they lie in."""
+        keys = []
         for key, part in split(self._time(port, rows) // self._width, rows):
             piece = state.get(self._bins[port], key)
             if piece is None:
@@ -91,15 +100,20 @@ class Kept:
             else:
                 piece.append(part)
             state.put(self._bins[port], key, piece)
+            keys.append(key)
+        return keys
 
-    def let_go(self, port: int, bounds: Sequence[int], state: State) -> None:
-        """Of the rows that no row still to come can meet. Bins that go as a whole are not loaded."""
+    def let_go(self, port: int, bounds: Sequence[int], state: State) -> Sequence[int]:
+        """Of the rows that no row still to come can meet; the keys of their bins. Bins that go as a whole are not
+        loaded."""
         alive, space = self._bands.alive(port, bounds), self._bins[port]
-        for key in self._old(port, alive, state):
+        old = self._old(port, alive, state)
+        for key in old:
             if (key + 1) * self._width <= alive:
                 state.drop(space, key)
             else:
                 self._take(port, key, alive, state)
+        return old
 
     def take_out(self, port: int, bounds: Sequence[int], state: State) -> Iterator[Words]:
         """The same, with what is let go of."""
@@ -112,14 +126,19 @@ class Kept:
     def _old(self, port: int, alive: int, state: State) -> Sequence[int]:
         return state.keys(self._bins[port], None if alive == FOREVER else alive // self._width + 1)
 
+    def changed(self, port: int, key: int, piece: Bin, state: State) -> None:
+        """After rows of a bin have gone or changed."""
+        if len(piece):
+            state.put(self._bins[port], key, piece)
+        else:
+            state.drop(self._bins[port], key)
+
     def _take(self, port: int, key: int, alive: int, state: State) -> Words:
         piece = state.get(self._bins[port], key)
         assert piece is not None, "a listed piece is there"
         gone = piece.take_before(alive)
-        if not len(piece):
-            state.drop(self._bins[port], key)
-        elif len(gone):
-            state.put(self._bins[port], key, piece)
+        if len(gone):
+            self.changed(port, key, piece, state)
         return gone
 
     def _start(self, port: int, pane: int) -> int:

@@ -2,7 +2,8 @@
 
 Rows are kept as in any join; those of an input whose unmatched rows matter carry a last word more: whether they have
 met a row. A row that has not leaves when the other input's promise proves that it never will: so the bounds of the
-rows that come out are those of an inner join.
+rows that come out are those of an inner join. In semi and anti joins a row of the first input is decided by the first
+row that it meets (it comes out, or never will), and is kept no longer.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class OuterJoinOperator(WindowJoin):
         super().__init__(plan)
         self._lookups = [found for (found,) in lookups(plan)]
         self._pairs = plan.kind not in (JoinKind.SEMI, JoinKind.ANTI)
+        self._noted = [plan.keeps(port) or (port == 0 and not self._pairs) for port in (0, 1)]
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         bounds = self._kept.bounds(state)
@@ -79,26 +81,34 @@ class OuterJoinOperator(WindowJoin):
             out.rows(0, self._combine.rows({port: rows}))
 
     def _meet(self, port: int, rows: Words, state: State, out: Out) -> None:
-        """Find the pairs of these rows and those that are kept, and note in both that they have met."""
+        """Find the pairs of these rows and those that are kept, and note that they have met where that matters."""
         other = 1 - port
-        for key, piece, probing, stored in self._found(port, rows, state):
-            pairs = self._combine.rows({port: rows[probing], other: piece.rows[stored]})
-            if self._plan.where is not None:
-                passing = holds(self._plan.where, pairs, self._plan.output)
-                pairs, probing, stored = pairs[passing], probing[passing], stored[passing]
-            if not len(pairs):
-                continue
-            if self._pairs:
-                out.rows(0, pairs)
-            elif self._plan.kind is JoinKind.SEMI:
-                first, which = (rows, probing) if port == 0 else (piece.rows, stored)
-                which = np.unique(which)
-                self._tell(0, first[which[first[which, _MET] == 0]], out)
-            rows[probing, _MET] = 1
-            piece.rows[stored, _MET] = 1
-            state.put(self._kept.bins(other), key, piece)
+        for key, piece, found in self._found(port, rows, state):
+            noted = False
+            for probing, stored in found:
+                pairs = self._combine.rows({port: rows[probing], other: piece.rows[stored]})
+                if self._plan.where is not None:
+                    passing = holds(self._plan.where, pairs, self._plan.output)
+                    pairs, probing, stored = pairs[passing], probing[passing], stored[passing]
+                if not len(pairs):
+                    continue
+                if self._pairs:
+                    out.rows(0, pairs)
+                elif self._plan.kind is JoinKind.SEMI:
+                    first, which = (rows, probing) if port == 0 else (piece.rows, stored)
+                    which = np.unique(which)
+                    self._tell(0, first[which[first[which, _MET] == 0]], out)
+                rows[probing, _MET] = 1
+                if self._noted[other]:
+                    piece.rows[stored, _MET] = 1
+                    noted = True
+            if noted:
+                if not self._pairs:
+                    piece.take(piece.rows[:, _MET] == 1)
+                self._kept.changed(other, key, piece, state)
 
-    def _found(self, port: int, rows: Words, state: State) -> Iterator[tuple[int, Bin, Ints, Ints]]:
+    def _found(self, port: int, rows: Words, state: State) -> Iterator[tuple[int, Bin, Iterator[tuple[Ints, Ints]]]]:
+        """Each bin that they reach, with the runs of pairs in it."""
         lookup = self._lookups[port]
         low, high = self._kept.window({port: rows}, lookup.port)
         keys = keys_of(self._schemas, {port: rows}, lookup.equals)
@@ -107,5 +117,4 @@ class OuterJoinOperator(WindowJoin):
             found = piece.probe(
                 lookup.way, lambda rows: keys_of(self._schemas, {lookup.port: rows}, own), keys, low, high
             )
-            for probing, stored in found:
-                yield key, piece, probing, stored
+            yield key, piece, found

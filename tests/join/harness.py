@@ -223,6 +223,13 @@ def _values(plan: Join, matrices: Sequence[Words], name: str) -> Iterator[tuple[
 
 def kept(operator: AnyJoin, state: State, port: int) -> list[int]:
     """Times of the rows that the operator keeps of a port."""
+    return [t for _, times in kept_bins(operator, state, port) for t in times]
+
+
+def kept_bins(operator: AnyJoin, state: State, port: int) -> Iterator[tuple[int, list[int]]]:
+    """The same by the keys of their bins."""
     space = operator.rows_of(port)
-    pieces = (state.get(space, key) for key in state.keys(space))
-    return [t for piece in pieces if piece is not None for t in piece.times.tolist()]
+    for key in state.keys(space):
+        piece = state.get(space, key)
+        assert piece is not None
+        yield key, piece.times.tolist()

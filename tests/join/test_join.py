@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -12,11 +15,15 @@ from lowmark.wire.promises import FOREVER, Promise
 from tests.aggregate.harness import Live, Sink, Stored
 from tests.join.harness import (
     OUTER,
+    UNIT,
+    AnyJoin,
     Event,
     Scene,
     Tuple,
+    agree,
     in_windows,
     kept,
+    kept_bins,
     nested_loops,
     numbers,
     operator_of,
@@ -60,23 +67,109 @@ def test_state_through_bytes_changes_nothing(scene: Scene) -> None:
     assert (live.promises, live.order) == (stored.promises, stored.order)
 
 
-@given(scenes())
-@settings(max_examples=150)
-def test_what_is_kept_is_what_can_still_meet_a_row_to_come(scene: Scene) -> None:
-    """Of the times of others that no promise excludes, one at least lies in the window of each kept row; no row that
-    is not kept has one."""
-    stored, operator, plan = Live(), operator_of(scene.plan), scene.plan
-    bounds = [-(10**6)] * len(plan.inputs)
-    arrived: list[list[int]] = [[] for _ in plan.inputs]
+Moment = tuple[AnyJoin, Live, list[list[Tuple]], list[int]]
+"""The operator and its state, the tuples that have come of each input, and the bounds of the inputs."""
+
+
+def moments(scene: Scene) -> Iterator[Moment]:
+    stored, operator = Live(), operator_of(scene.plan)
+    bounds = [-(10**6)] * len(scene.plan.inputs)
+    arrived: list[list[Tuple]] = [[] for _ in bounds]
     for event in scene.events:
         send(operator, event, stored.state, Sink())
         if event.tuples:
-            arrived[event.port] += [row.t for row in event.tuples if matches_something(scene, event.port, row)]
+            arrived[event.port] += event.tuples
         else:
-            bounds[event.port] = event.ended if event.ended == FOREVER else event.ended * plan.inputs[0].unit
+            bounds[event.port] = event.ended if event.ended == FOREVER else event.ended * UNIT
+        yield operator, stored, arrived, bounds
+
+
+@given(scenes((JoinKind.INNER, *OUTER), (2,)))
+@settings(max_examples=300)
+def test_what_is_kept_of_two_inputs_is_what_can_still_matter(scene: Scene) -> None:
+    """Of the times of the other input that no promise excludes, one at least lies in the window of each kept row; no
+    row that is not kept has one, but rows of a semi or anti join that the other input has decided."""
+    for operator, stored, arrived, bounds in moments(scene):
         for port, seen in enumerate(arrived):
-            waiting = [t for t in seen if can_meet(scene, port, t, bounds)]
+            waiting = [
+                row.t
+                for row in seen
+                if matches_something(scene, port, row)
+                and can_meet(scene, port, row.t, bounds)
+                and not (port == 0 and is_decided(scene, row, arrived[1]))
+            ]
             assert sorted(kept(operator, stored.state, port)) == sorted(waiting)
+
+
+def is_decided(scene: Scene, row: Tuple, others: list[Tuple]) -> bool:
+    plan = scene.plan
+    met = (in_windows(plan, [row.t, other.t]) and agree(plan, [row, other]) for other in others)
+    return plan.kind in (JoinKind.SEMI, JoinKind.ANTI) and any(met)
+
+
+@given(scenes(counts=(3, 3, 4)))
+@settings(max_examples=200)
+def test_what_is_kept_of_several_inputs_does_not_wait_in_vain(scene: Scene) -> None:
+    """A row is kept only while a row of some input that no promise excludes can lie in its window, and only while of
+    every other input one such can, or a bin is kept that rows of its own bin can reach. It is kept as long as of every
+    other input a row to come can lie in its window."""
+    for operator, stored, arrived, bounds in moments(scene):
+        bins = [dict(kept_bins(operator, stored.state, port)) for port in range(len(bounds))]
+        for port, seen in enumerate(arrived):
+            able = [row.t for row in seen if matches_something(scene, port, row)]
+            there = Counter(t for times in bins[port].values() for t in times)
+            assert there <= Counter(t for t in able if can_meet(scene, port, t, bounds))
+            assert there >= Counter(t for t in able if can_meet(scene, port, t, bounds, every=True))
+            others = [other for other in range(len(bounds)) if other != port]
+            for key, other in product(bins[port], others):
+                width = operator.bin_width
+                within = [partners(scene, port, t, other) for t in range(key * width, (key + 1) * width)]
+                reached = range(min(times.start for times in within), max(times.stop for times in within))
+                kept_there = any(at * width < reached.stop and reached.start < (at + 1) * width for at in bins[other])
+                assert kept_there or reached.stop > bounds[other]
+
+
+@pytest.mark.parametrize("first_has_ended", [False, True])
+def test_what_goes_takes_with_it_what_waited_for_it(first_has_ended: bool) -> None:
+    """The second input's only row can meet none of the third any more; the first one's could."""
+    plan = plan_of((100, 4, 4), False, (), False)
+    stored, operator = Live(), operator_of(plan)
+    send(operator, Event(0, (Tuple(50, 0, 1, 0.0, 1),)), stored.state, Sink())
+    send(operator, Event(1, (Tuple(60, 0, 1, 0.0, 1),)), stored.state, Sink())
+    send(operator, Event(1, ended=FOREVER), stored.state, Sink())
+    if first_has_ended:
+        send(operator, Event(0, ended=50), stored.state, Sink())
+    assert [kept(operator, stored.state, port) for port in (0, 1)] == [[50], [60]]
+    send(operator, Event(2, ended=20), stored.state, Sink())
+    assert [kept(operator, stored.state, port) for port in (0, 1)] == [[], []]
+
+
+@cache
+def band(sizes: tuple[int, int], tumbling: bool, t: int, first: bool) -> range:
+    """The times of an input whose rows meet a row of the other one, which is the `first` of the two or the second."""
+    pair = plan_of(sizes, tumbling, (), False)
+    near = [at for at in range(t - 70, t + 70) if in_windows(pair, [t, at] if first else [at, t])]
+    return range(near[0], near[-1] + 1)
+
+
+def partners(scene: Scene, port: int, t: int, other: int) -> range:
+    sizes = [plan.size for plan in scene.plan.inputs]
+    first, second = sorted((port, other))
+    return band((sizes[first], sizes[second]), scene.plan.tumbling, t, port < other)
+
+
+def test_rows_go_when_an_input_has_ended_without_any() -> None:
+    """While the third input is open, of which nothing has been said."""
+    plan = plan_of((8, 8, 8), False, (), False)
+    stored, operator = Live(), operator_of(plan)
+    send(operator, Event(0, tuple(Tuple(t, t, 1, 0.0, 1) for t in range(100))), stored.state, Sink())
+    send(operator, Event(1, (Tuple(50, 0, 1, 0.0, 1),)), stored.state, Sink())
+    assert len(kept(operator, stored.state, 0)) == 100
+    send(operator, Event(1, ended=FOREVER), stored.state, Sink())
+    assert set(range(43, 59)) <= set(kept(operator, stored.state, 0)) <= set(range(40, 60))
+    send(operator, Event(0, ended=FOREVER), stored.state, Sink())
+    send(operator, Event(2, (Tuple(9, 0, 1, 0.0, 1), Tuple(50, 1, 1, 0.0, 1))), stored.state, Sink())
+    assert kept(operator, stored.state, 2) == []
 
 
 def matches_something(scene: Scene, port: int, row: Tuple) -> bool:
@@ -85,16 +178,11 @@ def matches_something(scene: Scene, port: int, row: Tuple) -> bool:
     return all(value is not None and value == value for value in asked)
 
 
-def can_meet(scene: Scene, port: int, t: int, bounds: list[int]) -> bool:
-    plan = scene.plan
-    for other, bound in enumerate(bounds):
-        if other == port or bound == FOREVER:
-            continue
-        pair = plan_of([plan.inputs[n].size for n in sorted((port, other))], plan.tumbling, (), False)
-        for partner in range(max(bound, t - 70), t + 70):
-            if in_windows(pair, [t, partner] if port < other else [partner, t]):
-                return True
-    return False
+def can_meet(scene: Scene, port: int, t: int, bounds: list[int], every: bool = False) -> bool:
+    """Whether a row to come of any other input can, or one of each."""
+    others = (other for other in range(len(bounds)) if other != port)
+    found = (partners(scene, port, t, other).stop > bounds[other] for other in others)
+    return all(found) if every else any(found)
 
 
 @given(scenes((JoinKind.INNER, *OUTER)))

@@ -1,0 +1,89 @@
+"""Rows of a join of three inputs or more that can meet no row of one of the others, however many are still to come of
+the rest.
+
+A row waits for rows to come of any input. It waits in vain where all rows of one other input that it could meet are
+excluded by promises, and none of them is kept. That is found bin by bin, from the keys of bins alone: a bin goes when
+it reaches no bin that is kept of such an input. What goes may take bins of others with it.
+
+The bound: of a bin that reaches a kept one all rows stay, whatever their times and keys are; and pairs of inputs are
+looked at, not whether rows of several others are in each other's windows too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+from highlevel.interface import Space, State
+from highlevel.join.bins import Bin
+from lowmark.query.bands import NEVER, Bands
+from lowmark.wire.promises import FOREVER
+
+__all__ = ["Absence"]
+
+BinKey = tuple[int, int]
+"""A port, and the key of one of its bins."""
+
+
+class Absence:
+    """`width`: ns of a bin, of each of `spaces`, by port."""
+
+    def __init__(self, bands: Bands, width: int, spaces: Sequence[Space[Bin]]) -> None:
+        self._bands = bands
+        self._width = width
+        self._spaces = spaces
+
+    def excluded(self, port: int, before: int, bound: int, state: State) -> list[BinKey]:
+        """The bins of others that can meet no later row of this port since its bound has moved."""
+        found = []
+        for other, space in enumerate(self._spaces):
+            if other != port:
+                keys = state.keys(space, self._first_open(other, port, bound))
+                since = bisect_left(keys, self._first_open(other, port, before))
+                found += [(other, key) for key in keys[since:]]
+        return found
+
+    def around(self, port: int, gone: Iterable[int], state: State) -> list[BinKey]:
+        """The bins of others that reach one of these bins."""
+        found: dict[BinKey, None] = {}
+        for key in gone:
+            for other, space in enumerate(self._spaces):
+                if other != port:
+                    first, last = self._reached(port, key, other)
+                    keys = state.keys(space, last + 1)
+                    found |= dict.fromkeys((other, at) for at in keys[bisect_left(keys, first) :])
+        return list(found)
+
+    def let_go(self, bins: Iterable[BinKey], bounds: Sequence[int], state: State) -> None:
+        """Of those that wait in vain, and of what waits in vain without them."""
+        looked_at, gone = list(bins), set()
+        while looked_at:
+            port, key = found = looked_at.pop()
+            if found not in gone and self._in_vain(port, key, bounds, state):
+                state.drop(self._spaces[port], key)
+                gone.add(found)
+                looked_at += self.around(port, (key,), state)
+
+    def _in_vain(self, port: int, key: int, bounds: Sequence[int], state: State) -> bool:
+        for other, bound in enumerate(bounds):
+            if other == port or key >= self._first_open(port, other, bound):
+                continue
+            first, last = self._reached(port, key, other)
+            keys = state.keys(self._spaces[other], last + 1)
+            if not keys or keys[-1] < first:
+                return True
+        return False
+
+    def _first_open(self, port: int, other: int, bound: int) -> int:
+        """The first bin of a port with times whose partners may be rows of the other at the bound or later."""
+        if bound in (NEVER, FOREVER):
+            return bound
+        after = 0 if self._bands.tumbling else self._bands.reach(port, other)[1] - 1
+        return (bound - after) // self._width
+
+    def _reached(self, port: int, key: int, other: int) -> tuple[int, int]:
+        """The first and the last bin of the other input that can hold partners of rows in this bin."""
+        start = key * self._width
+        low, _ = self._bands.partners(port, start, other)
+        _, high = self._bands.partners(port, start + self._width - 1, other)
+        return low // self._width, (high - 1) // self._width
