@@ -27,6 +27,7 @@ class Expected:
     rates: Mapping[str, float] = field(default_factory=dict)
     selectivities: Mapping[frozenset[str], float] = field(default_factory=dict)
     groups: int | None = None
+    written: Mapping[str, str] = field(default_factory=dict)  # names as they were given, by what they are folded to
 
     @classmethod
     def of(cls, rates: Mapping[str, float], selectivities: Mapping[str, float], groups: int | None = None) -> Expected:
@@ -44,7 +45,9 @@ class Expected:
                 raise ValueError(f"the rate of {name} is {rate:g} rows a second; it is above 0 and at most {_MOST:g}")
         if groups is not None and groups < 1:
             raise ValueError(f"groups is {groups}; it is a number above 0")
-        return cls({name.casefold(): rate for name, rate in rates.items()}, pairs, groups)
+        written = {name.casefold(): name for name in rates}
+        written |= {name.strip().casefold(): name.strip() for pair in selectivities for name in pair.split(",")}
+        return cls({name.casefold(): rate for name, rate in rates.items()}, pairs, groups, written)
 
     def rate(self, side: Side) -> float | None:
         """Of an input: what is said of it, else of the streams that it is made of."""
@@ -77,7 +80,10 @@ def check_names(expected: Expected, script: s.Script) -> None:
     said: Iterable[str] = (*expected.rates, *(name for pair in expected.selectivities for name in sorted(pair)))
     for name in said:
         if name not in folded:
-            raise UnknownInput(f"there is no input or stream called {name} in this query; there are {', '.join(names)}")
+            shown = expected.written.get(name, name)
+            raise UnknownInput(
+                f"there is no input or stream called {shown} in this query; there are {', '.join(names)}"
+            )
 
 
 def _names(script: s.Script) -> Iterable[str]:

@@ -79,7 +79,7 @@ def _probes(plan: Join) -> Iterator[str]:
 def _expects(plan: Join) -> Iterator[str]:
     for port in plan.inputs:
         if port.rate is not None:
-            yield f"{port.label} {port.rate:,g} rows/s"
+            yield f"{port.label} {port.rate:,.6g} rows/s{', of what it joins' if port.estimated else ''}"
     if plan.equal and not all(probe.hinted for probe in plan.probes):
         yield f"an equality of which nothing is said holds for {DEFAULT_SELECTIVITY:g} of pairs"
 
@@ -104,7 +104,10 @@ def _memory(plan: Join) -> Iterator[str]:
         size = port.rate * seconds * words * 8 * _SPARE
         total += size
         yield f"about {_size(size)} for the rows of {port.label} ({port.rate * seconds:,.0f} of them)"
-    if total and all(port.rate is not None for port in plan.inputs):
+    missing = dict.fromkeys(name for port in plan.inputs for name in port.needs)
+    if missing and any(port.rate is not None or port.estimated for port in plan.inputs):
+        yield f"how much in all depends on the rates of {', '.join(missing)}, which are not known"
+    elif total:
         yield f"{_size(total)} in all buckets together; for each second by which one input lags behind, a second more"
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
-from lowmark.query.bands import Bands
 from lowmark.query.bucketing import joint_keys
 from lowmark.query.columns import CannotRunYet, typed
 from lowmark.query.expected import Expected
 from lowmark.query.expressions import Expr, Field, Named, fields
+from lowmark.query.joinrates import costs_of, rate_of
 from lowmark.query.keys import free_name
 from lowmark.query.plan import Join, JoinInput, Pane, Reduction
-from lowmark.query.probing import Costs, choose
+from lowmark.query.probing import choose
 from lowmark.query.relations import Arm, Joined, Side
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
@@ -71,6 +70,7 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
     output = tuple(column for column in base.columns if column.name in names)
     if len(output) > _MOST_COLUMNS:
         raise CannotRunYet(f"a join that reads more than {_MOST_COLUMNS} columns")
+    rates = [rate_of(side, expected) for side in base.sides]
     inputs = tuple(
         JoinInput(
             label=item.side.label,
@@ -80,28 +80,17 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
             size=item.side.size,
             output=item.shown,
             progress=tuple(named for named in item.side.progress if named.name in names),
-            rate=expected.rate(item.side),
+            rate=rates[number].rows,
+            needs=rates[number].needs,
+            estimated=rates[number].estimated,
             prefix=item.side.prefix,
         )
-        for item in sent
+        for number, item in enumerate(sent)
     )
     equal = tuple(zip(*(item.keys for item in sent), strict=True)) if base.equal else ()
-    probes = choose(_costs(inputs, base.tumbling, equal, expected), base.probes)
+    probes = choose(costs_of(base, expected), base.probes)
     schema = Schema(output, strings)
     return JoinPlan(Join(inputs, base.tumbling, equal, base.where, schema, base.kind, probes=probes), sent)
-
-
-def _costs(
-    inputs: Sequence[JoinInput], tumbling: bool, equal: Sequence[Sequence[str | None]], expected: Expected
-) -> Costs:  # fmt: skip
-    shares = {
-        (one, other): share
-        for one, other in combinations(range(len(inputs)), 2)
-        if (share := expected.selectivity(inputs[one].label, inputs[other].label)) is not None
-    }
-    tied = tuple(frozenset(n for n, column in enumerate(columns) if column is not None) for columns in equal)
-    bands = Bands(tuple(port.size for port in inputs), tumbling)
-    return Costs(bands, tuple(port.rate for port in inputs), tied, shares)
 
 
 def _sent(base: Joined, number: int, read: set[str], strings: tuple[str, ...]) -> Sent:

@@ -297,6 +297,8 @@ class JoinInput:
     first of them which a row has a row of."""
     progress: tuple[Named, ...]  # columns of the output that progress with the attribute: non-decreasing over Field(AT)
     rate: float | None = field(default=None, repr=False)  # rows a second that are expected
+    needs: tuple[str, ...] = field(default=(), repr=False)  # inputs whose rates it would follow from: not known
+    estimated: bool = field(default=False, repr=False)  # the rate, of what has been joined before
     prefix: str = field(default="", repr=False)  # how FROM tells its columns from those of others
 
     def named(self, column: str) -> str:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
-from math import prod
+from math import exp, expm1, prod
 
 from lowmark.query.bands import Bands
-from lowmark.query.plan import Probe
+from lowmark.query.plan import Probe, keeping
+from lowmark.query.syntax import JoinKind
 
 __all__ = ["DEFAULT_RATE", "DEFAULT_SELECTIVITY", "Costs", "choose"]
 
@@ -43,6 +44,19 @@ class Costs:
 
     def cost(self, order: Sequence[int]) -> float:
         return sum(self.meets(order))
+
+    def rate(self, kind: JoinKind) -> float | None:
+        """Rows a second that the join gives, where the rate of each input is known: each combination comes of its last
+        row. Of two inputs, how many a row meets is taken to be Poisson's."""
+        known = [rate for rate in self.rates if rate is not None]
+        if len(known) < len(self.rates):
+            return None
+        ports = range(len(known))
+        pairs = sum(known[port] * self._combinations((port, *(n for n in ports if n != port))) for port in ports)
+        if kind is JoinKind.SEMI:
+            return known[0] * -expm1(-pairs / known[0])
+        alone = sum(known[port] * exp(-pairs / known[port]) for port in keeping(kind))
+        return alone if kind is JoinKind.ANTI else pairs + alone
 
     def _combinations(self, inputs: Sequence[int]) -> float:
         """Of a row of the first of these inputs that comes in order, with rows of the others."""

@@ -16,6 +16,7 @@ from lowmark.query.expected import UNKNOWN, Expected, UnknownInput
 from lowmark.query.explain import render
 from lowmark.query.plan import Join, QueryPlan
 from lowmark.query.probing import Costs, choose
+from lowmark.query.syntax import JoinKind
 from tests.aggregate.harness import Sink
 
 CHAIN = (
@@ -147,8 +148,8 @@ def test_where_a_hint_has_no_place(sql: str, message: str) -> None:
 
 
 def test_what_is_expected_must_be_of_an_input() -> None:
-    with pytest.raises(UnknownInput, match="no input or stream called x in this query; there are a, M1, b, M2, c, M3"):
-        plan(expected=Expected.of({"x": 1}, {}))
+    with pytest.raises(UnknownInput, match="no input or stream called X in this query; there are a, M1, b, M2, c, M3"):
+        plan(expected=Expected.of({"X": 1}, {}))
     for rates, shares, message in (
         ({"a": 0.0}, {}, "the rate of a is 0"),
         ({"a": float("inf")}, {}, "the rate of a is inf"),
@@ -171,6 +172,40 @@ def test_explain_tells_the_choice_and_the_memory() -> None:
     assert "memory" not in render(plan())
     for rate in (1e-12, 1e12):
         assert "for the rows of a (" in render(plan(expected=Expected.of({"a": rate}, {})))
+
+
+def test_the_rate_of_what_was_joined_before_follows_from_its_inputs() -> None:
+    sql = "SELECT A.ts FROM A [RANGE 1 s] JOIN B [RANGE 2 s] ON A.len = B.len LEFT JOIN D [RANGE 1 s] ON D.len = A.len"
+    text = render(compile_query(sql, expected=Expected.of({"A": 1e3, "B": 500, "D": 10}, {"A,B": 0.01})))
+    assert "(A, B) 15,000 rows/s, of what it joins" in text
+    assert re.search(r"about [\d.]+ MiB for the rows of \(A, B\) \(30,000 of them\)", text)
+    assert text.count("in all buckets together") == 2
+    lacking = render(compile_query(sql, expected=Expected.of({"A": 1000, "D": 10}, {})))
+    assert lacking.count("how much in all depends on the rates of B, which are not known") == 2
+
+
+@pytest.mark.parametrize("kind", list(JoinKind))
+@pytest.mark.parametrize("tumbling", [False, True])
+def test_the_rate_of_a_join_of_two_is_that_of_its_rows(kind: JoinKind, tumbling: bool) -> None:
+    """Of inputs that come evenly and agree by chance, counted by the definitions."""
+    random = np.random.default_rng(3)
+    seconds, rates, keys, sizes = 100, (40.0, 25.0), 100, (10**9, 10**9 if tumbling else 3 * 10**9)
+    left, right = (np.sort(random.integers(0, seconds * 10**9, int(rate * seconds))) for rate in rates)
+    same = random.integers(0, keys, len(left))[:, None] == random.integers(0, keys, len(right))[None, :]
+    apart = right[None, :] - left[:, None]
+    near = left[:, None] // 10**9 == right[None, :] // 10**9 if tumbling else (apart >= -sizes[1]) & (apart < sizes[0])
+    met = same & near
+    alone = [int((~met.any(axis=axis)).sum()) for axis in (1, 0)]
+    rows = {
+        JoinKind.INNER: met.sum(),
+        JoinKind.LEFT: met.sum() + alone[0],
+        JoinKind.RIGHT: met.sum() + alone[1],
+        JoinKind.FULL: met.sum() + sum(alone),
+        JoinKind.SEMI: len(left) - alone[0],
+        JoinKind.ANTI: alone[0],
+    }[kind]
+    costs = Costs(Bands(sizes, tumbling), rates, (frozenset((0, 1)),), {(0, 1): 1 / keys})
+    assert costs.rate(kind) == pytest.approx(rows / seconds, rel=0.1)
 
 
 def test_the_expected_memory_is_that_of_the_operator() -> None:

@@ -1,0 +1,78 @@
+"""What is expected of a join's inputs, from what is known beforehand: also of those that are joins themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, product
+from math import prod
+
+from lowmark.query.bands import Bands
+from lowmark.query.expected import Expected
+from lowmark.query.probing import Costs
+from lowmark.query.relations import Joined, Side
+
+__all__ = ["Rate", "costs_of", "rate_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Rows a second of an input; None: not known, for those of `needs` are not. `estimated`: of a join, by the rates,
+    windows and selectivities of what it joins."""
+
+    rows: float | None
+    needs: tuple[str, ...] = ()
+    estimated: bool = False
+
+
+def rate_of(side: Side, expected: Expected) -> Rate:
+    """What is said of an input, else of the streams that it is made of, else what its joins are expected to give."""
+    own = None if _is_tested(side) else expected.rate(side)
+    if own is not None:
+        return Rate(own)
+    found, needs = [], []
+    for arm in side.relation.arms:
+        if not isinstance(arm.base, Joined):
+            return Rate(None, (side.label,))
+        made = costs_of(arm.base, expected).rate(arm.base.kind)
+        found.append(made)
+        if made is None:
+            needs += [name for one in arm.base.sides for name in rate_of(one, expected).needs]
+    known = [rate for rate in found if rate is not None]
+    return Rate(None if needs else sum(known), tuple(dict.fromkeys(needs)), True)
+
+
+def costs_of(base: Joined, expected: Expected) -> Costs:
+    shares = {
+        (one, other): share
+        for one, other in combinations(range(len(base.sides)), 2)
+        if (share := _selectivity(base.sides[one], base.sides[other], expected)) is not None
+    }
+    tied = tuple(frozenset(n for n, key in enumerate(keys) if key is not None) for keys in base.equal)
+    bands = Bands(tuple(side.size for side in base.sides), base.tumbling)
+    return Costs(bands, tuple(rate_of(side, expected).rows for side in base.sides), tied, shares)
+
+
+def _is_tested(side: Side) -> bool:
+    """Whether it is what a test with EXISTS has left of the input of this name."""
+    bases = [arm.base for arm in side.relation.arms]
+    return any(isinstance(base, Joined) and base.sides[0].label == side.label for base in bases)
+
+
+def _selectivity(one: Side, other: Side, expected: Expected) -> float | None:
+    """Of what was joined before, that of its inputs of which something is said."""
+    pairs = product(_labels(one), _labels(other))
+    said = [share for pair in pairs if (share := expected.selectivity(*pair)) is not None]
+    return prod(said) if said else None
+
+
+def _labels(side: Side) -> Iterator[str]:
+    """The inputs as FROM names them."""
+    bases = [arm.base for arm in side.relation.arms]
+    if side.prefix or not all(isinstance(base, Joined) for base in bases):
+        yield side.label
+        return
+    for base in bases:
+        if isinstance(base, Joined):
+            for inner in base.sides:
+                yield from _labels(inner)
