@@ -85,8 +85,7 @@ def _details(plan: Aggregate | Counted) -> Iterator[str]:
 
 
 def _bytes(number: int) -> str:
-    units = iter(("KiB", "MiB", "GiB", "TiB"))
-    shown, unit = number / 1024, next(units)
-    while shown >= 1024:
-        shown, unit = shown / 1024, next(units)
-    return f"{shown:.{0 if shown >= 10 else 1}f} {unit}"
+    units = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+    power = min((number.bit_length() - 1) // 10, len(units)) or 1
+    shown = number / 1024**power
+    return f"{shown:,.{0 if shown >= 10 else 1}f} {units[power - 1]}"

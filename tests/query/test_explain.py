@@ -189,6 +189,8 @@ def test_approximate_aggregates_say_how_far_they_err_and_what_a_group_keeps() ->
     assert two[2].startswith(
         "state of a group in each pane: at most 4,096 · 7,424 rows of 56 bytes (1.6 GiB), one for each"
     )
+    many = ", ".join(f"approx_quantile(len + {n}, 0.5) AS q{n}" for n in range(5))
+    assert "rows of 72 bytes (1,408 EiB)" in compile_query(sql.format(many), streams={"Main": 1}).notes[-1]
     assert exact == (
         *errors,
         "state grows with the distinct values in a window: a holistic aggregate keeps a count of each",
