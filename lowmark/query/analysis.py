@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lowmark.query import syntax as s
 from lowmark.query.errors import QueryError, unknown_word
-from lowmark.query.existing import existences
+from lowmark.query.existing import check_tests, existences
 from lowmark.query.expressions import Expr, Field
 from lowmark.query.hints import PROBE, Hints
 from lowmark.query.joining import inputs_of, join, join_to_first, label_of
@@ -74,6 +74,9 @@ class _Analysis:
         inputs = inputs_of(select.sources)
         hints = Hints(select.hints, self._text)
         if len(inputs) > 1:
+            hint = "make the join a CREATE STREAM first, and test its rows in another SELECT"
+            where = () if select.where is None else (select.where,)
+            check_tests(where, self._text, "EXISTS stands where FROM has one input", hint)
             items = [(item, self._relation(item.relation)) for item in inputs]
             scope = join(select.sources, items, hints, self._text, self._strings)
             return bind_select(select, self._bucketed(select, scope, hints), self._strings, hints)

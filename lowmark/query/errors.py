@@ -134,6 +134,11 @@ _OTHER_LANGUAGES = {
     "||": "write OR",
     "!": "write NOT, or <> for unequal",
 }
+_OTHER_JOINS = {
+    "CROSS": "a comma joins inputs with all others in their windows: FROM A [RANGE …], B [RANGE …]",
+    "NATURAL": "say what must be equal: JOIN B [RANGE …] ON A.srcIP = B.srcIP",
+    "USING": "say what must be equal: ON A.srcIP = B.srcIP",
+}
 _HINT_PLACE = "it stands behind SELECT, as in SELECT /*+ probe(A, B, C) */ …"
 _IN_EXPRESSIONS = {
     "_NULL": "write IS NULL or IS NOT NULL",
@@ -167,11 +172,16 @@ def syntax_error(
     if terminal == "NAME" and previous in _SIZE and before[-2] in {"_RANGE", "_SLIDE", "_TUMBLING"}:
         return unknown_word("unit", word, text, span, _UNITS)
     shown = word if len(word) <= 40 else word[:39] + "…"
-    hint = _OTHER_LANGUAGES.get(pair) or _OTHER_LANGUAGES.get(word) or _hint(word, terminal, previous, valid)
+    hint = _OTHER_LANGUAGES.get(pair) or _OTHER_LANGUAGES.get(word) or _hint(word, terminal, before, valid)
     return QueryError(f"{shown} cannot stand here", text, span, _expected(previous, valid), hint)
 
 
-def _hint(word: str, terminal: str | None, previous: str, valid: Collection[str]) -> str | None:
+def _hint(word: str, terminal: str | None, before: Sequence[str], valid: Collection[str]) -> str | None:
+    previous = before[-1] if before else ""
+    if {"JOIN", "_ON"} & set(valid) and word.upper() in _OTHER_JOINS:
+        return _OTHER_JOINS[word.upper()]
+    if terminal == "_SELECT" and tuple(before[-2:]) == ("_IN", "_LPAR"):
+        return "write EXISTS (SELECT … WHERE … = …): what is sought is compared in its WHERE"
     if terminal in _IN_EXPRESSIONS and {"INTEGER", "NAME"} <= set(valid):
         return _IN_EXPRESSIONS[terminal]
     if previous in _NAME_AFTER and word.isidentifier():

@@ -102,7 +102,10 @@ def group(
 def _frame(select: s.Select, keys: Keys, scope: Scope, strings: tuple[str, ...]) -> Frame:
     arms = scope.relation.arms
     if select.window is not None:
-        return bind_window(select.window, scope, Lowering(scope.text, strings, InputNames(scope, "a window")))
+        names = InputNames(
+            scope, "a window", "it goes over one of the columns that progress", progressing_columns(scope)
+        )
+        return bind_window(select.window, scope, Lowering(scope.text, strings, names))
     frame = group_frame(keys.named, arms)
     if frame is not None:
         return frame

@@ -76,10 +76,10 @@ def join_to_first(
     items: Sequence[Item], on: Sequence[s.Expression], kind: s.JoinKind, text: str, strings: tuple[str, ...]
 ) -> Scope:  # fmt: skip
     """Of a semi or anti join of two inputs the scope of the first, as if FROM had that input alone: columns have their
-    own names."""
+    own names. In the conditions a name without an input means the second one's column first, as in a subquery."""
     joining = _Joining(items, text, strings, Hints((), text))
     parts, _ = joining.parts([item for item, _ in items])
-    return _unlabelled(joining.scope(joining.together(parts, on, kind)))
+    return _unlabelled(joining.scope(joining.together(parts, on, kind, parts[1].labels[0])))
 
 
 class _Joining:
@@ -117,14 +117,17 @@ class _Joining:
                 parts.append(self.together(pair, (source.condition,), source.kind))
         return parts, conditions
 
-    def together(self, parts: Sequence[_Part], on: Sequence[s.Expression], kind: s.JoinKind) -> _Part:
+    def together(
+        self, parts: Sequence[_Part], on: Sequence[s.Expression], kind: s.JoinKind, nearest: str | None = None
+    ) -> _Part:  # fmt: skip
         """The join of these parts under conditions on all of them."""
         if len(parts) == 1:
             return parts[0]
         sides = tuple(map(self._side, parts))
         labels = tuple(label for part in parts for label in part.labels)
-        matched = tuple(_column(side, own) for side in sides for own in side.relation.known)
-        scope = Scope(self._text, None, Relation(matched, ()), labels)
+        matched = tuple(_column(side, own) for side in sides for own in side.relation.columns)
+        unseen = tuple(_column(side, own) for side in sides for own in side.relation.hidden)
+        scope = Scope(self._text, None, Relation(matched, (), hidden=unseen), labels, nearest)
         lowering = Lowering(self._text, self._strings, InputNames(scope, "ON", "conditions on aggregates go to HAVING"))
         conditions = [*map(lowering.condition, on), *self._bands(parts, sides)]
         probes: tuple[tuple[int, ...], ...] = ()

@@ -31,6 +31,10 @@ class Names(Protocol):
         ...
 
     def field(self, ref: s.FieldRef) -> Expr: ...
+    def parts(self, node: s.Expression) -> tuple[s.Expression, ...]:
+        """The fields of a group such as `conn`; () where it is none."""
+        ...
+
     def call(self, call: s.FunctionCall) -> Expr: ...
 
 
@@ -66,6 +70,8 @@ class Lowering:
                     return arithmetic(operator, self._operand(left), self._operand(right))
                 except IllTyped as error:
                     raise self._ill_typed(error, node, (left, right)) from None
+            case s.Comparison(left=left, right=right) if self._names.parts(left) or self._names.parts(right):
+                return self._alike(node)
             case s.Comparison(operator=comparator, left=left, right=right):
                 return self._compared(comparator, (left, self._operand(left)), right, node)
             case s.And(operands=parts):
@@ -88,9 +94,7 @@ class Lowering:
                 null = is_null(self.lower(operand))
                 return negate(null) if negated else null
             case s.Exists():
-                raise self._error(
-                    "EXISTS stands in WHERE of one input, alone or beside AND", node.span, "join the streams"
-                )
+                raise self._error("EXISTS stands in WHERE, alone or beside AND", node.span)
             case _:
                 return self._literal(node)
 
@@ -157,6 +161,19 @@ class Lowering:
             return comparison(operator, left[1], self._operand(right))
         except IllTyped as error:
             raise self._ill_typed(error, whole, (left[0], right)) from None
+
+    def _alike(self, node: s.Comparison) -> Expr:
+        """Two groups of fields that are equal in all of them, or not."""
+        left, right = self._names.parts(node.left), self._names.parts(node.right)
+        equal = node.operator is s.ComparisonOperator.EQUAL
+        if not equal and node.operator is not s.ComparisonOperator.NOT_EQUAL:
+            raise self._error("connections are equal or not, and have no order", node.span)
+        if len(left) != len(right):
+            spot = node.right if left else node.left
+            raise self._error("a connection is compared with another one, as in A.conn = B.conn", spot.span)
+        pairs = zip(left, right, strict=True)
+        same = conjoin([self._compared(s.ComparisonOperator.EQUAL, (a, self._operand(a)), b, node) for a, b in pairs])
+        return same if equal else negate(same)
 
     def _matched(self, sought: _Lowered, choice: s.Expression, whole: s.Expression) -> Expr:
         """One choice of an IN: a prefix that contains the operand, or a value that equals it."""

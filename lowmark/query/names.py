@@ -29,6 +29,7 @@ class InputNames:
     scope: Scope
     place: str
     hint: str | None = None
+    valid: tuple[str, ...] = ()  # what could stand there in place of a function
 
     def known(self, node: s.Expression) -> Expr | None:
         return None
@@ -36,9 +37,13 @@ class InputNames:
     def field(self, ref: s.FieldRef) -> Expr:
         return self.scope.field(ref)
 
+    def parts(self, node: s.Expression) -> tuple[s.Expression, ...]:
+        return self.scope.parts(node)
+
     def call(self, call: s.FunctionCall) -> Expr:
         word = call.function.text.lower()
-        raise QueryError(f"{word} cannot stand in {self.place}", self.scope.text, call.function.span, hint=self.hint)
+        message = f"{word} cannot stand in {self.place}"
+        raise QueryError(message, self.scope.text, call.function.span, self.valid, self.hint)
 
 
 def is_total(node: s.SyntaxNode) -> bool:
@@ -88,6 +93,9 @@ class GroupNames:
             tuple(key.name for key in self.keys),
             f"add {name} to GROUP BY, or select for example min({name})",
         )
+
+    def parts(self, node: s.Expression) -> tuple[s.Expression, ...]:
+        return self.scope.parts(node)
 
     def call(self, call: s.FunctionCall) -> Expr:
         return self.total(call) if is_total(call) else self.aggregate(call)

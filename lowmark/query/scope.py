@@ -27,6 +27,7 @@ class Scope:
     label: str | None
     relation: Relation
     inputs: tuple[str, ...] = ()
+    nearest: str | None = None  # of `inputs`, the one whose columns a name without an input means first
 
     def field(self, ref: s.FieldRef) -> Field:
         """The column of a name, whatever its case; QueryError when there is none, or one in several inputs."""
@@ -48,17 +49,23 @@ class Scope:
 
     def expanded(self, item: s.Expression | s.Star) -> tuple[s.Expression, ...]:
         """The expressions of a SELECT item: `*` is all columns, `conn` those of a connection, each at its place."""
-        if isinstance(item, s.FieldRef) and not self.has(item):
-            whole = item.name.text
-            if item.input is not None and (self.inputs or not self._is_label(item.input)):
-                whole = f"{item.input.text}.{whole}"
-            names = (s.Identifier(name, span=item.span) for name in self.relation.group(whole))
-            return tuple(s.FieldRef(None, name, span=item.span) for name in names) or (item,)
         if not isinstance(item, s.Star):
-            return (item,)
+            return self.parts(item) or (item,)
         if item.input is not None:
             self.check_input(item.input)
         names = (s.Identifier(name, span=item.span) for name in self._whole_names(item.input))
+        return tuple(s.FieldRef(None, name, span=item.span) for name in names)
+
+    def parts(self, item: s.Expression) -> tuple[s.Expression, ...]:
+        """The fields that a name such as `conn` stands for together; () for anything else."""
+        if not isinstance(item, s.FieldRef) or self._columns(item):
+            return ()
+        whole = item.name.text
+        if item.input is not None and (self.inputs or not self._is_label(item.input)):
+            whole = f"{item.input.text}.{whole}"
+        elif item.input is None and self.nearest is not None:
+            whole = f"{self.nearest}.{whole}"
+        names = (s.Identifier(name, span=item.span) for name in self.relation.group(whole))
         return tuple(s.FieldRef(None, name, span=item.span) for name in names)
 
     @property
@@ -86,6 +93,7 @@ class Scope:
     def _prefixes(self, name: s.Identifier | None) -> Iterator[tuple[str, ...]]:
         if name is None:
             yield ("",)
+            yield () if self.nearest is None else (f"{self.nearest}.",)
             yield tuple(f"{label}." for label in self.inputs)
             return
         folded = name.text.casefold()
@@ -106,6 +114,10 @@ class Scope:
 
     def _unknown(self, ref: s.FieldRef) -> QueryError:
         """Behind `Input.` its columns alone could have been meant, behind the name of a group those of the group."""
+        if parts := self.parts(ref):
+            names = tuple(part.name.text for part in parts if isinstance(part, s.FieldRef))
+            hint = "it stands by itself in SELECT, GROUP BY, PA and count(DISTINCT …), and in A.conn = B.conn"
+            return QueryError(f"{ref.name.text} stands for several fields here", self.text, ref.span, names, hint)
         word, choices = ref.name.text, self.relation.names
         if ref.input is not None and not self._is_label(ref.input) and (group := self.relation.group(ref.input.text)):
             word, choices = f"{ref.input.text}.{word}", group

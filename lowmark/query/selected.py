@@ -37,5 +37,8 @@ def selected_columns(
             names.add(name.casefold())
             columns.append(Named(name, expr))
     if len(columns) > _MAX_COLUMNS:
-        raise QueryError(f"a result has at most {_MAX_COLUMNS} columns", scope.text, select.items[-1].span)
+        message = f"a result has at most {_MAX_COLUMNS} columns, and these are {len(columns)}"
+        hint = "in place of *, name the columns that you want"
+        starred = any(isinstance(item.expression, s.Star) for item in select.items)
+        raise QueryError(message, scope.text, select.items[-1].span, hint=hint if starred else None)
     return tuple(columns)

@@ -31,6 +31,15 @@ QUERIES = (
         "count(distinct community_id) AS flows [RANGE 1 minute] FROM A GROUP BY proto"
     ),
     (
+        "SELECT one.ts, other.ts AS answered, one.conn FROM A AS one [RANGE 30 s] JOIN A AS other [RANGE 30 s] "
+        "ON one.conn = other.conn WHERE one.srcIP = other.destIP AND one.inner.srcIP <> other.inner.destIP"
+    ),
+    "SELECT x.ts, y.ts AS t FROM A AS x [RANGE 9 s], A AS y [RANGE 9 s] WHERE x.conn <> y.CONN AND x.proto = y.proto",
+    (
+        "SELECT ts, conn FROM A AS one [RANGE 30 s] WHERE len > 60 AND NOT EXISTS "
+        "(SELECT ts FROM A AS other [RANGE 30 s] WHERE one.conn = conn AND len <> one.len AND srcIP = one.destIP)"
+    ),
+    (
         "SELECT one.community_id, one.len, other.inner.src, one.conn "
         "FROM A AS one [RANGE 30 s], A AS other [RANGE 30 s] "
         "WHERE one.community_id = other.community_id AND one.ts < other.ts AND other.inner.proto <> one.INNER.proto"

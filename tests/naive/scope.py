@@ -36,6 +36,7 @@ class Scope:
 
     inputs: tuple[ScopeInput, ...]
     joined: bool = False  # with others that are not seen: keys are those of a join
+    nearest: int | None = None  # of the inputs, the one that a name by itself means first
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -53,6 +54,11 @@ class Scope:
 
     def find(self, ref: s.FieldRef) -> str | None:
         """The key of a reference; None when there is no such field."""
+        if ref.input is None and self.nearest is not None:
+            near = self.inputs[self.nearest]
+            own = self.find(s.FieldRef(s.Identifier(near.name, span=ref.span), ref.name, span=ref.span))
+            if own is not None:
+                return own
         name = ref.name.text
         found = [
             self._key(item, column)
@@ -83,6 +89,11 @@ class Scope:
             if key is None:
                 raise Refused(f"there is no field {node.name.text}")
             return by_key(key, node.span)
+        if isinstance(node, s.Comparison) and len(expanded(node.left)) > 1:  # connections
+            pairs = zip(expanded(node.left), expanded(node.right), strict=True)
+            equal = s.ComparisonOperator.EQUAL
+            same = s.And(tuple(s.Comparison(equal, a, b, span=node.span) for a, b in pairs), span=node.span)
+            return self.resolve(same if node.operator is equal else s.Not(same, span=node.span))
         if isinstance(node, s.FunctionCall):
             node = dataclasses.replace(node, function=s.Identifier(node.function.text.lower(), span=node.function.span))
         return rebuilt(node, self.resolve)

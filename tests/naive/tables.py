@@ -149,7 +149,7 @@ def _existing(select: s.Select, tests: list[s.Expression], streams: Streams, run
         tables = [Table(table.columns, rows), relation(inner.relation, streams, run)]
         names = (ScopeInput(_name(outer), table.columns), ScopeInput(_name(inner), tables[1].columns))
         conditions = [] if exists.select.where is None else [exists.select.where]
-        met = {chosen[0] for chosen, _ in _join([outer, inner], tables, Scope(names), conditions)}
+        met = {chosen[0] for chosen, _ in _join([outer, inner], tables, Scope(names, nearest=1), conditions)}
         rows = [row for n, row in enumerate(rows) if (n in met) is (test is exists)]
     scope = Scope((ScopeInput(_name(outer), table.columns),))
     others = [part for part in _conjuncts(select.where) if part not in tests]
