@@ -1,4 +1,5 @@
-"""What comes through an exchange to be put together: all rows of a window, or what the buckets have for its totals.
+"""What comes from several places to be put together: all rows of a window, through an exchange or of the members of a
+union, or what the buckets have for its totals.
 
 Both wait for the promise that everything of a window has come. Pane k of what comes has the rows of window k.
 """
@@ -175,6 +176,6 @@ def _promise(window: Window, output: Schema, front: int, out: Out) -> None:
     if front == FOREVER:
         out.promise(0, Promise((), last=True))
         return
-    for name, bound in zip(output.names, (window.start(front), window.end(front)), strict=False):
-        if bound is not None and INT64_MIN <= bound <= INT64_MAX:
+    for name, bound in (("window_start", window.start(front)), ("window_end", window.end(front))):
+        if name in output.names and bound is not None and INT64_MIN <= bound <= INT64_MAX:
             out.promise(0, Promise((Bound(name, below=bound),)))

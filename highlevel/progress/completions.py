@@ -15,6 +15,7 @@ from highlevel.progress.lateness import Lateness
 from highlevel.progress.ledger import ROW_NUMBER, Ledger
 from highlevel.progress.losses import Losses, Sequences, sequence_of
 from highlevel.progress.marks import EXACT, NOTHING, Finding, Marks
+from highlevel.progress.melded import MeldedSequence
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.place import Place, Witness
 from highlevel.progress.roster import NEVER
@@ -64,7 +65,7 @@ class Completions:
         self._landmarks = [
             route
             for route in self._routes
-            if route.window is not None and route.window.kind is WindowKind.LANDMARK and route.follows is None
+            if route.window is not None and route.window.kind is WindowKind.LANDMARK and not route.follows
         ]
         self._reach = LossReach(plan, self._ledgers, (*self._sequences, *self._channels))
         self._losses = Losses(self._routes, self._sequences, self._channels, self._reach)
@@ -153,13 +154,12 @@ class Completions:
 
     def open_windows(self) -> int:
         """At most so many windows hold tuples and are not closed."""
-        step, total, reached = self._answer, 0, NEVER
-        while step is not None and isinstance(behind := self._sequences[step], FollowedSequence):
-            total += behind.waiting
-            step = self._route(step).follows
-        if step is None:
-            return total
-        sequence = self._sequences[step]
+        return 0 if self._answer is None else self._open(self._answer)
+
+    def _open(self, step: int) -> int:
+        sequence, total, reached = self._sequences[step], 0, NEVER
+        if isinstance(sequence, FollowedSequence | MeldedSequence):
+            return sequence.waiting + sum(map(self._open, self._route(step).follows))
         for panes in self._content(step):
             wids = range(sequence.window.wids(panes.start).start, sequence.window.wids(panes.stop - 1).stop)
             start = max(wids.start, reached, NEVER if sequence.next is None else sequence.next)
@@ -197,8 +197,9 @@ class Completions:
             sequence = self._sequences.get(route.step)
             if sequence is None or route.window is None:
                 continue
-            if isinstance(sequence, FollowedSequence) and route.follows is not None:
-                sequence.follow(spans[route.follows])
+            if isinstance(sequence, FollowedSequence | MeldedSequence):
+                for step in route.follows:
+                    sequence.follow(step, spans[step])
             for step, window, reason in events.flaws:
                 if step == route.step or step in route.finishes:
                     sequence.flaws.add(window, reason)

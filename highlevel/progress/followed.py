@@ -13,14 +13,14 @@ from itertools import pairwise
 from highlevel.chain import Closing
 from highlevel.progress.flaws import FlawRow, Flaws
 from highlevel.progress.ledger import Ledger
-from highlevel.progress.marks import Finding, FindingRow, MarkRow, Marks
-from highlevel.progress.sequence import Span
+from highlevel.progress.marks import Finding, MarkRow, Marks
+from highlevel.progress.sequence import Span, SpanRow, learned
 from lowmark.query.windows import Window
 from lowmark.wire.results import Reason, Verdict
 
 __all__ = ["FollowedRow", "FollowedSequence"]
 
-FollowedRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], list[tuple[int, int, int, FindingRow]]]
+FollowedRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], list[SpanRow]]
 """A sequence as it is written in state."""
 
 
@@ -36,7 +36,7 @@ class FollowedSequence:
         self._waiting: list[Span] = []
         self.flaws = Flaws()
 
-    def follow(self, spans: Iterable[Span]) -> None:
+    def follow(self, step: int, spans: Iterable[Span]) -> None:
         """The aggregate has closed these windows."""
         self._waiting += spans
 
@@ -77,28 +77,18 @@ class FollowedSequence:
             return range(0)
         return range(max(start, self.first), min(stop, self.next))
 
-    def learn(self, windows: range, finding: Finding) -> None:
+    def learn(self, step: int, windows: range, finding: Finding) -> None:
         """Something became known of windows that the aggregate has closed: of those that wait here."""
-        waiting: list[Span] = []
-        for span in self._waiting:
-            start, stop = max(span.first, windows.start), min(span.to + 1, windows.stop)
-            if start >= stop:
-                waiting.append(span)
-                continue
-            for first, after in ((span.first, start), (start, stop), (stop, span.to + 1)):
-                if first < after:
-                    found = span.finding + finding if first == start else span.finding
-                    waiting.append(Span(first, after - 1, span.tuples, found))
-        self._waiting = waiting
+        self._waiting = learned(self._waiting, windows, finding)
 
     def row(self) -> FollowedRow:
-        waiting = [(span.first, span.to, span.tuples, span.finding.row()) for span in self._waiting]
+        waiting = [span.row() for span in self._waiting]
         return self.first, self.next, self.marks.rows(), self.flaws.rows(), waiting
 
     def restore(self, row: FollowedRow) -> None:
         self.first, self.next, marks, flaws, waiting = row
         self.marks, self.flaws = Marks.of_rows(marks), Flaws(flaws)
-        self._waiting = [Span(first, to, tuples, Finding.of_row(found)) for first, to, tuples, found in waiting]
+        self._waiting = list(map(Span.of_row, waiting))
 
     def _cover(self, first: int, to: int) -> None:
         """Other buckets have rows of these windows. That this one was not told of them is a gap in what it was told."""

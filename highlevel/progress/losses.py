@@ -10,6 +10,7 @@ from highlevel.progress.followed import FollowedSequence
 from highlevel.progress.joined import LossReach
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.marks import EXACT, Finding, Mark, Marks
+from highlevel.progress.melded import MeldedSequence
 from highlevel.progress.roster import NEVER
 from highlevel.progress.route import Route, Upstream
 from highlevel.progress.sequence import Span, WindowSequence
@@ -21,14 +22,18 @@ __all__ = ["Losses", "Sequences", "sequence_of"]
 
 _NUMBERING = frozenset({Reason.NUMBERING})
 
-Sequences = Mapping[int, WindowSequence | FollowedSequence]
+Sequences = Mapping[int, WindowSequence | FollowedSequence | MeldedSequence]
 """By step: those that make windows."""
 
 
-def sequence_of(route: Route, window: Window, ledgers: Mapping[str, Ledger]) -> WindowSequence | FollowedSequence:
+def sequence_of(
+    route: Route, window: Window, ledgers: Mapping[str, Ledger]
+) -> WindowSequence | FollowedSequence | MeldedSequence:
     """Of a step that makes these windows."""
     own = [ledgers[node] for node in route.nodes]
-    return WindowSequence(window, own, not own) if route.follows is None else FollowedSequence(window, *own)
+    if not route.follows:
+        return WindowSequence(window, own, not own)
+    return FollowedSequence(window, *own) if own else MeldedSequence(window, route.follows)
 
 
 class Losses:
@@ -91,15 +96,15 @@ class Losses:
             marks.add(Mark(NEVER, min(front, FOREVER - 1) + 1, Verdict(frozenset({Reason.LATE}))))
 
     def learn(self, step: int, windows: range, finding: Finding) -> Iterator[tuple[int, range]]:
-        """Something became known of windows that a step has closed: told to what follows them behind an exchange, and
-        to other buckets. Gives the steps, with those of the windows that each has closed."""
+        """Something became known of windows that a step has closed: told to what follows them behind an exchange or in
+        a union, and to other buckets. Gives the steps, with those of the windows that each has closed."""
         if not windows:
             return
         yield step, windows
         for route in self._routes:
             sequence = self._sequences.get(route.step)
-            if route.follows == step and isinstance(sequence, FollowedSequence):
-                sequence.learn(windows, finding)
+            if step in route.follows and isinstance(sequence, FollowedSequence | MeldedSequence):
+                sequence.learn(step, windows, finding)
                 yield from self.learn(route.step, sequence.closed_with(windows.start, windows.stop), finding)
             for upstream in route.upstream if sequence is None else ():
                 if upstream.step == step and upstream.pane is not None:

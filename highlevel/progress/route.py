@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from lowmark.query.expressions import Field
 from lowmark.query.plan import (
@@ -16,6 +17,7 @@ from lowmark.query.plan import (
     QueryPlan,
     Reduce,
     Send,
+    StepInput,
     StepPlan,
     Totals,
 )
@@ -46,7 +48,9 @@ class Route:
     numbered: bool  # rows are counted on the way: a loss shifts all later numbers
     counted: tuple[int, ...]  # steps on the way that count tuples by partitions
     finishes: tuple[int, ...]  # steps that pass the rows of its windows on
-    follows: int | None  # it puts windows of this aggregate together behind an exchange
+    follows: tuple[int, ...]
+    """Steps whose windows it puts together: of one, those of all buckets behind an exchange; without a node, those of
+    the members of a union."""
 
 
 _Windowed = Aggregate | Gather | Totals
@@ -77,8 +81,11 @@ def answer_step(plan: QueryPlan) -> int | None:
 def _route(plan: QueryPlan, step: int, sink: StepPlan) -> Route:
     window = sink.window if isinstance(sink, _Windowed) else None
     if isinstance(sink, Gather | Totals):
-        (node,) = (source.node for source in plan.steps[step].inputs if isinstance(source, NodeInput))
-        return Route(step, window, (node,), (), (), False, (), _finishes(plan, step), _followed(plan, node))
+        back = tuple(source.node for source in plan.steps[step].inputs if isinstance(source, NodeInput))
+        members = (source.step for source in plan.steps[step].inputs if isinstance(source, StepInput))
+        behind = map(partial(_sender, plan), back) if back else members
+        follows = tuple(dict.fromkeys(_windowed_below(plan, at) for at in behind))
+        return Route(step, window, back, (), (), False, (), _finishes(plan, step), follows)
     nodes, upstream, selections, numbered, counted = [], [], [], False, []
     pending = []
     for source in plan.steps[step].inputs:
@@ -103,17 +110,21 @@ def _route(plan: QueryPlan, step: int, sink: StepPlan) -> Route:
                 pending.append(source.step)
     return Route(
         step, window, tuple(nodes), tuple(upstream), tuple(dict.fromkeys(selections)), numbered,
-        tuple(counted), _finishes(plan, step), None,
+        tuple(counted), _finishes(plan, step), (),
     )  # fmt: skip
 
 
-def _followed(plan: QueryPlan, node: str) -> int:
-    """The step whose windows go into the exchange of this node."""
-    step = next(at for at, item in enumerate(plan.steps) if isinstance(item.plan, Send) and item.plan.node == node)
+def _sender(plan: QueryPlan, node: str) -> int:
+    """The step that sends into the exchange of this node."""
+    return next(at for at, item in enumerate(plan.steps) if isinstance(item.plan, Send) and item.plan.node == node)
+
+
+def _windowed_below(plan: QueryPlan, step: int) -> int:
+    """The step whose windows' rows this one passes on."""
     while not isinstance(plan.steps[step].plan, _Windowed):
         source = plan.steps[step].inputs[0]
         if isinstance(source, NodeInput):
-            raise ValueError(f"query {plan.name}: exchange {node} carries no windows")
+            raise ValueError(f"query {plan.name}: step {step} passes no windows on")
         step = source.step
     return step
 

@@ -7,6 +7,7 @@ from dataclasses import astuple, dataclass, field
 
 from highlevel.progress.followed import FollowedRow
 from highlevel.progress.marks import NOTHING, FindingRow, MarkRow
+from highlevel.progress.melded import MeldedRow
 from highlevel.progress.sequence import SequenceRow
 
 __all__ = ["Saved"]
@@ -17,7 +18,7 @@ class Saved:
     """A query's piece of state."""
 
     fronts: list[list[int]]
-    sequences: list[SequenceRow | FollowedRow] = field(default_factory=list)
+    sequences: list[SequenceRow | FollowedRow | MeldedRow] = field(default_factory=list)
     announced: int | None = None  # of a query without windows: the bound announced last
     rows: int = 0  # … rows since
     since: FindingRow = NOTHING  # … what was found since

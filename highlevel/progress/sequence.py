@@ -21,10 +21,13 @@ from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.schema import Schema
 
-__all__ = ["SequenceRow", "Span", "WindowSequence", "rows_by_window"]
+__all__ = ["SequenceRow", "Span", "SpanRow", "WindowSequence", "learned", "rows_by_window"]
 
 SequenceRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], FindingRow, int | None, int | None]
 """A sequence as it is written in state."""
+
+SpanRow = tuple[int, int, int, FindingRow]
+"""A span as it is written in state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,29 @@ class Span:
     to: int
     tuples: int
     finding: Finding
+
+    def row(self) -> SpanRow:
+        return self.first, self.to, self.tuples, self.finding.row()
+
+    @classmethod
+    def of_row(cls, row: SpanRow) -> Span:
+        first, to, tuples, found = row
+        return cls(first, to, tuples, Finding.of_row(found))
+
+
+def learned(spans: Iterable[Span], windows: range, finding: Finding) -> list[Span]:
+    """The spans, with something that became known of these windows."""
+    found: list[Span] = []
+    for span in spans:
+        start, stop = max(span.first, windows.start), min(span.to + 1, windows.stop)
+        if start >= stop:
+            found.append(span)
+            continue
+        for first, after in ((span.first, start), (start, stop), (stop, span.to + 1)):
+            if first < after:
+                known = span.finding + finding if first == start else span.finding
+                found.append(Span(first, after - 1, span.tuples, known))
+    return found
 
 
 def rows_by_window(parts: Iterable[Words], window: Window, schema: Schema) -> dict[int, list[Words]]:

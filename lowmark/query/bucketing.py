@@ -54,7 +54,8 @@ def reasons_for_one(relation: Relation, exchanging: bool) -> Iterator[str]:
     """Why a query's rows must all meet in one bucket, as sentences; nothing when they need not. `exchanging`: rows may
     change their bucket on the way."""
     if exchanging:
-        if not any(places(relation).keys.values()):
+        apart = any(isinstance(arm.base, Packets) for arm in relation.arms)  # they have no key, and need none
+        if not apart and not any(places(relation).keys.values()):
             yield from _needing(relation, _without_keys)
         yield from _needing(relation, _by_nature)
         return

@@ -36,6 +36,4 @@ def typed(named: tuple[Named, ...], columns: Iterable[Column]) -> tuple[Named, .
 
 
 def _nullable(expr: Expr) -> Expr:
-    if isinstance(expr, Literal):
-        raise CannotRunYet("a union of a constant with a column that can be null")
-    return replace(expr, nullable=True)
+    return replace(expr, beside_null=True) if isinstance(expr, Literal) else replace(expr, nullable=True)

@@ -73,6 +73,8 @@ def _only_steps(plan: QueryPlan) -> tuple[Aggregate, Finish]:
         case (first, second) if isinstance(first.plan, Aggregate) and isinstance(second.plan, Finish):
             if all(isinstance(source, NodeInput) for source in first.inputs):
                 return first.plan, second.plan
+    if len(plan.steps[-1].inputs) > 1:
+        raise CannotCorrect("it is a union: groups of its members may look alike, and a correction would not say whose")
     if any(isinstance(step.plan, Number | Counted) for step in plan.steps):
         raise CannotCorrect("it counts tuples in their order, and a late one changes the numbers of those behind it")
     if not any(isinstance(step.plan, Aggregate) for step in plan.steps):

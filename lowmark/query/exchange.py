@@ -51,8 +51,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """All rows of a window, from wherever they come, given out together when none can follow. Pane k of the input has
-    the rows of window k."""
+    """All rows of a window, of all buckets behind an exchange or of all members of a union, given out together when
+    none can follow. Pane k of the input has the rows of window k."""
 
     input: Schema  # (pane, tuples, columns…)
     window: Window

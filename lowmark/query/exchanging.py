@@ -28,7 +28,7 @@ from lowmark.query.stepping import Steps
 from lowmark.query.windows import Window
 from lowmark.wire.schema import Column, Schema
 
-__all__ = ["finished"]
+__all__ = ["end_pane", "finished"]
 
 _TOTALS = "total() is over all groups of a window"
 _ORDER = "ORDER BY is over all rows of a window"
@@ -79,7 +79,7 @@ def _gathered(
 def _totalled(base: Grouped, source: StepInput, schema: Schema, made: Steps) -> tuple[StepInput, Schema]:
     own = _rows(base.window, schema)
     folds, calls = _sums(base.totals)
-    parts = Reduction(None, _pane(base.window), (), (), folds, True, schema.strings)
+    parts = Reduction(None, end_pane(base.window), (), (), folds, True, schema.strings)
     back = made.exchange(source, schema, parts, (), _TOTALS, to_all=True)
     beside = made.step(Reduce(schema, own), [source])
     totals = Totals(parts.schema, folds, calls, own.schema, base.window)
@@ -100,9 +100,9 @@ def _sums(totals: tuple[Total, ...]) -> tuple[tuple[Fold, ...], tuple[AggregateC
 
 
 def _rows(window: Window, schema: Schema) -> Reduction:
-    return Reduction(None, _pane(window), tuple(map(itself_of, schema)), (), (), False, schema.strings)
+    return Reduction(None, end_pane(window), tuple(map(itself_of, schema)), (), (), False, schema.strings)
 
 
-def _pane(window: Window) -> Pane:
+def end_pane(window: Window) -> Pane:
     """Pane k holds the end of window k, and no other."""
     return Pane(window.slide * window.axis.unit, window.axis.origin + 1, WINDOW_END)

@@ -218,7 +218,7 @@ _DOES = {
     Counted: "keeps bins of tuples, and makes windows of bins where as many tuples as a slide have come",
     Reduce: "reduces rows to partials of the next stage",
     Send: "sends them through an exchange",
-    Gather: "puts the rows of a window from all buckets together",
+    Gather: "puts all rows of a window together",
     Totals: "adds up what all buckets have for the totals of a window",
 }
 

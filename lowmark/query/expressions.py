@@ -78,10 +78,11 @@ class Literal:
 
     value: int | float | None
     kind: Kind
+    beside_null: bool = False  # it stands in a column where other rows are null
 
     @property
     def nullable(self) -> bool:
-        return self.value is None
+        return self.value is None or self.beside_null
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,9 @@ def _expr(expr: Expr) -> Json:
     match expr:
         case Field(name=name, kind=kind, nullable=nullable):
             return ["field", name, kind.value, nullable]
-        case Literal(value=value, kind=kind):
+        case Literal(value=value, kind=kind, beside_null=beside_null):
             # As a string: a double as it prints is exact, and may be infinite; an address is beyond 64 bits.
-            return ["literal", None if value is None else repr(value), kind.value]
+            text = None if value is None else repr(value)
+            return ["literal", text, kind.value, *((beside_null,) if beside_null else ())]
         case Call(op=op, args=args, kind=kind, nullable=nullable):
             return [op.name, kind.value, nullable, *(_expr(arg) for arg in args)]

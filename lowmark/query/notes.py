@@ -17,7 +17,7 @@ __all__ = ["notes"]
 
 def notes(halves: Halves, wanted: int, limits: Limits) -> tuple[str, ...]:
     """Sentences, without a full stop. `wanted` is the number of buckets asked for."""
-    return (*_buckets(halves, wanted), *_growth(halves, limits))
+    return tuple(dict.fromkeys((*_buckets(halves, wanted), *_growth(halves, limits))))
 
 
 def _buckets(halves: Halves, wanted: int) -> Iterator[str]:

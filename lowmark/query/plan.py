@@ -108,7 +108,7 @@ class Node:
     name: str
     streams: tuple[str, ...]
     reduction: Reduction
-    bucket_by: tuple[str, ...]  # the keys whose hash chooses the bucket; of all nodes of a stage of like kinds
+    bucket_by: tuple[str, ...]  # the keys whose hash chooses the bucket; of like kinds where rows of nodes meet
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lowmark.query.bucketing import LANDMARK, moves_at_end, places, reasons_for_one
 from lowmark.query.columns import CannotRunYet, itself, itself_of, schema_of, typed
-from lowmark.query.exchanging import finished
+from lowmark.query.exchanging import end_pane, finished
 from lowmark.query.expected import Expected
 from lowmark.query.expressions import Expr, Field, Named, fields
 from lowmark.query.folding import conjoin
@@ -18,6 +18,7 @@ from lowmark.query.plan import (
     Aggregate,
     Finish,
     Fold,
+    Gather,
     NodeInput,
     Pane,
     Reduce,
@@ -25,10 +26,11 @@ from lowmark.query.plan import (
     StepInput,
 )  # fmt: skip
 from lowmark.query.pushing import pushed
-from lowmark.query.relations import ROW_NUM, WINDOW_END, Arm, Grouped, Joined, Packets, Relation
+from lowmark.query.relations import ROW_NUM, Arm, Grouped, Joined, Packets, Relation
 from lowmark.query.rowsteps import Builder, counted
 from lowmark.query.stepping import Input, NoExchange, Steps, shared
 from lowmark.query.streamorder import plan_order
+from lowmark.query.unions import common_window
 from lowmark.query.windowing import GRANULE
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.partials import PANE, TUPLES
@@ -71,11 +73,11 @@ class _Split:
 
     def halves(self) -> Halves:
         arms = self._relation.arms
-        window = None
+        window = common_window(arms)
         if len(arms) == 1 and isinstance(arms[0].base, Grouped):
-            window = self._answer_of_groups(arms[0], arms[0].base)
-        elif any(isinstance(arm.base, Grouped) for arm in arms):
-            raise CannotRunYet("a union of aggregated streams as the answer")
+            self._answer_of_groups(arms[0], arms[0].base)
+        elif window is not None:
+            self._union(window)
         else:
             self._selection()
         reasons = list(reasons_for_one(self._relation, self._exchanging))
@@ -91,7 +93,7 @@ class _Split:
     # Answers
 
     def _selection(self) -> None:
-        """Packets or pairs, selected: a row for each."""
+        """Rows, selected: of packets, of pairs, and of groups that a union puts beside other rows."""
         columns = self._relation.columns
         if self._relation.order:
             plan_order(self._relation, self._strings, self._made, self._reduced)
@@ -126,7 +128,18 @@ class _Split:
         selected = tuple(Named(column.name, field) for column, field in zip(columns, shown, strict=True))
         return self._made.project(inputs, schema, None, selected)
 
-    def _answer_of_groups(self, arm: Arm, base: Grouped) -> Window | None:
+    def _union(self, window: Window) -> None:
+        """Streams with the same windows: the rows of one leave together when all members have closed it."""
+        columns = self._relation.columns
+        inputs = []
+        for arm in self._relation.arms:
+            source, schema = self._rows(arm, _values(arm, columns))
+            named = typed(tuple(Named(column.name, arm.values[column.name]) for column in columns), columns)
+            rows = Reduction(arm.where, end_pane(window), named, (), (), False, self._strings)
+            inputs.append(self._made.step(Reduce(schema, rows), [source]))
+        self._made.step(Gather(rows.schema, window, Schema(columns, self._strings)), inputs)
+
+    def _answer_of_groups(self, arm: Arm, base: Grouped) -> None:
         columns = tuple(Named(column.name, arm.values[column.name]) for column in self._relation.columns)
         if base.distinct and arm.where is None and columns == tuple(map(itself, base.distinct)):
             self._finish(base, base.distinct, None)
@@ -135,10 +148,6 @@ class _Split:
         else:
             source, schema = self._staged(base)
             self._made.project([source], schema, arm.where, columns)
-        if not _in_sequence(base):
-            return base.window if base.window.kind is WindowKind.NONE else None
-        end = arm.values.get(WINDOW_END)
-        return base.window if isinstance(end, Field) and end.name == WINDOW_END else None
 
     # Groups
 
@@ -280,11 +289,6 @@ def _is_above(arm: Arm, exprs: Iterable[Expr]) -> bool:
         return False
     read = [*exprs, *(() if arm.where is None else (arm.where,))]
     return any(ROW_NUM in fields(expr) for expr in read)
-
-
-def _in_sequence(base: Grouped) -> bool:
-    """Whether its windows are one sequence of numbers: not so without any, of partitions, or where the data decide."""
-    return base.window.kind in (WindowKind.SLIDING, WindowKind.LANDMARK) and not base.partition
 
 
 def _attribute(pane: Pane) -> Expr:

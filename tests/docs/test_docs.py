@@ -75,9 +75,10 @@ def test_the_guide_has_queries() -> None:
     ("said", "sql"),
     [
         (
-            "a union of aggregated streams as the answer",
-            "CREATE STREAM a AS SELECT count(*) [RANGE 1 s] FROM A; SELECT window_end FROM a UNION a",
+            "ORDER BY over a whole stream of groups",
+            "CREATE STREAM a AS SELECT count(*) [RANGE 1 s] FROM A; SELECT * FROM a ORDER BY window_end",
         ),
+        ("or by what is no time", "SELECT len FROM A ORDER BY row_num"),
     ],
 )
 def test_what_is_said_not_to_be_built_is_not(said: str, sql: str) -> None:

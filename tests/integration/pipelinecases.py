@@ -127,6 +127,11 @@ OWN = {
     "syn.tcp_flags & 18 = 2 AND ack.tcp_flags & 18 = 18 GROUP BY syn.srcIP",
     "unanswered": "SELECT ts, srcIP, destPort FROM Left AS syn [RANGE 5 s] WHERE tcp_flags & 18 = 2 AND NOT EXISTS "
     "(SELECT ts FROM Right AS ack [RANGE 1 s] WHERE syn.srcIP = ack.destIP AND syn.srcPort = ack.destPort)",
+    "both-ends": "CREATE STREAM sent AS SELECT srcIP AS host, count(*) AS n [RANGE 10 s, SLIDE 5 s] FROM Left "
+    "GROUP BY srcIP; CREATE STREAM best AS SELECT destIP AS host, count(*) AS n [RANGE 10 s, SLIDE 5 s] FROM Right "
+    "GROUP BY destIP ORDER BY n DESC LIMIT 3; SELECT * FROM sent UNION best WHERE n > 1",
+    "sizes-and-syns": "CREATE STREAM big AS SELECT srcIP, max(len) AS n [RANGE 20 s] FROM Left GROUP BY srcIP; "
+    "SELECT * FROM (SELECT srcIP, n FROM big) UNION (SELECT srcIP, len AS n FROM Main WHERE tcp_flags & 2 = 2)",
     "levels": "CREATE STREAM there AS SELECT destIP, count(*) AS n [RANGE 5 s] FROM Left GROUP BY destIP; "
     "CREATE STREAM back AS SELECT srcIP, count(*) AS n [RANGE 5 s] FROM Right GROUP BY srcIP; "
     "CREATE STREAM third AS SELECT srcIP, count(*) AS n [RANGE 5 s] FROM Main GROUP BY srcIP; "

@@ -76,7 +76,7 @@ above, in each bucket
     reads        step 6
     sends to     talkers.x1
   step 8
-    does         puts the rows of a window from all buckets together
+    does         puts all rows of a window together
     reads        talkers.x1
     window       1 min every 20 s of ts, 3 panes each
   step 9
