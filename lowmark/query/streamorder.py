@@ -7,13 +7,13 @@ one moment. Ties go by arrival; those of joins, which know none, by the columns 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from lowmark.query import syntax as s
-from lowmark.query.columns import CannotRunYet, itself_of, schema_of, typed
+from lowmark.query.columns import itself_of, schema_of, typed
 from lowmark.query.errors import QueryError
-from lowmark.query.expressions import Field, Literal, Named, Op, fields
+from lowmark.query.expressions import Expr, Field, Literal, Named, Op, fields
 from lowmark.query.keys import free_name
 from lowmark.query.lowering import Lowering
 from lowmark.query.names import InputNames
@@ -71,7 +71,7 @@ def plan_order(
     relation: Relation, strings: tuple[str, ...], made: Steps, above: Callable[[Arm, Reduction], StepInput]
 ) -> None:
     """Nodes → Number → Finish: put in order second by second, then the columns that are shown. `above` makes the rows
-    of a join, which have no order of arrival: ties go by what is shown."""
+    of a join, which have no order of arrival: ties go by what is shown. And of packets whose row_num is read."""
     arms = relation.arms
     derived = any(isinstance(arm.base, Joined) for arm in arms)
     several = sum(arm.base.sources for arm in arms if isinstance(arm.base, Packets)) > 1
@@ -88,8 +88,6 @@ def plan_order(
     for number, arm in enumerate(arms):
         values = [arm.values[column.name] for column in relation.columns]
         values += [arm.values[f".order{i}"] for i in range(len(relation.order))]
-        if several and any(ROW_NUM in fields(value) for value in (*values, *([arm.where] if arm.where else []))):
-            raise CannotRunYet("ORDER BY over a whole stream with row_num of several sources")
         named = typed(tuple(Named(name, value) for name, value in zip(names, values, strict=False)), columns)
         if derived:
             reduction = Reduction(arm.where, _pane(arm), named, (), (), False, strings)
@@ -99,8 +97,11 @@ def plan_order(
         places = [*(arm.values[item.name] for item in ARRIVAL), Literal(number, Kind.INT)]
         sent = tuple(Named(name, value) for name, value in zip(arrival, places, strict=True))
         reduction = Reduction(arm.where, GRANULE, (*named, *sent), (), (), False, strings)
-        made.node(arm, reduction, (), fed)
         schema = reduction.schema
+        if _is_numbered(arm, values):
+            inputs.append(above(arm, reduction))
+        else:
+            made.node(arm, reduction, (), fed)
     kept = Schema(tuple(column for column in schema if column.name not in arrival), strings)
     ties = shown if derived else arrival if several else arrival[len(ARRIVAL) - 1 : len(ARRIVAL)]
     source = made.step(Number(schema, (order[0], *ties), kept, None), [*fed, *inputs])
@@ -114,6 +115,12 @@ def plan_order(
     )
     within = (order[0],) if rest else ()
     made.step(Finish(kept, (), None, rest, None, False, selected, schema_of(selected, strings), within), [source])
+
+
+def _is_numbered(arm: Arm, values: Iterable[Expr]) -> bool:
+    """Whether row_num is read where no single source can tell it."""
+    several = isinstance(arm.base, Packets) and arm.base.sources > 1
+    return several and any(ROW_NUM in fields(value) for value in (*values, *([arm.where] if arm.where else [])))
 
 
 def _pane(arm: Arm) -> Pane:

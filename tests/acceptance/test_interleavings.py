@@ -64,6 +64,8 @@ ORDERS = st.sampled_from((
     "SELECT ts, srcIP, len FROM A ORDER BY ts",
     "SELECT ts AS t, len * 2 AS w FROM A UNION B WHERE len > 60 ORDER BY t, len DESC, srcIP",
     "SELECT srcIP FROM (SELECT ts + 3 seconds AS later, srcIP, proto FROM A) AS x ORDER BY later, proto",
+    "SELECT ts, row_num, srcIP FROM A ORDER BY ts",
+    "SELECT ts, row_num AS r FROM A UNION B WHERE row_num % 3 <> 1 ORDER BY ts, len DESC",
 ))  # fmt: skip
 
 
