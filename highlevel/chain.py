@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from highlevel.aggregate import (
     AggregateOperator,
     CrowdedAggregateOperator,
+    DistinctOperator,
     FinishOperator,
     GatherOperator,
     NumberOperator,
@@ -93,6 +94,8 @@ class Events:
 def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:
     """The operator of a step. `limit`: what it may keep for ever; None: as much as there is room for."""
     match plan:
+        case Aggregate(at_once=True):
+            return DistinctOperator(plan)
         case Aggregate():
             in_crowds = plan.crowded and plan.strategy is Strategy.PANED
             return CrowdedAggregateOperator(plan) if in_crowds else AggregateOperator(plan, limit)

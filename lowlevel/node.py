@@ -130,6 +130,7 @@ class SourceNodes:
         yield from self._run(block, latest, 2 if block.low_after == FOREVER else 0)
         self._low = max(self._low, block.low_after)
         yield from self._promise(self._low)
+        yield from self._drain(member for member in self._members.values() if member.memory.at_once)
 
     def heartbeat(self, now_ns: int) -> Iterator[NodeOutput]:
         """To be called several times a second: rows do not wait longer in the buffers, and partials whose pane has

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from lowlevel.config import LowLevelConfig, Order
 from lowlevel.kernel import panes as at
-from lowlevel.kernel.nodetext import BATCH, slot_words
+from lowlevel.kernel.nodetext import BATCH, leaves_at_once, slot_words
 from lowmark.query.plan import Reduction
 from lowmark.wire.rows import Words
 from lowmark.wire.values import INT64_MIN
@@ -25,7 +25,7 @@ _PAGE = 4096  # bytes
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Cumulative counts of one node since it began. Tuples: decoded = filtered + late + put_out + resident; rows that
-    were put out: evicted + flushed + straight."""
+    were put out: evicted + flushed + straight, where no group leaves at once, of which nothing may be left."""
 
     filtered: int  # tuples
     late: int
@@ -33,7 +33,7 @@ class Counts:
     resident: int
     evicted: int  # rows that left because of a collision (or because a sum would not have fitted)
     flushed: int  # … because their pane had ended
-    straight: int  # … that never were in the table: older than the resident, and selected tuples
+    straight: int  # … with a tuple that did not wait: older than the resident, selected, or the first of its group
     groups: int  # rows in the table at present
 
 
@@ -62,10 +62,11 @@ class NodeMemory:
         self._state[at.SHIFT] = reduction.pane.origin // width
         self._state[at.EVERY], self._state[at.MOST] = config.flush_every, config.flush_panes
         self._state[at.ORDERED] = config.order is Order.PRESERVED
+        self.at_once = leaves_at_once(reduction, config.order)
         slots = config.slots_of(8 * slot_words(words) + _RING_BYTES) if reduction.grouped else 0
         # Order can mean that everything has to leave at once. What of it is never written to takes no memory.
-        self._kept_rows = config.output_rows
-        self._out = np.empty((config.output_rows + (slots if self._state[at.ORDERED] else 0), words), np.int64)
+        self._kept_rows = max(config.output_rows, 2 * BATCH) if self.at_once else config.output_rows
+        self._out = np.empty((self._kept_rows + (slots if self._state[at.ORDERED] else 0), words), np.int64)
         self._late = np.empty((_LATE_ENTRIES, 2), np.int64)
         self._strays = np.empty((config.output_rows if send_late else 0, words), np.int64)
         self.arguments: tuple[npt.NDArray[np.generic], ...] = (self._state, self._out, self._late)
@@ -110,7 +111,8 @@ class NodeMemory:
     @property
     def is_full(self) -> bool:
         """Whether the kernel may be waiting for the output buffer to be drained, or it is well filled."""
-        needed = BATCH + (int(self._state[at.LENGTH]) if self._state[at.ORDERED] else 0)
+        needed = 2 * BATCH if self.at_once else BATCH
+        needed += int(self._state[at.LENGTH]) if self._state[at.ORDERED] else 0
         return self.pending_rows > self._kept_rows // 2 or self.pending_rows + needed > len(self._out)
 
     def drain(self) -> Words:
@@ -154,9 +156,12 @@ class NodeMemory:
         )
 
     def residents(self) -> Words:
-        """The partials in the table, by slot: for audits, it walks the whole table."""
+        """What is in the table and has not gone out, by slot: for audits, it walks the whole table."""
         width = self._out.shape[1]
-        rows: Words = self._table[self._table[:, 2] != 0].view(np.uint64)[:, :width]
+        rows: Words = self._table[self._table[:, 2] > self.at_once].view(np.uint64)[:, :width]
+        if self.at_once:
+            rows = rows.copy()
+            rows[:, 2] -= np.uint64(1)
         return rows
 
 

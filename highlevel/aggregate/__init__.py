@@ -2,6 +2,7 @@
 
 from highlevel.aggregate.aggregate import AggregateOperator
 from highlevel.aggregate.crowded import CrowdedAggregateOperator
+from highlevel.aggregate.distinct import DistinctOperator
 from highlevel.aggregate.finish import FinishOperator
 from highlevel.aggregate.gather import GatherOperator, SendOperator, TotalsOperator
 from highlevel.aggregate.number import NumberOperator
@@ -10,6 +11,7 @@ from highlevel.aggregate.reduce import ReduceOperator
 from highlevel.aggregate.slidebytuple import SlideByTupleOperator
 
 __all__ = [
-    "AggregateOperator", "CrowdedAggregateOperator", "FinishOperator", "GatherOperator", "NumberOperator",
-    "PartitionedRowsOperator", "ReduceOperator", "SendOperator", "SlideByTupleOperator", "TotalsOperator",
+    "AggregateOperator", "CrowdedAggregateOperator", "DistinctOperator", "FinishOperator", "GatherOperator",
+    "NumberOperator", "PartitionedRowsOperator", "ReduceOperator", "SendOperator", "SlideByTupleOperator",
+    "TotalsOperator",
 ]  # fmt: skip

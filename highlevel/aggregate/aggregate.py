@@ -23,13 +23,11 @@ from highlevel.aggregate.resultrows import ResultRows
 from highlevel.aggregate.spaces import ONLY, Closing, closing_space, tables_space
 from highlevel.aggregate.splitting import split
 from highlevel.aggregate.switching import COSTS, Costs
-from highlevel.aggregate.together import complete, within_reach
+from highlevel.aggregate.together import complete, progressing, within_reach
 from highlevel.interface import Out, Port, State, Words
 from highlevel.limits import GroupLimit
 from lowmark.query.cells import cells_of
-from lowmark.query.expressions import Named
 from lowmark.query.plan import Aggregate
-from lowmark.query.progressing import Progress, progress
 from lowmark.query.strategy import Strategy
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.partials import PANE
@@ -53,7 +51,7 @@ class AggregateOperator:
         self._cells = cells_of(plan.window)
         self._holding = _holding_of(plan, self._cells.window, layout, costs)
         self._result = ResultRows(plan)
-        self._keys_progress = tuple(_progressing(key) for key in plan.progress)
+        self._keys_progress = tuple(map(progressing, plan.progress))
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -185,10 +183,3 @@ def _holding_of(plan: Aggregate, window: Window, layout: Layout, costs: Costs) -
             return AdaptHolding(window, layout, costs)
         case _:
             return PanedHolding(window, layout)
-
-
-def _progressing(key: Named) -> tuple[str, Progress]:
-    found = progress(key.expr, (PANE,))
-    if found is None:
-        raise ValueError(f"{key.name} does not progress with the pane")
-    return key.name, found

@@ -179,6 +179,13 @@ class GroupTable:
         self._retain(~chosen)
         return taken
 
+    def since(self, group: int) -> GroupTable:
+        """A table of the groups from this place on, which have no folds."""
+        later = GroupTable(self._layout)
+        later._table = self.groups[group:].copy()
+        later._used = len(later._table)
+        return later
+
     def encode(self) -> bytes:
         carries = [(group, fold, lacks) for (group, fold), lacks in self._carries.items()]
         head = _HEADER.pack(self._used, self._layout.schema.words, len(carries))

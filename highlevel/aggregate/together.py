@@ -8,13 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from highlevel.interface import Words
-from lowmark.query.progressing import Progress
+from lowmark.query.expressions import Named
+from lowmark.query.progressing import Progress, progress
+from lowmark.wire.partials import PANE
 from lowmark.wire.promises import Bound, Promise
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Schema
 from lowmark.wire.values import INT64_MAX, INT64_MIN
 
-__all__ = ["carried", "complete", "within_reach"]
+__all__ = ["carried", "complete", "progressing", "within_reach"]
 
 
 def carried(promise: Promise, keys: Mapping[str, Sequence[tuple[str, Progress]]]) -> Promise | None:
@@ -40,6 +42,14 @@ def complete(promise: Promise, groups: Words, schema: Schema) -> npt.NDArray[np.
         values, valid = column_of(schema, groups, bound.column)
         chosen &= valid & (values.view(np.int64) < np.int64(INT64_MIN if bound.below is None else bound.below))
     return chosen
+
+
+def progressing(key: Named) -> tuple[str, Progress]:
+    """A key and how it progresses with the pane."""
+    found = progress(key.expr, (PANE,))
+    if found is None:
+        raise ValueError(f"{key.name} does not progress with the pane")
+    return key.name, found
 
 
 def within_reach(promise: Promise, pane: int, keys: Sequence[tuple[str, Progress]]) -> bool:

@@ -49,6 +49,7 @@ def flush(
     slot_words: int,  # and of a slot
     width: int,
     origin: int,
+    sent: int,  # of each slot's tuples, how many went out when they came
 ) -> bool:
     """Put out what has to leave by now; False: the output buffer is full, and there is more to do."""
     due = pane_of(low, width, origin) - state[SHIFT]
@@ -102,9 +103,12 @@ def flush(
         head = (head + 1) & slots
         pane = table[slot, 1]
         if pane < due:
-            copy_row(out, rows, table, np.int64(slot), words)
-            rows += 1
-            tuples += table[slot, 2]
+            rest = table[slot, 2] - sent
+            if rest != 0:
+                copy_row(out, rows, table, np.int64(slot), words)
+                out[rows, 2] = rest
+                rows += 1
+                tuples += rest
             table[slot, 2] = 0
             panes[1, pane & (PANES - 1)] -= 1
             length -= 1

@@ -14,7 +14,7 @@ from lowlevel.kernel.parse import FIELDS, NULLS
 from lowlevel.kernel.source import Source
 from lowmark.query.plan import Reduction
 
-__all__ = ["BATCH", "SECRETS", "NodeText", "slot_words"]
+__all__ = ["BATCH", "SECRETS", "NodeText", "leaves_at_once", "slot_words"]
 
 BATCH = 64
 """Frames of a batch. Measured: 256 is slower, their rows leave the nearest cache."""
@@ -29,6 +29,11 @@ def slot_words(words: int) -> int:
     """Of a table's slot for rows of so many words: a small one is half a cache line or a whole one, so that it never
     lies across two."""
     return next((size for size in (_CACHE_LINE // 2, _CACHE_LINE) if words <= size), words)
+
+
+def leaves_at_once(reduction: Reduction, order: Order) -> bool:
+    """Whether a group's first tuple goes out when it comes; what is in the table counts it all the same."""
+    return reduction.at_once and order is not Order.PRESERVED
 
 
 _BUFFERS = (("state", "words_out"), ("out", "matrix"), ("late", "matrix"))
@@ -51,12 +56,13 @@ class NodeText:
         self._send_late = send_late
         self._prefetch = prefetch
         self._ordered = order is Order.PRESERVED and reduction.grouped
+        self._at_once = leaves_at_once(reduction, order)
         self._flush = "flush_in_order" if self._ordered else "flush"
         self._words = reduction.schema.words
         self._slot_words = slot_words(self._words)
         self._widths = f"{self._words}, {self._slot_words}"
         self._grid = f"{reduction.pane.width}, {reduction.pane.origin % reduction.pane.width}"
-        self._sizes = f"{self._widths}, {self._grid}"
+        self._sizes = f"{self._widths}, {self._grid}" + ("" if self._ordered else f", {int(self._at_once)}")
 
     @property
     def parameters(self) -> list[tuple[str, str]]:
@@ -76,9 +82,9 @@ class NodeText:
             """)
 
     def write_room(self) -> None:
-        """A batch puts out at most a row a tuple (where order is kept, all residents besides), and an entry of the
-        late ones."""
-        rows = "BATCH + state@[LENGTH]" if self._ordered else "BATCH"
+        """A batch puts out at most a row a tuple (where order is kept, all residents besides; where groups leave at
+        once, what they take the place of), and an entry of the late ones."""
+        rows = "BATCH + state@[LENGTH]" if self._ordered else "2 * BATCH" if self._at_once else "BATCH"
         self._write(f"""
             if out@.shape[0] - state@[OUT] < {rows} or late@.shape[0] - state@[LATE] < BATCH:
                 return False
@@ -257,14 +263,10 @@ class NodeText:
                 tuples_out += 1
                 straight += 1
                 continue
-            if tuples != 0:
-                copy_row(out@, put@, table@, slot, {self._words})
-                put@ += 1
-                tuples_out += tuples
-                evicted += 1
-                panes@[1, old_pane & (PANES - 1)] -= 1
-                if old_pane < due:
-                    old -= 1
+        """)
+        with source.block("if tuples != 0:"):
+            self._write_eviction()
+        self._write(f"""
             else:
                 ring@[np.uint64((head + length_) & (table@.shape[0] - 1))] = slot
                 length_ += 1
@@ -272,8 +274,37 @@ class NodeText:
             panes@[1, place] += 1
             copy_row(table@, slot, rows@, k, {self._words})
         """)
+        if self._at_once:
+            self._write(f"""
+                copy_row(out@, put@, rows@, k, {self._words})
+                put@ += 1
+                tuples_out += 1
+                straight += 1
+            """)
         if self._ordered:
             source.line("empty_below = min(empty_below, pane)")
+
+    def _write_eviction(self) -> None:
+        if self._at_once:
+            self._write(f"""
+                if tuples > 1:
+                    copy_row(out@, put@, table@, slot, {self._words})
+                    out@[np.uint64(put@), 2] = tuples - 1
+                    put@ += 1
+                    tuples_out += tuples - 1
+            """)
+        else:
+            self._write(f"""
+                copy_row(out@, put@, table@, slot, {self._words})
+                put@ += 1
+                tuples_out += tuples
+            """)
+        self._write("""
+            evicted += 1
+            panes@[1, old_pane & (PANES - 1)] -= 1
+            if old_pane < due:
+                old -= 1
+        """)
 
     def _write_other_slot(self) -> None:
         """Where another group of this pane or a newer one sits in a group's slot, the other slot of the pair may have

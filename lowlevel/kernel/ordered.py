@@ -97,4 +97,4 @@ def flush_in_order(
         if out.shape[0] - state[OUT] < state[LENGTH]:
             return False
         flush_below(table, ring, panes, state, out, due, words, slot_words)
-    return flush(table, ring, panes, state, out, low, force, words, slot_words, width, origin)
+    return flush(table, ring, panes, state, out, low, force, words, slot_words, width, origin, 0)

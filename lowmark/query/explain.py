@@ -148,7 +148,9 @@ def _listed(values: Sequence[Json]) -> list[str]:
 
 
 def _node(node: Node) -> dict[str, Json]:
-    return {"name": node.name, "reads": node.streams, **_reduction(node.reduction), "bucket_by": list(node.bucket_by)}
+    at_once = {"leaves": "each group with its first tuple of a pane"} if node.reduction.at_once else {}
+    facts = _reduction(node.reduction) | at_once
+    return {"name": node.name, "reads": node.streams, **facts, "bucket_by": list(node.bucket_by)}
 
 
 def _exchanges(plan: QueryPlan) -> tuple[Exchange, ...]:
@@ -190,6 +192,7 @@ def _step(step: Step, asked: Strategy, rates: Rates) -> dict[str, Json]:
                 "window": _window_text(plan.window),
                 "groups_by": list(plan.keys),
                 "gives": [call.column.name for call in plan.calls],
+                **({"leaves": "each group with its first tuple; promises let go of it"} if plan.at_once else {}),
                 **describe_strategy(plan, asked, rates),
             }
         case Finish() as plan:

@@ -60,6 +60,7 @@ def _reduction(reduction: Reduction) -> dict[str, Json]:
         "folds": [_fold(fold) for fold in reduction.folds],
         "grouped": reduction.grouped,
         "strings": reduction.strings,
+        **({"at_once": True} if reduction.at_once else {}),
     }
 
 

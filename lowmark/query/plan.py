@@ -86,6 +86,8 @@ class Reduction:
     folds: tuple[Fold, ...]
     grouped: bool  # False: a selection: a row for each tuple, with the folds' lifted values
     strings: tuple[str, ...] = ()
+    at_once: bool = False
+    """A group without folds goes out with its first tuple of a pane, and once more with the rest of them, if any."""
 
     @property
     def schema(self) -> Schema:
@@ -163,6 +165,8 @@ class Aggregate:
     first pane that has not ended, the least value that the key can still have."""
     crowded: bool = False
     """Many windows close at a time, each of few tuples."""
+    at_once: bool = False
+    """Without windows, and with nothing but keys to show: a group's row leaves with its first tuple."""
     strategy: Strategy = Strategy.PANED  # of sliding windows; of others it is the only one. State depends on it
     asked: Strategy = field(default=Strategy.AUTO, repr=False)  # by a hint of the query's text
 

@@ -122,6 +122,12 @@ class Grouped:
         return tuple(item.name for item in self.distinct if isinstance(item.expr, Field) and item.expr.name in columns)
 
     @property
+    def at_once(self) -> bool:
+        """Whether a group is all that there is to know of its tuples, so that its row can leave with the first one."""
+        computed = self.calls or self.totals or self.order or self.distinct
+        return self.window.kind is WindowKind.NONE and not computed
+
+    @property
     def closed(self) -> bool:
         """Nothing can be done before its Finish any more: rows were counted or compared."""
         return self.limit is not None or bool(self.distinct)

@@ -115,7 +115,8 @@ def _united(nodes: Sequence[Node]) -> Node:
     folds = tuple(names.fold(number, state) for number, state in enumerate(states))
     bucket_by = tuple(renamed[name] for name in nodes[0].bucket_by)
     strings = next((node.reduction.strings for node in nodes if node.reduction.strings), ())
-    reduction = replace(first, keys=keys, details=details, folds=folds, strings=strings)
+    at_once = all(node.reduction.at_once for node in nodes)
+    reduction = replace(first, keys=keys, details=details, folds=folds, strings=strings, at_once=at_once)
     return replace(nodes[0], reduction=reduction, bucket_by=bucket_by)
 
 

@@ -192,7 +192,7 @@ class _Split:
             if pane.attribute == ROW_NUM or _is_above(arm, expressions_of(reduction)):
                 inputs.append(self._moved(base, arm, reduction, self._names(base)))
             else:
-                self._made.node(arm, reduction, self._names(base), fed)
+                self._made.node(arm, replace(reduction, at_once=base.at_once), self._names(base), fed)
         assert reduction is not None
         aggregate = Aggregate(
             input=reduction.schema,
@@ -204,6 +204,7 @@ class _Split:
             output=output,
             progress=base.makers,
             asked=base.strategy,
+            at_once=base.at_once,
         )
         return self._made.step(aggregate, [*fed, *inputs]), output
 

@@ -60,6 +60,38 @@ def test_nested_joins(text: str, sent: Traffic, seed: int, buckets: int) -> None
     assert check(text, sent, seed, buckets).overtaken == 0
 
 
+DISTINCTS = st.sampled_from((
+    "SELECT DISTINCT ts / 10 AS tens, srcIP FROM A",
+    "SELECT DISTINCT ts / 10 AS tens, len / 2.5 AS f, len / (destPort - 80) AS x FROM A UNION B WHERE proto = 6",
+    "SELECT ts / 20 AS t, destPort FROM A GROUP BY ts / 20, destPort HAVING destPort > 100",
+    ("CREATE STREAM d AS SELECT DISTINCT ts / 10 AS tens, srcIP, proto FROM A; "
+    "SELECT DISTINCT tens / 2 AS t, proto FROM d"),
+    "CREATE STREAM d AS SELECT DISTINCT ts / 10 AS tens, srcIP FROM A; SELECT h, count(*) FROM d GROUP BY tens/3 AS h",
+    ("CREATE STREAM s AS SELECT srcIP, count(*) AS n [RANGE 5 s] FROM A GROUP BY srcIP; "
+    "SELECT DISTINCT window_end, n FROM s"),
+    ("SELECT DISTINCT x.ts / 10 AS a, y.ts / 10 AS b, x.proto FROM A AS x [RANGE 4 s], B AS y [RANGE 3 s] "
+    "WHERE x.srcIP = y.destIP"),
+    "SELECT DISTINCT row_num / 10 AS tens, proto FROM A",
+    ("CREATE STREAM d AS SELECT DISTINCT ts / 10 AS tens, srcIP FROM A; "
+    "CREATE STREAM e AS SELECT DISTINCT ts / 10 AS tens, srcIP FROM B; SELECT * FROM d UNION e"),
+))  # fmt: skip
+
+
+@given(text=DISTINCTS, sent=traffic(), seed=SEEDS, buckets=BUCKETS)
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+def test_distinct_rows(text: str, sent: Traffic, seed: int, buckets: int) -> None:
+    check(text, sent, seed, buckets)
+
+
+@given(text=DISTINCTS, sent=traffic(), seed=SEEDS)
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_loss_leaves_no_distinct_row_that_is_told_as_exact_and_is_not(text: str, sent: Traffic, seed: int) -> None:
+    streams = packets_of(sent)
+    ran = run(text, streams, Random(seed), 2, lost=True)
+    told = Counter(tuple(sorted(row.items(), key=str)) for row in ran.certain)
+    assert not told - Counter(tuple(sorted(row.items(), key=str)) for row in rows_of(text, streams))
+
+
 ORDERS = st.sampled_from((
     "SELECT ts, srcIP, len FROM A ORDER BY ts",
     "SELECT ts AS t, len * 2 AS w FROM A UNION B WHERE len > 60 ORDER BY t, len DESC, srcIP",

@@ -43,6 +43,10 @@ WINDOWS = {
     "arrival": "SELECT count(*), sum(len) [RANGE 20 s, RATTR ts, SLIDE 7 rows, SATTR row_num] FROM A",
     "rank": "SELECT srcIP, max(len) [RANGE 20 s, RATTR ts, SLIDE 3 rows, SATTR rank(ts), PA srcIP] FROM B",
     "ungated": "SELECT ten, proto, count(*) FROM A GROUP BY ts / 10 AS ten, proto HAVING count(*) > 1",
+    "distinct": "SELECT DISTINCT ts / 10 AS ten, srcIP, destPort FROM A UNION B",
+    "union": "CREATE STREAM p AS SELECT srcIP, count(*) AS n [RANGE 10 s] FROM A GROUP BY srcIP; CREATE STREAM q AS "
+    "SELECT destIP AS srcIP, count(*) AS n [RANGE 10 s] FROM B GROUP BY destIP ORDER BY n DESC LIMIT 2; "
+    "SELECT * FROM p UNION q",
     "stages": "CREATE STREAM s AS SELECT srcIP, count(*) AS n [RANGE 5 s] FROM A UNION B GROUP BY srcIP; "
     "SELECT srcIP, max(n) AS m [RANGE 30 s, SLIDE 15 s, WA window_end] FROM s GROUP BY srcIP",
 }

@@ -44,8 +44,9 @@ def grouped(
     where: Expr | None = None,
     details: tuple[Named, ...] = (),
     name: str = "groups",
+    at_once: bool = False,
 ) -> Node:
-    reduction = Reduction(where, pane or Pane(SECOND), keys, details, folds, grouped=True)
+    reduction = Reduction(where, pane or Pane(SECOND), keys, details, folds, grouped=True, at_once=at_once)
     return Node(name, ("Main",), reduction, tuple(key.name for key in keys))
 
 

@@ -127,6 +127,30 @@ def test_groups_that_progress_close_without_windows():
     ]
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_distinct_row_is_out_before_its_granule_ends(cut):
+    plan = compiled("SELECT DISTINCT ts / 10 AS tens, proto FROM Main")
+    schema = plan.stage.nodes[0].reduction.schema
+
+    def partial(pane: int, tuples: int, proto: int):
+        row = np.zeros((1, schema.words), np.int64)
+        for name, value in (("pane", pane), ("tuples", tuples), ("tens", pane), ("proto", proto)):
+            row[0, schema.offset(name)] = value
+        return a.words(row.view(np.uint64), {pane: tuples})
+
+    a = sender(plan)
+    seen = [partial(3, 1, 6), partial(4, 1, 6), partial(3, 5, 6), partial(3, 1, 17)]
+    assert sorted(column(drive(plan, seen, cut=cut), "proto")) == [6, 6, 17]  # nothing has been promised
+    rest = [a.promise(4), partial(3, 1, 1), partial(4, 2, 6), a.promise(5, Account(4, 3, 3)), a.end()]
+    outcomes = drive(plan, [*seen, *rest], cut=cut)
+    assert sorted(column(outcomes, "proto")) == [6, 6, 17]
+    assert sum(outcome.counts.late for outcome in outcomes) == 1
+    first, *later = completes(outcomes)
+    assert (first.end, first.merged, first.verdict.reasons) == (40 * SECOND, 7, set())
+    assert {reason for complete in later for reason in complete.verdict.reasons} <= {Reason.LATE}
+    assert sum(complete.rows for complete in [first, *later]) == 3
+
+
 def test_having_may_leave_a_window_without_rows():
     plan = compiled("SELECT proto, count(*) [RANGE 10 seconds, WA ts] FROM Main GROUP BY proto HAVING count(*) > 5 ")
     a = sender(plan)

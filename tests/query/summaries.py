@@ -43,7 +43,7 @@ def _reduction(reduction: Reduction) -> str:
     strings = reduction.strings
     parts = [] if reduction.where is None else [f"where {text_of(reduction.where, strings)}"]
     parts.append(_pane(reduction.pane))
-    parts.append("group" if reduction.grouped else "select")
+    parts.append(("group at once" if reduction.at_once else "group") if reduction.grouped else "select")
     named = (*reduction.keys, *reduction.details)
     parts.append("(" + ", ".join(f"{item.name}={text_of(item.expr, strings)}" for item in named) + ")")
     parts += [f"{fold.op.name}({', '.join(text_of(expr, strings) for expr in fold.lift)})" for fold in reduction.folds]
@@ -67,6 +67,7 @@ def _plan(step: Step) -> str:
             called = ", ".join(f"{call.column.name}:{call.column.kind.value}" for call in calls)
             progress = "".join(f" {item.name}>={text_of(item.expr)}" for item in plan.progress)
             shape = f"crowded {shape}" if plan.crowded else shape
+            shape += " at once" if plan.at_once else ""
             return f"aggregate {shape} ({', '.join(keys)}) {called}{progress}"
         case Finish() as plan:
             strings = plan.input.strings

@@ -1,0 +1,88 @@
+"""Duplicate elimination (Li 8.2, DupElim): a group leaves with its first tuple, those that follow are dropped.
+
+What has been seen is kept by pane until a promise says that the pane has ended, or that no more of a group can come. A
+first tuple need not be the earliest: all of a group are alike in what is shown.
+"""
+
+from __future__ import annotations
+
+from highlevel.aggregate.groups import GroupTable
+from highlevel.aggregate.incoming import panes_of, timely
+from highlevel.aggregate.layout import Layout
+from highlevel.aggregate.resultrows import ResultRows
+from highlevel.aggregate.spaces import ONLY, Closing, closing_space, tables_space
+from highlevel.aggregate.splitting import split
+from highlevel.aggregate.together import complete, progressing, within_reach
+from highlevel.interface import Out, Port, State, Words
+from lowmark.query.plan import Aggregate
+from lowmark.wire.partials import PANE
+from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.values import INT64_MAX, INT64_MIN
+
+__all__ = ["DistinctOperator"]
+
+
+class DistinctOperator:
+    """Partials of `plan.input` in, in any order; rows of `plan.output` out, each once. It closes and promises what
+    `AggregateOperator` does of groups without windows: panes that have ended, and the least values of its keys."""
+
+    def __init__(self, plan: Aggregate) -> None:
+        self._plan = plan
+        self._layout = Layout(plan.input, plan.keys, ())
+        self._seen = tables_space("seen", self._layout)
+        self._closing = closing_space()
+        self._result = ResultRows(plan)
+        self._progress = tuple(map(progressing, plan.progress))
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        return (Port(self._plan.input, (PANE,), self._plan.keys),)
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        return (Port(self._plan.output, tuple(key.name for key in self._plan.progress), self._plan.keys),)
+
+    def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
+        closing = state.get(self._closing, ONLY)
+        if closing is not None:
+            rows = timely(rows, closing.frontier, out)
+        for pane, part in split(panes_of(rows), rows):
+            seen = state.get(self._seen, pane) or GroupTable(self._layout)
+            known = len(seen)
+            seen.merge(part)
+            state.put(self._seen, pane, seen)
+            if known < len(seen):
+                out.rows(0, self._result.of(seen.since(known), pane)[0])
+
+    def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
+        if len(promise.bounds) > 1:
+            self._forget(promise, state)
+            return
+        frontier = promise.below(PANE)
+        closing = state.get(self._closing, ONLY) or Closing(INT64_MIN, None)
+        if frontier is None or frontier <= closing.frontier:
+            return
+        for pane in state.keys(self._seen, None if frontier == FOREVER else frontier):
+            seen = state.get(self._seen, pane)
+            assert seen is not None, "a listed piece is there"
+            out.closed(0, range(pane, pane + 1), seen.tuples)
+            state.drop(self._seen, pane)
+        state.put(self._closing, ONLY, Closing(frontier, frontier))
+        if frontier == FOREVER:
+            out.promise(0, Promise((), last=True))
+            return
+        for name, key in self._progress:
+            if INT64_MIN <= (least := key.value(frontier)) <= INT64_MAX:
+                out.promise(0, Promise((Bound(name, below=least),)))
+
+    def work(self, state: State, out: Out, budget: int) -> int:
+        return 0
+
+    def _forget(self, promise: Promise, state: State) -> None:
+        """Groups whose keys lie below all bounds before their pane has ended. The pane stays known to hold tuples."""
+        if not {bound.column for bound in promise.bounds} <= {*self._plan.keys}:
+            return
+        for pane in state.keys(self._seen):
+            seen = state.get(self._seen, pane) if within_reach(promise, pane, self._progress) else None
+            if seen is not None and len(seen.take(complete(promise, seen.groups, self._layout.schema))):
+                state.put(self._seen, pane, seen)
