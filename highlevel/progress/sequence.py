@@ -121,9 +121,9 @@ class WindowSequence:
         return spans
 
     def needs(self, front: int) -> int:
-        """The first pane that a window still to close needs."""
+        """The first pane that a window still to close needs. Before the first promise of all inputs that is any."""
         if self.next is None:
-            return front
+            return NEVER
         if self.window.kind is WindowKind.LANDMARK and self.next == self.first:
             return NEVER  # the first one holds all that has been before it
         return min(front, self.window.first_needed(self.next))

@@ -174,3 +174,23 @@ def test_a_union_closes_what_all_of_it_has_ended(cut):
     outcomes = drive(plan, records, cut=cut)
     assert column(outcomes, "count") == [7, 7, 1]
     assert contiguous(completes(outcomes))
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_union_keeps_what_is_known_until_all_of_it_has_begun(cut):
+    plan = compiled("SELECT count(*) [RANGE 10 seconds] FROM Main UNION Main")
+    a, b = (
+        Sender("a", stage=plan.stage.fingerprint, node=node.name, width=node.reduction.pane.width)
+        for node in plan.stage.nodes
+    )
+
+    def row(sender: Sender, pane: int, tuples: int):
+        return sender.words(np.array([[0, pane, tuples]], np.int64).view(np.uint64), {pane: tuples})
+
+    records = [row(a, 0, 3), row(a, 1, 2), a.promise(0), a.promise(2, Account(1, 2, 2, dropped=4)), row(b, 0, 4)]
+    records += [b.promise(1), b.promise(3), a.end(), b.end()]
+    found = completes(drive(plan, records, cut=cut))
+    assert [(c.windows.first, c.merged, c.promised, c.dropped, c.verdict.reasons) for c in found[:2]] == [
+        (0, 7, 7, 0, frozenset()),
+        (1, 2, 2, 4, {Reason.DROPPED}),
+    ]
