@@ -3,7 +3,8 @@
 What an operator may count on, and what is counted on here:
 
 - a port that reads a node gets `Promise((Bound(PANE, below=p),), last=p == FOREVER)`: panes below p have ended. A port
-  that reads another step gets that step's promises as they are made;
+  that reads another step gets that step's promises as they are made, one that reads an exchange also the joint ones of
+  all buckets together; of a union a port gets what holds of all its inputs;
 - rows, closings and promises of one advance come out before `work` has nothing left, in whatever order: a row belongs
   to the window that its column `window_end` names;
 - a step that makes windows (of an aggregate, or put together behind an exchange) tells each window into which tuples
@@ -13,6 +14,7 @@ What an operator may count on, and what is counted on here:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -29,8 +31,9 @@ from highlevel.aggregate import (
     SlideByTupleOperator,
     TotalsOperator,
 )
-from highlevel.interface import Operator, State, Words
+from highlevel.interface import Operator, Space, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
+from highlevel.joint import JointPromises, together
 from highlevel.limits import GroupLimit
 from highlevel.state import ScopedState
 from highlevel.views import Viewer
@@ -59,6 +62,11 @@ __all__ = ["Build", "Chain", "Closing", "Events", "LatePart", "build"]
 
 Build = Callable[[StepPlan, GroupLimit], Operator]
 
+_JOINT: Space[JointPromises] = Space(
+    "joint", lambda piece: json.dumps(piece.rows()).encode(), lambda piece: JointPromises(json.loads(piece))
+)
+"""Of a step: by the number of its input."""
+
 _WORK = 1 << 16
 """Units of deferred work asked for at a time; only its being positive matters."""
 
@@ -85,7 +93,8 @@ class Events:
     """What came out of a chain since it was last asked."""
 
     rows: list[Words] = field(default_factory=list)  # of the answer
-    sent: list[tuple[int, Words]] = field(default_factory=list)  # (step, rows): into its exchange
+    sent: list[tuple[int, Words | Promise]] = field(default_factory=list)
+    """By step: rows and joint promises that go into its exchange."""
     closings: list[Closing] = field(default_factory=list)
     flaws: list[tuple[int, int, Reason]] = field(default_factory=list)  # (step, window, reason)
     late: list[LatePart] = field(default_factory=list)
@@ -160,6 +169,10 @@ class Chain:
         """The panes of the node below `frontier` have ended."""
         self._promise(self._node_readers.get(node, []), Promise((Bound(PANE, frontier),), frontier == FOREVER))
 
+    def promise_jointly(self, node: str, promise: Promise) -> None:
+        """No later row of the node, from whichever bucket, satisfies all of these bounds."""
+        self._promise(self._node_readers.get(node, []), promise)
+
     def touch(self, step: int, panes: Iterable[int]) -> None:
         """Tuples came in these panes of a landmark window's input, into whichever bucket."""
         operator = self.operators[step]
@@ -184,6 +197,8 @@ class Chain:
         self._rows(self._readers.get((step, port), []), rows)
 
     def promised(self, step: int, port: int, promise: Promise) -> None:
+        if isinstance(self._plans[step], Send) and len(promise.bounds) > 1:
+            self.events.sent.append((step, promise))
         self._promise(self._readers.get((step, port), []), promise)
 
     def closed(self, step: int, windows: range, tuples: int) -> None:
@@ -200,18 +215,36 @@ class Chain:
         pane = promise.below(PANE)
         for step, number in readers:
             port, fronts = self._ports[step][number], self.fronts[step]
-            before = self._ended(step, port)
+            union = self._ports[step].count(port) > 1
+            before, known = self._ended(step, port), self._together(step, port) if union else []
             if pane is not None:
                 fronts[number] = max(fronts[number], pane)
-            if self._ports[step].count(port) == 1:
-                self.operators[step].on_promise(port, promise, self._states[step], self._outs[step])
-            elif before < (ended := self._ended(step, port)):
-                melded = Promise((Bound(PANE, ended),), ended == FOREVER)
-                self.operators[step].on_promise(port, melded, self._states[step], self._outs[step])
+            if not union:
+                made = [promise]
+            else:
+                self._keep(step, number, promise)
+                ended = self._ended(step, port)
+                made = [Promise((Bound(PANE, ended),), ended == FOREVER)] if before < ended else []
+                made += (joint for joint in self._together(step, port) if joint not in known)
+            for each in made:
+                self.operators[step].on_promise(port, each, self._states[step], self._outs[step])
 
     def _ended(self, step: int, port: int) -> int:
         """Inputs of one port are a union, of which that has ended which has ended in all of them."""
         return min(front for front, of in zip(self.fronts[step], self._ports[step], strict=True) if of == port)
+
+    def _keep(self, step: int, number: int, promise: Promise) -> None:
+        """Of one input of a union: what it promises jointly."""
+        if len(promise.bounds) > 1:
+            joint = self._states[step].get(_JOINT, number) or JointPromises()
+            joint.take(promise)
+            self._states[step].put(_JOINT, number, joint)
+
+    def _together(self, step: int, port: int) -> list[Promise]:
+        """What the inputs of a union promise jointly, all of them."""
+        state, fronts = self._states[step], self.fronts[step]
+        numbers = [number for number, of in enumerate(self._ports[step]) if of == port]
+        return together([(fronts[number], state.get(_JOINT, number) or JointPromises()) for number in numbers])
 
 
 def _schema_of(plan: QueryPlan, node: str) -> Schema:

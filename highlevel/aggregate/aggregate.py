@@ -115,14 +115,17 @@ class AggregateOperator:
             self._holding.take(pane, np.empty((0, self._plan.input.words), np.uint64), state)
 
     def _close_groups(self, promise: Promise, state: State, out: Out) -> None:
-        """Without windows: groups whose keys lie below all bounds leave before their pane has ended."""
-        if self._window.kind is not WindowKind.NONE or not {b.column for b in promise.bounds} <= {*self._plan.keys}:
+        """Without windows: groups whose keys lie below all bounds leave before their pane has ended. A bound on panes
+        leaves out later ones."""
+        keys = Promise(tuple(bound for bound in promise.bounds if bound.column != PANE))
+        if self._window.kind is not WindowKind.NONE or not {b.column for b in keys.bounds} <= {*self._plan.keys}:
             return
-        for pane in state.keys(self._panes):
-            table = state.get(self._panes, pane) if within_reach(promise, pane, self._keys_progress) else None
+        below = next((bound.below for bound in promise.bounds if bound.column == PANE), None)
+        for pane in state.keys(self._panes, below):
+            table = state.get(self._panes, pane) if within_reach(keys, pane, self._keys_progress) else None
             if table is None:
                 continue
-            gone = table.take(complete(promise, table.groups, self._layout.schema))
+            gone = table.take(complete(keys, table.groups, self._layout.schema))
             if not len(gone):
                 continue
             rows, flawed = self._result.of(gone, pane)

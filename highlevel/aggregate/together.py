@@ -11,7 +11,7 @@ from highlevel.interface import Words
 from lowmark.query.expressions import Named
 from lowmark.query.progressing import Progress, progress
 from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Bound, Promise
+from lowmark.wire.promises import FOREVER, Bound, Promise
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Schema
 from lowmark.wire.values import INT64_MAX, INT64_MIN
@@ -21,14 +21,15 @@ __all__ = ["carried", "complete", "progressing", "within_reach"]
 
 def carried(promise: Promise, keys: Mapping[str, Sequence[tuple[str, Progress]]]) -> Promise | None:
     """A promise of several bounds on columns as one on keys that are computed from them and never decrease with them;
-    None where one of the columns is in no such key. `keys` by column: name and how it progresses."""
+    None where one of the columns is in no such key. `keys` by column: name and how it progresses; of several the
+    nearest to the column."""
     bounds = []
     for bound in promise.bounds:
         found = keys.get(bound.column)
         if not found or bound.below is None:
             return None
-        name, way = found[0]
-        value = way.value(bound.below)
+        name, way = min(found, key=lambda key: len(key[1].steps))
+        value = FOREVER if bound.below == FOREVER else way.value(bound.below)
         if not INT64_MIN < value <= INT64_MAX:
             return None
         bounds.append(Bound(name, below=value))

@@ -41,8 +41,11 @@ class Promising:
         yield from self._joint(bounds)
 
     def _joint(self, bounds: Sequence[int]) -> Iterator[Promise]:
-        """A later row has a later row in it, so it is not before all bounds. Worth telling where there can be one."""
-        if INT64_MIN in bounds or FOREVER in bounds or not self._bands.together([bound - 1 for bound in bounds]):
+        """A later row has a later row in it, so it is not before all bounds. Worth telling where there can be one; of
+        inputs that have ended it may have any row."""
+        if INT64_MIN in bounds:
+            return
+        if FOREVER not in bounds and not self._bands.together([bound - 1 for bound in bounds]):
             return
         firsts: dict[int, tuple[str, Progress]] = {}
         for name, ways in self._progress.items():
@@ -51,8 +54,13 @@ class Promising:
                 firsts.setdefault(port, (name, found))
         if len(firsts) < len(bounds):
             return
-        made = [_bound(name, found.value(bounds[port])) for port, (name, found) in sorted(firsts.items())]
-        yield Promise(tuple(bound for bound in made if bound is not None))
+        made = [_joint_bound(name, found, bounds[port]) for port, (name, found) in sorted(firsts.items())]
+        if None not in made:
+            yield Promise(tuple(bound for bound in made if bound is not None))
+
+
+def _joint_bound(name: str, found: Progress, time: int) -> Bound | None:
+    return Bound(name, below=FOREVER) if time == FOREVER else _bound(name, found.value(time))
 
 
 def _bound(name: str, value: int) -> Bound | None:

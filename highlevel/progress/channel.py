@@ -2,8 +2,9 @@
 against.
 
 A micro-batch's rows leave at its end, those of one group and pane as one where they merge; behind them goes one
-punctuation to every bucket, when the promise has moved or something has become known. The same records give the same
-again, wherever the micro-batches are cut but for how rows are divided into records.
+punctuation to every bucket, when the promise has moved or something has become known, and one for each joint promise
+by which groups can close. The same records give the same again, wherever the micro-batches are cut but for how rows are
+divided into records.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from highlevel.aggregate.groups import GroupTable
 from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.splitting import split
 from highlevel.interface import Space, State, Words
+from highlevel.joint import JointPromises
 from highlevel.progress.marks import MarkRow, Marks
 from highlevel.progress.outputs import Forward
 from highlevel.progress.place import Place
 from highlevel.progress.records import batch_of_rows
 from highlevel.progress.roster import NEVER
-from lowmark.query.plan import Exchange, QueryPlan, Send
+from lowmark.query.plan import Aggregate, Exchange, NodeInput, QueryPlan, Send
+from lowmark.query.windows import WindowKind
 from lowmark.wire.dividing import divided
 from lowmark.wire.partials import PANE, Origin, rows_of_a_batch
 from lowmark.wire.promises import FOREVER, Account, Bound, Ending, Ledger, Promise, Punctuation, Taint
@@ -40,8 +43,16 @@ def channels(plan: QueryPlan, place: Place, state: State) -> dict[int, Channel]:
     found = {}
     for step, at in enumerate(plan.steps):
         if isinstance(at.plan, Send) and plan.exchanges is not None and (sent := plan.exchange(at.plan.node)):
-            found[step] = Channel(plan.name, sent, at.plan, plan.exchanges.fingerprint, place, state)
+            joint = _closed_jointly(plan, at.plan.node)
+            found[step] = Channel(plan.name, sent, at.plan, joint, plan.exchanges.fingerprint, place, state)
     return found
+
+
+def _closed_jointly(plan: QueryPlan, node: str) -> frozenset[str]:
+    """The columns by which groups behind an exchange may close before their pane has ended."""
+    reading = (step.plan for step in plan.steps if NodeInput(node) in step.inputs)
+    keys = (each.keys for each in reading if isinstance(each, Aggregate) and each.window.kind is WindowKind.NONE)
+    return frozenset({PANE}.union(*keys))
 
 
 def bucket_source(bucket: int) -> str:
@@ -74,8 +85,9 @@ class Channel:
     them adds one, and the next punctuation tells of it."""
 
     def __init__(
-        self, query: str, exchange: Exchange, send: Send, fingerprint: str, place: Place, state: State
-    ) -> None:
+        self, query: str, exchange: Exchange, send: Send, joint: frozenset[str], fingerprint: str, place: Place,
+        state: State,
+    ) -> None:  # fmt: skip
         node = exchange.node
         self._query = query
         self._exchange = exchange
@@ -89,9 +101,15 @@ class Channel:
         self._sent = state.get(self._space, 0) or fresh
         self.marks = Marks.of_rows(self._sent.marks)
         self._pending: list[Words] = []
+        self._closing = joint
+        self._joint = JointPromises()
 
-    def take(self, rows: Words) -> None:
-        self._pending.append(rows)
+    def take(self, sent: Words | Promise) -> None:
+        """Rows, or a joint promise of what the rows still to be taken are not."""
+        if not isinstance(sent, Promise):
+            self._pending.append(sent)
+        elif {bound.column for bound in sent.bounds} <= self._closing:
+            self._joint.take(sent)
 
     def flush(self, front: int) -> Iterator[Forward]:
         """All records of a micro-batch. The panes below `front` have ended: their rows have all been taken."""
@@ -102,6 +120,10 @@ class Channel:
                 yield from self._batches(partition, part)
         if front > self._sent.promised or self.marks:
             yield from self._promise(front)
+        if front < FOREVER:
+            for promise in self._joint.promises():
+                yield from self._tell(promise)
+        self._joint = JointPromises()
         self._sent.marks = []
         self._state.put(self._space, 0, self._sent)
 
@@ -166,6 +188,13 @@ class Channel:
                 self._origin, self._number(partition), Promise(bounds, last), Ledger(counters, accounts, tuple(taints)),
                 Ending.END if last else Ending.NONE,
             )  # fmt: skip
+            yield Forward(self._query, self._fingerprint, partition, punctuation, self._schema)
+
+    def _tell(self, joint: Promise) -> Iterator[Forward]:
+        """To every bucket: behind the rows that it does not speak of."""
+        for partition in range(len(self._sent.next)):
+            told = Ledger({"taints": self._sent.taints})
+            punctuation = Punctuation(self._origin, self._number(partition), joint, told)
             yield Forward(self._query, self._fingerprint, partition, punctuation, self._schema)
 
     def _number(self, partition: int) -> int:

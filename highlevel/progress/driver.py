@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
+from highlevel.aggregate.incoming import panes_of
 from highlevel.chain import Build, build
 from highlevel.interface import Space, State, Words
 from highlevel.progress.channel import bucket_source
 from highlevel.progress.completions import Completions
-from highlevel.progress.frontier import granule_of_time, promised_granule
+from highlevel.progress.frontier import granule_of_time
+from highlevel.progress.future import MAX_AHEAD_NS, is_future
 from highlevel.progress.lanes import LANES, UPSTREAM_LANES, Lane, Lanes
-from highlevel.progress.ledger import ROW_NUMBER, Ledger
+from highlevel.progress.ledger import Ledger
 from highlevel.progress.marks import Finding
 from highlevel.progress.outputs import Outcome, Rejection
 from highlevel.progress.place import Place
@@ -29,16 +30,12 @@ from highlevel.progress.roster import NEVER, Roster
 from highlevel.progress.standing import Progress, Standing
 from highlevel.progress.tally import Tally
 from lowmark.query.plan import QueryPlan, Stage
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import FOREVER, Punctuation
+from lowmark.wire.promises import FOREVER, Promise, Punctuation
 from lowmark.wire.record import BadReason
 from lowmark.wire.registration import Control, Retirement, SourceKind
 from lowmark.wire.results import Reason, Verdict
 
-__all__ = ["MAX_AHEAD_NS", "BucketDriver", "Progress"]
-
-MAX_AHEAD_NS = 600 * 10**9
-"""How far a live source's panes and promises may lie ahead of the time at which their record was appended."""
+__all__ = ["BucketDriver", "Progress"]
 
 _PENDING_ROWS = 1 << 18
 """Rows of a node that wait to be merged as one run."""
@@ -130,7 +127,7 @@ class BucketDriver:
             lane.suspect = Reason.GAP
             for query in self._readers[lane.node]:
                 query.shift(lane.node)
-        if self._is_future(record, arrival):
+        if is_future(record, arrival, node):
             self._refuse_future(record, lane, arrival)
         elif isinstance(record, Batch):
             self._batch(record, lane, arrival.position)
@@ -179,17 +176,6 @@ class BucketDriver:
                 if granule < start:
                     self._lost(lane.node, granule, granule + 1, Finding(Verdict(_NOT_COVERED)))
 
-    def _is_future(self, record: Batch | Punctuation, arrival: Arrival) -> bool:
-        pane = self._nodes[record.origin.node].reduction.pane
-        if arrival.kind is not SourceKind.LIVE or arrival.appended_ns is None or pane.attribute == ROW_NUMBER:
-            return False
-        if isinstance(record, Batch):
-            last = int(self._panes(record).max()) if len(record.rows) else NEVER
-        else:
-            granule = promised_granule(record.promise, pane)
-            last = NEVER if granule is None else granule
-        return last == FOREVER or pane.start(last) > arrival.appended_ns + MAX_AHEAD_NS
-
     def _refuse_future(self, record: Batch | Punctuation, lane: Lane, arrival: Arrival) -> None:
         lane.future = True
         if isinstance(record, Punctuation) and lane.suspect is None:
@@ -198,14 +184,10 @@ class BucketDriver:
         detail = f"{what} more than {MAX_AHEAD_NS // 10**9} s ahead of the time at which it was appended"
         self._tally.put(Rejection(BadReason.FUTURE, detail, arrival.position))
 
-    def _panes(self, batch: Batch) -> npt.NDArray[np.int64]:
-        offset = self._nodes[batch.origin.node].reduction.schema.offset(PANE)
-        return batch.rows[:, offset].view(np.int64)
-
     def _batch(self, batch: Batch, lane: Lane, position: int) -> None:
         if not len(batch.rows):
             return
-        panes, ledger, streams = self._panes(batch), self._ledgers[lane.node], self._nodes[lane.node].streams
+        panes, ledger, streams = panes_of(batch.rows), self._ledgers[lane.node], self._nodes[lane.node].streams
         if int(panes.min()) < min(batch.tuples, default=FOREVER) or int(panes.max()) > max(batch.tuples, default=NEVER):
             self._tally.put(Rejection(BadReason.COUNT, "its rows lie in panes that its header does not name", position))
             return
@@ -261,11 +243,24 @@ class BucketDriver:
                     query.chain.feed(name, rows)
 
     def _punctuation(self, record: Punctuation, lane: Lane) -> None:
+        known = self._together(lane.node)
         for start, stop, finding in receive(record, lane, self._ledgers[lane.node], self._roster):
             if lane.node not in self._exchanges or lane.source != self._own:  # what it says itself it has known before
                 self._lost(lane.node, start, stop, finding)
         if self._ledgers[lane.node].frontier.passed_by(lane.source, lane.promised):
             self._advance(lane.node)
+        for promise in self._together(lane.node):
+            if promise not in known:
+                self._merge_pending()
+                for query in self._readers[lane.node]:
+                    query.chain.promise_jointly(lane.node, promise)
+
+    def _together(self, node: str) -> list[Promise]:
+        """What the buckets promise jointly of what comes back from them, all of them."""
+        if node not in self._exchanges:
+            return []
+        members = self._roster.members(self._nodes[node].streams)
+        return self._upstream.together(node, [member.source for member in members])
 
     def _control(self, control: Control) -> None:
         if isinstance(control, Retirement):

@@ -7,13 +7,14 @@ is carried into the lanes that follow.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from highlevel.interface import Space
+from highlevel.joint import JointPromises, together
 from highlevel.progress.roster import NEVER
 from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Ledger
+from lowmark.wire.promises import Ledger, Promise
 from lowmark.wire.registration import SourceKind
 from lowmark.wire.results import Reason
 
@@ -51,6 +52,7 @@ class Lane:
     suspect: Reason | None = None  # why a punctuation may be missing since the last one
     future: bool = False  # a record was refused as `future`: missing tuples are explained by it
     counters: Counters = (0, 0, 0, 0)
+    joint: JointPromises = field(default_factory=JointPromises)  # of a bucket, in this epoch
 
     def successor(self, epoch: int, kind: SourceKind) -> Lane:
         """The same source's lane in a later epoch."""
@@ -80,6 +82,11 @@ class Lanes:
     def promised(self, source: str, node: str) -> int:
         lane = self._lanes.get((source, node))
         return NEVER if lane is None else lane.promised
+
+    def together(self, node: str, sources: Iterable[str]) -> list[Promise]:
+        """What these sources have promised jointly of what comes of the node from any of them."""
+        lanes = (self._lanes.get((source, node)) for source in sources)
+        return together([(lane.promised, lane.joint) if lane else (NEVER, JointPromises()) for lane in lanes])
 
     def fence(self, origin: Origin, kind: SourceKind) -> list[Lane]:
         """Take note of the record's epoch. A greater one than the source's begins lanes in the place of those that
@@ -115,7 +122,7 @@ class Lanes:
             [
                 lane.source, lane.epoch, lane.node, lane.kind.value, lane.sequence, lane.promised, lane.floor,
                 lane.resumes, lane.covered, lane.covered_ns, lane.suspect and lane.suspect.value, lane.future,
-                lane.counters,
+                lane.counters, lane.joint.rows(),
             ]
             for lane in self
         ]  # fmt: skip
@@ -126,11 +133,12 @@ class Lanes:
         stored = json.loads(piece)
         lanes = cls()
         lanes._epochs = dict(map(tuple, stored["epochs"]))
-        for source, epoch, node, kind, *rest, suspect, future, counters in stored["lanes"]:
+        for source, epoch, node, kind, *rest, suspect, future, counters, joint in stored["lanes"]:
             lane = Lane(source, epoch, node, SourceKind(kind), *rest)
             lane.suspect = None if suspect is None else Reason(suspect)
             lane.future = future
             lane.counters = tuple(counters)
+            lane.joint = JointPromises(joint)
             lanes._lanes[source, node] = lane
         return lanes
 

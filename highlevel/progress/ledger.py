@@ -102,7 +102,7 @@ class Ledger:
 
     def __init__(self, node: Node, state: State, returns: bool = False) -> None:
         self.node = node
-        self._returns = returns
+        self.returns = returns
         self._state = state
         self._chunks: Space[_Chunk] = Space(f"ledger.{node.name}", _Chunk.encode, _Chunk.decode)
         self._summaries: Space[_Summary] = Space(f"frontier.{node.name}", _Summary.encode, _Summary.decode)
@@ -126,7 +126,7 @@ class Ledger:
 
     def begins(self, front: int) -> int:
         """From where on windows are told, when this is the first frontier."""
-        return self._began if self._returns and self._began is not None else front
+        return self._began if self.returns and self._began is not None else front
 
     def merged(self, lane: Lane, granule: int, tuples: int) -> None:
         """Tuples of an open granule were merged."""

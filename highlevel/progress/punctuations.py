@@ -40,6 +40,8 @@ def receive(record: Punctuation, lane: Lane, ledger: Ledger, roster: Roster) -> 
     if granule is not None:
         _settle_suspicion(lane, ledger, after, record.ledger)
     lane.promised = after
+    if ledger.returns:
+        lane.joint.take(record.promise)
     return news
 
 

@@ -31,6 +31,7 @@ from lowmark.wire.results import Complete
 from lowmark.wire.rows import Words, column_of
 from lowmark.wire.schema import Column, Kind, Schema
 from lowmark.wire.text import json_writer
+from tests.acceptance.lawful import Lawful
 from tests.naive.evaluate import ResultRow
 from tests.naive.packets import Packet
 from tests.naive.values import Mac, Time, Value
@@ -47,6 +48,8 @@ class Ran:
     completes: list[list[Complete]]  # of each bucket
     unfinished: int  # rows without a completion behind them
     certain: list[ResultRow]  # rows whose completion says that they are exact
+    broken: int  # rows in exchanges that an earlier promise of their lane excludes
+    joint: int  # joint promises in exchanges
     overtaken: int  # rows of queries without windows with a time before the bound of a completion that stands before
 
 
@@ -74,13 +77,16 @@ def run_plan(plan: QueryPlan, streams: Streams, random: Random, lost: bool = Fal
         for stream, sources in streams.items()
         if any(stream in node.streams for node in plan.stage.nodes)
     })  # fmt: skip
-    outputs = _buckets(plan, roster, lanes, random)
+    lawful = Lawful()
+    outputs = _buckets(plan, roster, lanes, random, lawful)
     rows = [_shown(output) for part in outputs for output in part if isinstance(output, ResultRows)]
     return Ran(
         [row for part in rows for row in part],
         [[output for output in part if isinstance(output, Complete)] for part in outputs],
         sum(map(_unfinished, outputs)),
         [row for part in outputs for row in _certain(part)],
+        lawful.broken,
+        lawful.joint,
         sum(map(_overtaken, outputs)),
     )
 
@@ -93,14 +99,28 @@ def _lose(lanes: list[list[list[Record]]], random: Random) -> None:
 
 
 def _certain(outputs: list[Output]) -> list[ResultRow]:
-    found, waiting = [], []
+    """Of a query without windows a completion says nothing of rows with later times than its bound, though they may
+    stand before it."""
+    found: list[ResultRow] = []
+    waiting: list[tuple[int, ResultRow]] = []
     for output in outputs:
         if isinstance(output, ResultRows):
-            waiting += _shown(output)
+            waiting += zip(_least_times(output), _shown(output), strict=True)
         elif isinstance(output, Complete):
-            found += waiting if output.verdict.exact else []
-            waiting = []
+            end = output.end if output.windows is None and output.kind is Kind.TIME else FOREVER
+            found += (row for time, row in waiting if time < end and output.verdict.exact)
+            waiting = [(time, row) for time, row in waiting if time >= end]
     return found
+
+
+def _least_times(output: ResultRows) -> list[int]:
+    """Of each row; one without times is before all others."""
+    least = np.full(len(output.rows), FOREVER)
+    for column in output.schema:
+        if column.kind is Kind.TIME:
+            times, there = column_of(output.schema, output.rows, column.name)
+            least = np.where(there, np.minimum(least, times), least)
+    return [-FOREVER if time == FOREVER else time for time in least.tolist()]
 
 
 def _overtaken(outputs: list[Output]) -> int:
@@ -128,7 +148,7 @@ def _unfinished(outputs: list[Output]) -> int:
 
 
 def _buckets(
-    plan: QueryPlan, roster: Roster, lanes: list[list[list[Record]]], random: Random
+    plan: QueryPlan, roster: Roster, lanes: list[list[list[Record]]], random: Random, lawful: Lawful
 ) -> list[list[Output]]:  # fmt: skip
     """What each bucket gives out. What goes into exchanges comes at any time, in the order of its lane."""
     buckets = [
@@ -137,6 +157,7 @@ def _buckets(
     while ready := [bucket for bucket in buckets if bucket.ready]:
         bucket = random.choice(ready)
         for forward in bucket.micro_batch():
+            lawful.see(forward)
             buckets[forward.partition].receive(forward.record)
     return [bucket.outputs for bucket in buckets]
 
@@ -193,7 +214,7 @@ def records_of(
     """What a source sends of a node to each bucket: batches in the order of its packets, promises that hold."""
     outbox = Outbox(node, Origin(plan.stage.fingerprint, f"{stream}-{rank}", 1, node.name), plan.stage.buckets)
     sent: list[list[Record]] = [[] for _ in range(plan.stage.buckets)]
-    rows = _matrix(packets, rank, node.reduction.strings)
+    rows = matrix(packets, rank, node.reduction.strings)
     least = np.minimum.accumulate([packet.arrival.ts for packet in reversed(packets)])[::-1]
     pane = node.reduction.pane
     promised, start = None, 0
@@ -234,7 +255,7 @@ def reduced(node: Node, packets: Words) -> Words:
     return assemble(reduction.schema, [*columns, *(evaluate(expr, packets, schema) for expr in exprs)], count)
 
 
-def _matrix(packets: Sequence[Packet], rank: int, strings: tuple[str, ...]) -> Words:
+def matrix(packets: Sequence[Packet], rank: int, strings: tuple[str, ...]) -> Words:
     schema = Schema(FIELDS, strings)
     rows = np.zeros((len(packets), schema.words), np.uint64)
     for position, (row, packet) in enumerate(zip(rows, packets, strict=True)):

@@ -36,6 +36,12 @@ EXCHANGED = {
     "asked bucket of pairs": "CREATE STREAM s AS SELECT /*+ bucket(a.destIP) */ a.ts AS ts, a.srcIP AS k FROM A AS a "
     "[RANGE 4 s], B AS b [RANGE 3 s] WHERE a.srcIP = b.srcIP AND a.destIP = b.destIP; "
     "SELECT k, count(*) [RANGE 20 s, SLIDE 10 s] FROM s GROUP BY k",
+    "groups of times": "CREATE STREAM g AS SELECT a.ts AS t, b.ts AS u FROM A AS a [RANGE 9 s], B AS b [RANGE 7 s] "
+    "WHERE a.srcIP = b.destIP; SELECT t, u / 2 AS h, count(*) FROM g GROUP BY t, u / 2",
+    "groups of times of a union": "CREATE STREAM g AS SELECT a.ts AS t, b.ts AS u FROM A AS a [RANGE 9 s], "
+    "B AS b [RANGE 7 s] WHERE a.srcIP = b.destIP; CREATE STREAM k AS SELECT b.ts AS t, a.ts AS u FROM A AS a "
+    "[RANGE 20 s], B AS b [RANGE 2 s] WHERE a.srcPort = b.destPort AND a.proto = b.proto; "
+    "SELECT t, u, count(*) FROM g UNION k GROUP BY t, u",
     "pairs of groups": "CREATE STREAM s AS SELECT srcIP, destIP, count(*) AS n [RANGE 5 s] FROM A "
     "GROUP BY srcIP, destIP; CREATE STREAM t AS SELECT destIP, count(*) AS n [RANGE 5 s] FROM B GROUP BY destIP; "
     "SELECT s.window_end, s.srcIP, t.destIP, t.n FROM s, t [RANGE TUMBLING 5 s, WA window_end] WHERE s.n = t.n",

@@ -31,7 +31,7 @@ def check(text: str, sent: Traffic, seed: int, buckets: int, strategy: Strategy 
     if not wrong and is_ordered(text):
         wrong = wrong_orders(ran.rows, expected)
     assert not wrong, "\n".join((text, str(sent), f"seed {seed}, {buckets} buckets", *wrong))
-    assert ran.unfinished == 0
+    assert (ran.unfinished, ran.broken) == (0, 0)
     for completes in ran.completes:
         assert all(complete.verdict.exact for complete in completes), text
         assert all(complete.merged == complete.promised for complete in completes if complete.windows), text

@@ -92,6 +92,27 @@ def test_a_loss_leaves_no_distinct_row_that_is_told_as_exact_and_is_not(text: st
     assert not told - Counter(tuple(sorted(row.items(), key=str)) for row in rows_of(text, streams))
 
 
+HANDSHAKES = "CREATE STREAM g AS SELECT a.ts AS t, b.ts AS u FROM A AS a [RANGE 40 s], B AS b [RANGE 30 s] WHERE {}; "
+REST = "CREATE STREAM k AS SELECT a.ts AS u, b.ts AS t FROM B AS b [RANGE 50 s], A AS a [RANGE 3 s] WHERE {}; "
+JOINT = st.sampled_from((
+    f"{HANDSHAKES.format('a.srcIP = b.destIP')}SELECT t, u / 3, count(*) AS n FROM g GROUP BY t, u / 3",
+    f"{HANDSHAKES.format('a.srcIP = b.destIP')}SELECT u, t, count(*), total(count(*)) FROM g GROUP BY t / 5, u, t",
+    (f"{HANDSHAKES.format('a.proto = b.proto')}{REST.format('a.ttl = b.ttl')}"
+    "SELECT t, u, count(*) FROM g UNION k GROUP BY t, u"),
+    (f"{HANDSHAKES.format('a.srcIP = b.srcIP')}SELECT t, u, count(*) AS n FROM (SELECT ts AS t, ts + 1 s AS u FROM A) "
+    "UNION g GROUP BY t, u HAVING count(*) > 1"),
+    (f"{HANDSHAKES.format('a.srcIP = b.destIP')}CREATE STREAM n AS SELECT t, u, count(*) AS n FROM g GROUP BY t, u; "
+    "SELECT n, count(*) [RANGE 10 s, WA t] FROM n GROUP BY n"),
+))  # fmt: skip
+
+
+@given(text=JOINT, sent=traffic(), seed=SEEDS, buckets=BUCKETS)
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+def test_groups_over_the_times_of_a_join(text: str, sent: Traffic, seed: int, buckets: int) -> None:
+    """Joint promises let them close while others of their pane stay open."""
+    check(text, sent, seed, buckets)
+
+
 ORDERS = st.sampled_from((
     "SELECT ts, srcIP, len FROM A ORDER BY ts",
     "SELECT ts AS t, len * 2 AS w FROM A UNION B WHERE len > 60 ORDER BY t, len DESC, srcIP",

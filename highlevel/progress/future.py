@@ -1,0 +1,30 @@
+"""Records that lie too far ahead of the time at which they were appended to be believed."""
+
+from __future__ import annotations
+
+from highlevel.aggregate.incoming import panes_of
+from highlevel.progress.frontier import promised_granule
+from highlevel.progress.ledger import ROW_NUMBER
+from highlevel.progress.records import Arrival, Batch
+from highlevel.progress.roster import NEVER
+from lowmark.query.plan import Node
+from lowmark.wire.promises import FOREVER, Punctuation
+from lowmark.wire.registration import SourceKind
+
+__all__ = ["MAX_AHEAD_NS", "is_future"]
+
+MAX_AHEAD_NS = 600 * 10**9
+"""How far a live source's panes and promises may lie ahead of the time at which their record was appended."""
+
+
+def is_future(record: Batch | Punctuation, arrival: Arrival, node: Node) -> bool:
+    """Whether one of its rows' panes, or its promise, does. `node`: whose record it is."""
+    pane = node.reduction.pane
+    if arrival.kind is not SourceKind.LIVE or arrival.appended_ns is None or pane.attribute == ROW_NUMBER:
+        return False
+    if isinstance(record, Batch):
+        last = int(panes_of(record.rows).max()) if len(record.rows) else NEVER
+    else:
+        granule = promised_granule(record.promise, pane)
+        last = NEVER if granule is None else granule
+    return last == FOREVER or pane.start(last) > arrival.appended_ns + MAX_AHEAD_NS
