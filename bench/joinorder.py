@@ -12,15 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from bench.baselines.orderedjoins import InputBufferedJoin, OutputBufferedJoin
-from bench.joining import NS, Flows, Pace, rows_of, run_chain
+from bench.joining import NS, Flows, Pace, rows_of, run_chain, with_join
 from bench.reports import Figure, write_csv
 from highlevel.interface import Operator, Out, Port, State, Words
 from highlevel.join import JoinOperator
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import Join, QueryPlan
+from lowmark.query.plan import Join, Node
 from lowmark.wire.promises import Promise
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Schema
+from tests.acceptance.paced import paced, rows_out
 
 __all__ = ["measure_bands", "measure_delay"]
 
@@ -156,29 +157,30 @@ class _Single:
             self._out.promise(port, promise)
 
 
+_DELAYED: Sequence[tuple[str, Callable[[Join], Operator], int]] = (
+    ("joint", JoinOperator, 1),
+    ("joint, 2 buckets", JoinOperator, 2),
+    ("individual", _Individually, 1),
+)
+"""Ways to punctuate, with the number of buckets: of two, groups lie in others than the rows of the join."""
+
+
 def measure_delay(results: Path, *, bands: Sequence[int], seconds: int, rate: int) -> list[tuple[str, int, float]]:
     """Q7-1: stream time from the later packet of a handshake to the promise that lets its group out, the median."""
-    ways: dict[str, Callable[[Join], Operator]] = {"joint": JoinOperator, "individual": _Individually}
-    streams: dict[str, Callable[[int, Schema], Words]] = {
-        "S0": partial(_handshakes, rate, False),
-        "S1": partial(_handshakes, rate, True),
-    }
     found = []
     for band in bands:
-        plan = compile_query(_Q7_1.format(n=band), streams={"S0": 1, "S1": 1}, buckets=1)
-        delays = {
-            way: _delay(plan, run_chain(plan, make, streams, seconds + band), seconds) for way, make in ways.items()
-        }
+        delays = {way: _delay(make, buckets, band, seconds, rate) for way, make, buckets in _DELAYED}
         found += [(way, band, delay) for way, delay in delays.items()]
+        one, two, individual = delays.values()
         print(
-            f"windows of {band} s: a group waits {delays['joint']:.2f} s with joint punctuation, "
-            f"{delays['individual']:.2f} s with individual: {delays['individual'] / delays['joint']:.1f} times",
+            f"windows of {band} s: a group waits {one:.2f} s with joint punctuation, {two:.2f} s through an exchange "
+            f"between two buckets, {individual:.2f} s with individual punctuation: {individual / one:.1f} times",
             flush=True,
         )
     write_csv(results, "fig_7_5", ("punctuation", "window_s", "median_delay_s"), found)
     with Figure(results, "fig_7_5", "Q7-1: delay by joint and by individual punctuation (after fig. 7-5)") as axes:
-        for way in ways:
-            axes.plot(bands, [delay for of, _, delay in found if of == way], "o-", label=way)
+        for (way, *_), mark in zip(_DELAYED, ("o-", "x:", "o-"), strict=True):
+            axes.plot(bands, [delay for of, _, delay in found if of == way], mark, label=way)
         axes.set_xlabel("windows of the join, seconds")
         axes.set_ylabel("median delay of a group, seconds of the stream")
         axes.set_ylim(bottom=0)
@@ -198,14 +200,19 @@ def _handshakes(rate: int, back: bool, second: int, schema: Schema) -> Words:
     return rows_of(schema, values | {near_port: np.full(rate, 40_000), far_port: np.full(rate, 443)})
 
 
-def _delay(plan: QueryPlan, pace: Pace, seconds: int) -> float:
+def _delay(make: Callable[[Join], Operator], buckets: int, band: int, seconds: int, rate: int) -> float:
     """Of the groups of the stream's first seconds: what the end of the stream lets out is no delay."""
-    delays = []
-    for second, rows in pace.rows:
-        both = [column_of(plan.output, rows, name)[0] for name in ("syn_ts", "ack_ts")]
-        later = np.maximum(*both)
+    plan = compile_query(_Q7_1.format(n=band), streams={"S0": 1, "S1": 1}, buckets=buckets)
+
+    def feed(node: Node, stream: str, second: int) -> Words:
+        return _handshakes(rate, stream == "S1", second, node.reduction.schema)
+
+    delays, handshakes = [], 0
+    for second, rows in rows_out(paced(plan, feed, range(seconds + band + 1), build=partial(with_join, make))):
+        syn, ack, count = (column_of(rows.schema, rows.rows, name)[0] for name in ("syn_ts", "ack_ts", "count"))
+        later = np.maximum(syn, ack)
+        handshakes += int(count[later < seconds * NS].sum())
         delays.append((second * NS - later[later < seconds * NS]) / NS)
-    found = np.concatenate(delays)
-    if not len(found):
-        raise RuntimeError("no handshake came out")
-    return float(np.median(found))
+    if handshakes != seconds * rate:
+        raise RuntimeError(f"{handshakes} of {seconds * rate} handshakes came out")
+    return float(np.median(np.concatenate(delays)))

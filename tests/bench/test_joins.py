@@ -68,7 +68,7 @@ def test_a_merge_holds_what_is_ahead() -> None:
 
 def test_joint_punctuation_lets_groups_out_sooner(tmp_path: Path) -> None:
     found = {(way, band): delay for way, band, delay in measure_delay(tmp_path, bands=[3, 6], seconds=8, rate=20)}
-    assert found["joint", 3] == found["joint", 6]
+    assert found["joint", 3] == found["joint", 6] == found["joint, 2 buckets", 3] == found["joint, 2 buckets", 6]
     assert found["joint", 3] < 3 <= found["individual", 3] < 6 <= found["individual", 6]
     assert {path.name for path in tmp_path.iterdir()} == {"fig_7_5.csv", "fig_7_5.png"}
 
