@@ -166,7 +166,7 @@ def test_a_query_that_is_wrong_shows_the_spot(lowmark: Command, capture: Path) -
         ((TALKERS, "-r", "{capture}", "--kernel-filter"), "--kernel-filter is of interfaces (-i)"),
         ((TALKERS, "-i", "lo", "--follow"), "it is of files (-r)"),
         ((TALKERS, "-r", "{capture}", "--follow", "--disorder", "scan"), "what is followed has none"),
-        ((TALKERS, "-r", "{capture}", "--rate", "Z=5/s"), "no input or stream called z in this query"),
+        ((TALKERS, "-r", "{capture}", "--rate", "Z=5/s"), "no input or stream called Z in this query"),
         ((TALKERS, "-r", "{capture}", "--selectivity", "A,B=2"), "above 0 and at most 1"),
         ((TALKERS, "-r", "{capture}", "-o", "absent/rows"), "cannot write absent/rows: No such file"),
         ((TALKERS, "-r", "Other={capture}", "-r", "More={capture}"), "Main"),
