@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from math import prod
@@ -34,15 +34,15 @@ def rate_of(side: Side, expected: Expected) -> Rate:
     for arm in side.relation.arms:
         if not isinstance(arm.base, Joined):
             return Rate(None, (side.label,))
-        made = costs_of(arm.base, expected).rate(arm.base.kind)
-        found.append(made)
-        if made is None:
-            needs += [name for one in arm.base.sides for name in rate_of(one, expected).needs]
+        rates = [rate_of(one, expected) for one in arm.base.sides]
+        found.append(costs_of(arm.base, rates, expected).rate(arm.base.kind))
+        needs += [name for rate in rates for name in rate.needs]
     known = [rate for rate in found if rate is not None]
     return Rate(None if needs else sum(known), tuple(dict.fromkeys(needs)), True)
 
 
-def costs_of(base: Joined, expected: Expected) -> Costs:
+def costs_of(base: Joined, rates: Sequence[Rate], expected: Expected) -> Costs:
+    """`rates`: of its sides."""
     shares = {
         (one, other): share
         for one, other in combinations(range(len(base.sides)), 2)
@@ -50,7 +50,7 @@ def costs_of(base: Joined, expected: Expected) -> Costs:
     }
     tied = tuple(frozenset(n for n, key in enumerate(keys) if key is not None) for keys in base.equal)
     bands = Bands(tuple(side.size for side in base.sides), base.tumbling)
-    return Costs(bands, tuple(rate_of(side, expected).rows for side in base.sides), tied, shares)
+    return Costs(bands, tuple(rate.rows for rate in rates), tied, shares)
 
 
 def _is_tested(side: Side) -> bool:

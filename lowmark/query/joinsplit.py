@@ -88,7 +88,7 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
         for number, item in enumerate(sent)
     )
     equal = tuple(zip(*(item.keys for item in sent), strict=True)) if base.equal else ()
-    probes = choose(costs_of(base, expected), base.probes)
+    probes = choose(costs_of(base, rates, expected), base.probes)
     schema = Schema(output, strings)
     return JoinPlan(Join(inputs, base.tumbling, equal, base.where, schema, base.kind, probes=probes), sent)
 

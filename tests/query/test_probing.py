@@ -184,6 +184,12 @@ def test_the_rate_of_what_was_joined_before_follows_from_its_inputs() -> None:
     assert lacking.count("how much in all depends on the rates of B, which are not known") == 2
 
 
+def test_many_joins_behind_one_another_are_estimated_at_once() -> None:
+    joins = "".join(f" LEFT JOIN S{n} [RANGE 1 s] ON A.len = S{n}.len" for n in range(25))
+    text = render(compile_query(f"SELECT A.ts FROM A [RANGE 1 s]{joins}", expected=Expected.of({"A": 1}, {})))
+    assert "depends on the rates of S0, S1, S2" in text
+
+
 @pytest.mark.parametrize("kind", list(JoinKind))
 @pytest.mark.parametrize("tumbling", [False, True])
 def test_the_rate_of_a_join_of_two_is_that_of_its_rows(kind: JoinKind, tumbling: bool) -> None:
