@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Sequence
+from ipaddress import IPv4Address
 from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
@@ -21,7 +22,7 @@ from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Outgoing, Rows
 from lowmark.app.config import Config
 from lowmark.app.planning import plan_queries, topics_of
-from lowmark.query.plan import QueryPlan, Stage
+from lowmark.query.plan import Node, QueryPlan, Stage
 from lowmark.wire.codec import decode, encode
 from lowmark.wire.frames import FOREVER
 from lowmark.wire.kafka import admin, ensure_topics, producer
@@ -32,8 +33,12 @@ from lowmark.wire.results import Complete
 from lowmark.wire.rows import Words, to_batch
 from lowmark.wire.text import json_writer
 from lowmark.wire.topics import Topic, TopicKind
+from tests.naive.evaluate import ResultRow, rows_of
+from tests.naive.packets import Arrival as Arrived
+from tests.naive.packets import Packet
+from tests.naive.values import Time, Value
 
-SOURCES = ("left", "right")
+SOURCES = {"Main": ("left", "right"), "Other": ("far",)}
 FIRST_PANE = 350_000_000  # in 2025
 
 SLIDING = "SELECT srcIP, count(*), sum(len) [RANGE 10 seconds, SLIDE 5 seconds, WA ts] FROM Main GROUP BY srcIP"
@@ -64,7 +69,17 @@ ALONE = (
 )
 """Rows of `a` with those before and behind them, where there are any."""
 
-Sent = tuple[Stage, int, Outgoing]
+CROSSED = (
+    "SELECT a.ts, b.ts, a.srcIP FROM Main AS a [RANGE 4 seconds], Other AS b [RANGE 2 seconds] WHERE a.srcIP = b.srcIP"
+)
+"""Two nodes, of streams whose sources skew."""
+
+UNANSWERED = (
+    "SELECT ts, srcIP FROM Main AS a [RANGE 4 seconds] "
+    "WHERE NOT EXISTS (SELECT ts FROM Other AS b [RANGE 2 seconds] WHERE a.srcIP = b.srcIP)"
+)
+
+Sent = tuple[Stage, Node, int, Outgoing]
 
 
 def write_config(folder: Path, broker: str, **queries: str) -> Path:
@@ -74,16 +89,25 @@ def write_config(folder: Path, broker: str, **queries: str) -> Path:
         f'[kafka]\nbootstrap = "{broker}"',
         f'[topics]\nprefix = "{uuid4().hex[:8]}-"',
         '[job]\nmetrics = "127.0.0.1:0"\nmax_offsets_per_trigger = 60\nheap = "512m"',
-        "[streams.Main]",
-        *(f'[sources.{source}]\nstream = "Main"\nfile = "{source}.pcap"' for source in SOURCES),
+        *(f"[streams.{stream}]" for stream in SOURCES),
+        *(
+            f'[sources.{source}]\nstream = "{stream}"\nfile = "{source}.pcap"'
+            for stream, sources in SOURCES.items()
+            for source in sources
+        ),
         *(f'[queries.{name}]\nsql = "{sql}"' for name, sql in queries.items()),
     ]
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
+def _sources(node: Node) -> list[str]:
+    return [source for stream in node.streams for source in SOURCES[stream]]
+
+
 class Feed:
-    """Two sources that skew and send partials of a pane in several rows; deterministic for a seed."""
+    """Sources that skew and send partials of a pane in several rows; deterministic for a seed. No stage has two nodes
+    that read one stream."""
 
     def __init__(self, config: Config, seed: int) -> None:
         self.plans = plan_queries(config)
@@ -92,11 +116,13 @@ class Feed:
         self._stages = tuple({plan.stage.fingerprint: plan.stage for plan in self.plans}.values())
         self._outboxes = {
             (stage.fingerprint, source): Outbox(
-                stage.nodes[0], Origin(stage.fingerprint, source, epoch, stage.nodes[0].name), stage.buckets
+                node, Origin(stage.fingerprint, source, epoch, node.name), stage.buckets
             )
             for stage in self._stages
-            for epoch, source in enumerate(SOURCES)
+            for node in stage.nodes
+            for epoch, source in enumerate(_sources(node))
         }
+        self._tuples: dict[tuple[str, str], list[Packet]] = {}  # that were sent as rows, by stage and source
         self._sent: list[Sent] = []
         self._next = FIRST_PANE
         assert ensure_topics(admin(config.kafka), topics_of(config, self.plans)) == []
@@ -105,30 +131,52 @@ class Feed:
         """Send the partials of so many panes, each with its promise, and the sources' end behind them."""
         records: list[Sent] = []
         for pane in range(self._next, self._next + count):
-            for source in self._random.sample(SOURCES, len(SOURCES)):
-                for stage in self._stages:
-                    records += self._pane(stage, source, pane, end and pane == self._next + count - 1)
+            last = end and pane == self._next + count - 1
+            for stream, sources in SOURCES.items():
+                for source in self._random.sample(sources, len(sources)):
+                    for stage in self._stages:
+                        for node in stage.nodes:
+                            records += self._pane(stage, node, source, pane, last) if stream in node.streams else []
         self._next += count
         self._send(records)
         self._sent += records
 
-    def _pane(self, stage: Stage, source: str, pane: int, last: bool) -> list[Sent]:
-        node = stage.nodes[0]
+    def _pane(self, stage: Stage, node: Node, source: str, pane: int, last: bool) -> list[Sent]:
         outbox = self._outboxes[stage.fingerprint, source]
         promised = FOREVER if last else node.reduction.pane.start(pane + 1)
-        output = NodeOutput(node.name, self._rows(stage, pane), Progress(promised))
+        rows = self._rows(node, pane)
+        if "ts" in node.reduction.schema.names:
+            self._note(stage, node, source, rows)
+        output = NodeOutput(node.name, rows, Progress(promised))
         ending = Ending.END if last else Ending.NONE
-        return [(stage, partition, record) for partition, record in outbox.take(output, ending)]
+        return [(stage, node, partition, record) for partition, record in outbox.take(output, ending)]
 
-    def _rows(self, stage: Stage, pane: int) -> Words:
-        schema = stage.nodes[0].reduction.schema
+    def _note(self, stage: Stage, node: Node, source: str, rows: Words) -> None:
+        schema, (stream,) = node.reduction.schema, node.streams
+        sent = self._tuples.setdefault((stage.fingerprint, source), [])
+        for ts, ip in zip(rows[:, schema.offset("ts")], rows[:, schema.offset("srcIP") + 1], strict=True):
+            fields: dict[str, Value] = {"ts": Time(int(ts)), "srcIP": IPv4Address(int(ip) & 0xFFFF_FFFF)}
+            sent.append(Packet(fields, Arrived(int(ts), stream, SOURCES[stream].index(source), len(sent))))
+
+    def naive(self, plan: QueryPlan) -> list[ResultRow]:
+        """A query's rows by the definitions, over the tuples that its nodes have sent."""
+        stage = plan.stage.fingerprint
+        streams = {
+            stream: [self._tuples[stage, source] for source in SOURCES[stream]]
+            for node in plan.stage.nodes
+            for stream in node.streams
+        }
+        return rows_of(plan.sql, streams)
+
+    def _rows(self, node: Node, pane: int) -> Words:
+        schema = node.reduction.schema
         rows = np.zeros((self._random.randrange(40), schema.words), np.uint64)
         for row in rows:
             tuples = self._random.randrange(1, 4)
             row[schema.offset("pane")], row[schema.offset("tuples")] = pane, tuples
             if "ts" in schema.names:
                 row[schema.offset("tuples")] = 1
-                row[schema.offset("ts")] = stage.nodes[0].reduction.pane.start(pane) + self._random.randrange(10**9)
+                row[schema.offset("ts")] = node.reduction.pane.start(pane) + self._random.randrange(10**9)
                 row[schema.offset("srcIP") + 1] = 0xFFFF_0A00_0000 + self._random.randrange(60)
             elif "srcIP" in schema.names:
                 row[schema.offset("srcIP") + 1] = 0xFFFF_0A00_0000 + self._random.randrange(60)
@@ -139,10 +187,10 @@ class Feed:
 
     def _send(self, records: Sequence[Sent]) -> None:
         client = producer(self._config.kafka)
-        for stage, partition, record in records:
+        for stage, node, partition, record in records:
             topic = Topic(TopicKind.PARTIALS, stage.fingerprint, self._config.prefix).name
             if isinstance(record, Rows):
-                rows = to_batch(stage.nodes[0].reduction.schema, record.rows)
+                rows = to_batch(node.reduction.schema, record.rows)
                 wire = encode(PartialBatch(record.origin, record.sequence, rows, record.tuples))
             else:
                 wire = encode(record)
@@ -151,11 +199,11 @@ class Feed:
 
     def expected(self, plan: QueryPlan) -> dict[int, list[object]]:
         """What must stand in each partition of a query's results: rows as bytes, and completions."""
-        roster = Roster.of({"Main": SOURCES})
+        roster = Roster.of(SOURCES)
         drivers = [
             BucketDriver(plan.stage, (plan,), bucket, MemoryState(), roster, 1) for bucket in range(plan.stage.buckets)
         ]
-        for stage, partition, record in self._sent:
+        for stage, _, partition, record in self._sent:
             if isinstance(record, Rows):
                 record = Batch(record.origin, record.sequence, record.rows, record.tuples)
             if stage == plan.stage:
