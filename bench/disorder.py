@@ -180,7 +180,15 @@ def _report(results: Path, case: Case, found: list[_Found]) -> None:
             f"{item.dropped:,} tuples dropped"
         )
     title = f"{case.disorder} disorder, RANGE {case.size // 1000} s, SLIDE {case.slide / 1000:g} s"
-    with Figure(results, case.name, f"{title} (after {case.name.replace('fig_', 'fig. ').replace('_', '-')})") as axes:
+    title += f" (after {case.name.replace('fig_', 'fig. ').replace('_', '-')})"
+    least = {item.way: item for item in sorted(found, key=lambda item: (-item.error, -item.latency))}
+    each = (
+        f"{way} {item.latency:.3g} s and {item.error:.3g} %"
+        + ("" if item.slack is None else f" (slack of {item.slack / 1000:g} s)")
+        for way, item in least.items()
+    )
+    ours = f"latency and {case.unit[:-3]} where that is least: {'; '.join(each)}"
+    with Figure(results, case.name, title, ours) as axes:
         for way, mark in zip(dict.fromkeys(item.way for item in found), ("k*", "o-", "s-"), strict=True):
             of = [item for item in found if item.way == way]
             axes.plot([item.latency for item in of], [item.error for item in of], mark, label=way)

@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.baselines.orderedjoins import InputBufferedJoin, OutputBufferedJoin
 from bench.joining import NS, Flows, Pace, rows_of, run_chain, with_join
-from bench.reports import Figure, write_csv
+from bench.reports import Figure, spread, write_csv
 from highlevel.interface import Operator, Out, Port, State, Words
 from highlevel.join import JoinOperator
 from lowmark.query.compile import compile_query
@@ -104,6 +104,7 @@ def _report(results: Path, figure: str, costs: Sequence[_Cost], rival: str) -> N
     parts: dict[str, tuple[str, Callable[[_Cost], float]]] = {
         "": ("MiB held at the most", lambda c: c.most_held / 2**20)
     }
+    bands = list(dict.fromkeys(cost.band for cost in costs))
     if rival == OPOB:
         parts |= {
             "_latency": ("latency, ms of CPU (median)", lambda c: 1e3 * c.latency),
@@ -111,7 +112,11 @@ def _report(results: Path, figure: str, costs: Sequence[_Cost], rival: str) -> N
         }
     number = figure.removeprefix("fig_").replace("_", "-")
     for name, (label, value) in parts.items():
-        with Figure(results, figure + name, f"Q7-2: {OA} and {rival} over the band (after fig. {number})") as axes:
+        taken = {(cost.way, cost.band): value(cost) for cost in costs}
+        times = spread(taken[rival, band] / taken[OA, band] for band in bands)
+        ours = f"{rival} takes {times} times what {OA} does over bands of {spread(bands)} s, in {label}"
+        title = f"Q7-2: {OA} and {rival} over the band (after fig. {number})"
+        with Figure(results, figure + name, title, ours) as axes:
             for way in (OA, rival):
                 of = [cost for cost in costs if cost.way == way]
                 axes.plot([cost.band for cost in of], [value(cost) for cost in of], "o-", label=way)
@@ -178,7 +183,10 @@ def measure_delay(results: Path, *, bands: Sequence[int], seconds: int, rate: in
             flush=True,
         )
     write_csv(results, "fig_7_5", ("punctuation", "window_s", "median_delay_s"), found)
-    with Figure(results, "fig_7_5", "Q7-1: delay by joint and by individual punctuation (after fig. 7-5)") as axes:
+    last = {way: delay for way, _, delay in found}
+    ours = ", ".join(f"{delay:.3g} s by {way} punctuation" for way, delay in last.items())
+    title = "Q7-1: delay by joint and by individual punctuation (after fig. 7-5)"
+    with Figure(results, "fig_7_5", title, f"a group waits, at windows of {bands[-1]} s, {ours}") as axes:
         for (way, *_), mark in zip(_DELAYED, ("o-", "x:", "o-"), strict=True):
             axes.plot(bands, [delay for of, _, delay in found if of == way], mark, label=way)
         axes.set_xlabel("windows of the join, seconds")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.baselines.merging import Merge
 from bench.joining import NS, Flows, HeldState
-from bench.reports import Figure, write_csv
+from bench.reports import Figure, spread, write_csv
 from highlevel.interface import Words
 from highlevel.join import JoinOperator
 from lowmark.query.compile import compile_query
@@ -156,7 +156,13 @@ def _report(results: Path, name: str, query: str, label: str, found: Sequence[Me
     write_csv(results, name, ("skew_s", "iop_bytes", "oop_bytes", "oop_to_iop"), rows)
     number = name.removeprefix("fig_").replace("_", "-")
     lines: Mapping[str, Callable[[Memory], int]] = {"IOP": lambda m: m.iop, "OOP": lambda m: m.oop}
-    with Figure(results, name, f"{query}: the most memory that is held (after fig. {number})") as axes:
+    mib = {way: spread(value(memory) / 2**20 for memory in found) for way, value in lines.items()}
+    ours = (
+        f"OOP takes {mib['OOP']} MiB and IOP {mib['IOP']}; OOP {found[0].ratio:.2f} times IOP's at {found[0].skew} s, "
+        f"{found[-1].ratio:.2f} at {found[-1].skew}"
+    )
+    title = f"{query}: the most memory that is held (after fig. {number})"
+    with Figure(results, name, title, ours) as axes:
         for way, value in lines.items():
             axes.plot([memory.skew for memory in found], [value(memory) / 2**20 for memory in found], "o-", label=way)
         axes.set_xlabel(label)

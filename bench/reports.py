@@ -6,13 +6,16 @@ import csv
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import matplotlib
+
+from bench.stated import of_figure
 
 matplotlib.use("Agg")
 
@@ -21,9 +24,12 @@ import matplotlib.pyplot as plt  # after the choice of a backend that needs no d
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["RESULTS", "Figure", "describe_machine", "write_csv"]
+__all__ = ["RESULTS", "Figure", "describe_machine", "spread", "write_csv"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
+
+_CAPTION = 110
+"""Characters of a line under a plot."""
 
 _PACKAGES = ("pyspark", "numba", "numpy", "pyarrow", "confluent-kafka", "dpkt")
 
@@ -37,14 +43,26 @@ def write_csv(folder: Path, name: str, header: Sequence[str], rows: Sequence[Seq
 
 
 class Figure:
-    """One plot; saved as PNG when the block is left in good order."""
+    """One plot; saved as PNG when the block is left in good order. A plot after a figure of Li's (`fig_7_6_latency`)
+    has under it what his text states of that figure and `ours`, what this run has to set beside it. Both are printed.
+    """
 
-    def __init__(self, folder: Path, name: str, title: str) -> None:
+    def __init__(self, folder: Path, name: str, title: str, ours: str | None = None) -> None:
         self._path = folder / f"{name}.png"
-        self._figure, self.axes = plt.subplots(figsize=(7, 4), layout="constrained")
+        self._stated = of_figure(name)
+        if (self._stated is None) is not (ours is None):
+            raise ValueError(f"{name}: a plot after a figure of the paper has figures of ours beside what is stated")
+        self._ours = ours
+        self._figure, self.axes = plt.subplots(figsize=(7, 4 if ours is None else 4.7), layout="constrained")
         self.axes.set_title(title)
 
     def __enter__(self) -> Axes:
+        if self._stated is not None:
+            number, words = self._stated
+            lines = (f"Li on fig. {number}: {words}", f"Here: {self._ours}.")
+            print("\n".join(lines), flush=True)
+            caption = "\n".join(textwrap.fill(line, _CAPTION) for line in lines)
+            self._figure.supxlabel(caption, x=0.02, ha="left", fontsize=8)
         return self.axes
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
@@ -52,6 +70,13 @@ class Figure:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._figure.savefig(self._path, dpi=90)
         plt.close(self._figure)
+
+
+def spread(values: Iterable[float]) -> str:
+    """The least and the greatest, for a sentence."""
+    found = sorted(values)
+    ends = list(dict.fromkeys(f"{value:.3g}" for value in (found[0], found[-1])))
+    return " to ".join(ends)
 
 
 def describe_machine(folder: Path) -> None:

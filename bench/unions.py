@@ -11,7 +11,7 @@ import numpy as np
 
 from bench.aggregating import CountingState, aggregate_of, rows_of
 from bench.baselines.merging import Merge
-from bench.reports import Figure, write_csv
+from bench.reports import Figure, spread, write_csv
 from highlevel.aggregate import AggregateOperator
 from highlevel.interface import Words
 from lowmark.query.plan import Aggregate
@@ -57,9 +57,9 @@ def measure_unions(results: Path, union: Union) -> None:
     plan = aggregate_of("count(*)", window, Strategy.WID)
     found = []
     for lag in union.lags:
-        (oop, ours), (iop, theirs) = (_run(plan, union, lag, ordered) for ordered in (False, True))
-        if ours != theirs:
-            raise RuntimeError(f"lag of {lag} s: the two answers have {ours} and {theirs} rows")
+        (oop, rows), (iop, others) = (_run(plan, union, lag, ordered) for ordered in (False, True))
+        if rows != others:
+            raise RuntimeError(f"lag of {lag} s: the two answers have {rows} and {others} rows")
         found.append(_Memory(lag, oop, iop))
         print(
             f"{union.title}, lag of {lag:2} s: as tuples come {oop / 2**10:9.1f} KiB, in order {iop / 2**10:9.1f} KiB "
@@ -71,7 +71,9 @@ def measure_unions(results: Path, union: Union) -> None:
         [(item.lag, item.oop, item.iop, item.iop / item.oop) for item in found],
     )  # fmt: skip
     name = union.figure.replace("fig_", "fig. ").replace("_", "-")
-    with Figure(results, union.figure, f"{union.title} (after {name})") as axes:
+    most = [spread(sizes) for sizes in zip(*((item.oop / 2**10, item.iop / 2**10) for item in found), strict=True)]
+    ours = f"OOP takes {most[0]} KiB and IOP {most[1]}, lags of {found[0].lag} to {found[-1].lag} s"
+    with Figure(results, union.figure, f"{union.title} (after {name})", ours) as axes:
         axes.plot([item.lag for item in found], [item.iop / 2**20 for item in found], "s-", label="in order (IOP)")
         axes.plot(
             [item.lag for item in found], [item.oop / 2**20 for item in found], "o-", label="as tuples come (OOP)"
