@@ -32,6 +32,14 @@ class Combine:
 
     def __init__(self, plan: Join) -> None:
         self._words = plan.output.words
+        self._extremes = [
+            (
+                plan.output.offset(extreme.name),
+                [plan.output.offset(name) for name in extreme.of],
+                np.maximum if extreme.greatest else np.minimum,
+            )
+            for extreme in plan.extremes
+        ]
         self._columns: dict[str, list[_Copy]] = {}  # by name, from each input that shows it
         for number, port in enumerate(plan.inputs):
             for own, shown in port.output:
@@ -54,4 +62,6 @@ class Combine:
             if copy.nullable:
                 null = part[:, 0] >> np.uint64(copy.source_bit) & np.uint64(1)
                 rows[:, 0] |= null << np.uint64(copy.target_bit)
+        for target, times, choose in self._extremes:
+            rows[:, target] = choose.reduce(rows[:, times].view(np.int64), axis=1).view(np.uint64)
         return rows

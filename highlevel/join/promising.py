@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lowmark.query.plan import AT, Join
+from lowmark.query.plan import AT, Extreme, Join
 from lowmark.query.progressing import Progress, progress
 from lowmark.wire.promises import FOREVER, Bound, Promise
 from lowmark.wire.values import INT64_MAX, INT64_MIN
@@ -15,6 +15,7 @@ __all__ = ["Promising"]
 class Promising:
     def __init__(self, plan: Join) -> None:
         self._bands = plan.bands
+        self._extremes = plan.extremes
         self._progress: dict[str, dict[int, Progress]] = {}  # by column, with each input that shows it
         for number, port in enumerate(plan.inputs):
             for named in port.progress:
@@ -26,7 +27,7 @@ class Promising:
     @property
     def columns(self) -> tuple[str, ...]:
         """Of the output, those on which there are promises."""
-        return tuple(self._progress)
+        return (*self._progress, *(extreme.name for extreme in self._extremes))
 
     def promises(self, before: Sequence[int], bounds: Sequence[int]) -> Iterator[Promise]:
         """What can be said now that could not be before. The bounds are times of the inputs."""
@@ -38,7 +39,18 @@ class Promising:
             moved = any(least[port] > known[port] for port in ways)
             if moved and (bound := _bound(name, min(found.value(least[port]) for port, found in ways.items()))):
                 yield Promise((bound,))
+        for extreme in self._extremes:
+            told, low = (self._least_of(extreme, times) for times in (before, bounds))
+            if low > told and (made := _bound(extreme.name, low)):
+                yield Promise((made,))
         yield from self._joint(bounds)
+
+    def _least_of(self, extreme: Extreme, bounds: Sequence[int]) -> int:
+        """A later row has a later row in it, of one input or another: what the greatest or least of its times then is
+        at the least."""
+        choose = max if extreme.greatest else min
+        ways = [(port, way) for name in extreme.of for port, way in self._progress[name].items()]
+        return min(choose(way.value(times[port]) for port, way in ways) for times in self._bands.earliest(bounds))
 
     def _joint(self, bounds: Sequence[int]) -> Iterator[Promise]:
         """A later row has a later row in it, so it is not before all bounds. Worth telling where there can be one; of

@@ -10,7 +10,7 @@ from lowmark.query.errors import QueryError, unknown_word
 from lowmark.query.existing import check_tests, existences
 from lowmark.query.expressions import Expr, Field
 from lowmark.query.hints import PROBE, Hints
-from lowmark.query.joining import inputs_of, join, join_to_first, label_of
+from lowmark.query.joining import inputs_of, join, join_to_first, label_of, with_extremes
 from lowmark.query.relations import Arm, Joined, Relation, packets
 from lowmark.query.scope import Scope
 from lowmark.query.selection import Selected, bind_select, groups
@@ -78,7 +78,7 @@ class _Analysis:
             where = () if select.where is None else (select.where,)
             check_tests(where, self._text, "EXISTS stands where FROM has one input", hint)
             items = [(item, self._relation(item.relation)) for item in inputs]
-            scope = join(select.sources, items, hints, self._text, self._strings)
+            scope = with_extremes(join(select.sources, items, hints, self._text, self._strings), select)
             return bind_select(select, self._bucketed(select, scope, hints), self._strings, hints)
         (item,) = inputs
         rest, found = existences(select, self._text)

@@ -54,6 +54,15 @@ class Bands:
             for of in range(len(bounds))
         )
 
+    def earliest(self, bounds: Sequence[int]) -> list[tuple[int, ...]]:
+        """Of a row of the join with a row at its input's bound or later, one case for each input: the least time of
+        each of its rows."""
+        ports = range(len(bounds))
+        return [
+            tuple(bound if other == of else self._earliest(of, bound, other) for other in ports)
+            for of, bound in enumerate(bounds)
+        ]
+
     def _waits(self, of: int, other: int, bound: int) -> int:
         """From which time on a row of `of` has its partners' end behind the other's bound."""
         if bound in (NEVER, FOREVER):

@@ -102,9 +102,9 @@ def group(
 def _frame(select: s.Select, keys: Keys, scope: Scope, strings: tuple[str, ...]) -> Frame:
     arms = scope.relation.arms
     if select.window is not None:
-        names = InputNames(
-            scope, "a window", "it goes over one of the columns that progress", progressing_columns(scope)
-        )
+        of_several = ", or over greatest() or least() of the times of several inputs" if scope.inputs else ""
+        hint = f"it goes over one of the columns that progress{of_several}"
+        names = InputNames(scope, "a window", hint, progressing_columns(scope))
         return bind_window(select.window, scope, Lowering(scope.text, strings, names))
     frame = group_frame(keys.named, arms)
     if frame is not None:

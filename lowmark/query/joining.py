@@ -19,12 +19,13 @@ from lowmark.query.hints import Hints
 from lowmark.query.joinwindows import InputWindow, bind, side_of, specs_of
 from lowmark.query.lowering import Lowering
 from lowmark.query.names import InputNames
-from lowmark.query.plan import AT, has_every_row
+from lowmark.query.plan import AT, Extreme, has_every_row
 from lowmark.query.relations import Arm, Joined, Relation, Side, substitute
-from lowmark.query.scope import Scope
+from lowmark.query.scalars import EXTREMES
+from lowmark.query.scope import Scope, extreme_name
 from lowmark.wire.schema import Column, Kind
 
-__all__ = ["Item", "inputs_of", "join", "join_to_first", "label_of"]
+__all__ = ["Item", "inputs_of", "join", "join_to_first", "label_of", "with_extremes"]
 
 Item = tuple[s.Input, Relation]
 """An input of FROM, and what it stands for."""
@@ -70,6 +71,29 @@ def join(
     whole = joining.together(parts, conditions, s.JoinKind.INNER)
     hints.check_probes(joining.inner, joining.labels)
     return joining.scope(whole)
+
+
+def with_extremes(scope: Scope, select: s.Select) -> Scope:
+    """The scope of an inner join with the columns that greatest() and least() in a SELECT are, hidden ones. A call of
+    other columns than times that progress has none: whoever lowers it says so."""
+    (arm,) = scope.relation.arms
+    if not isinstance(arm.base, Joined) or arm.base.kind is not s.JoinKind.INNER:
+        return scope
+    times = {named.name for side in arm.base.sides for named in side.progress}
+    found: dict[str, Extreme] = {}
+    for node in s.walk(select):
+        if isinstance(node, s.FunctionCall) and (word := node.function.text.lower()) in EXTREMES:
+            refs = [item for item in node.arguments if isinstance(item, s.FieldRef) and scope.has(item)]
+            of = tuple(sorted({scope.field(ref).name for ref in refs}))
+            if len(refs) == len(node.arguments) == len(of) > 1 and times.issuperset(of):
+                name = extreme_name(word, of)
+                found[name] = Extreme(name, word == EXTREMES[0], of)
+    columns = tuple(Column(name, Kind.TIME) for name in found)
+    base = replace(arm.base, extremes=tuple(found.values()), columns=(*arm.base.columns, *columns))
+    values = {**arm.values, **{column.name: _field(column) for column in columns}}
+    relation = scope.relation
+    arms = (replace(arm, base=base, values=values),)
+    return replace(scope, relation=replace(relation, arms=arms, hidden=(*relation.hidden, *columns)))
 
 
 def join_to_first(

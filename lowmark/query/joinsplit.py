@@ -65,8 +65,10 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
     read = {name for expr in exprs for name in fields(expr)}
     if base.where is not None:
         read |= {*fields(base.where)}
+    extremes = tuple(extreme for extreme in base.extremes if extreme.name in read)
+    read |= {name for extreme in extremes for name in extreme.of}
     sent = tuple(_sent(base, number, read, strings) for number in range(len(base.sides)))
-    names = {shown for item in sent for _, shown in item.shown}
+    names = {shown for item in sent for _, shown in item.shown} | {extreme.name for extreme in extremes}
     output = tuple(column for column in base.columns if column.name in names)
     if len(output) > _MOST_COLUMNS:
         raise CannotRunYet(f"a join that reads more than {_MOST_COLUMNS} columns")
@@ -90,7 +92,8 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
     equal = tuple(zip(*(item.keys for item in sent), strict=True)) if base.equal else ()
     probes = choose(costs_of(base, rates, expected), base.probes)
     schema = Schema(output, strings)
-    return JoinPlan(Join(inputs, base.tumbling, equal, base.where, schema, base.kind, probes=probes), sent)
+    join = Join(inputs, base.tumbling, equal, base.where, schema, base.kind, probes=probes, extremes=extremes)
+    return JoinPlan(join, sent)
 
 
 def _sent(base: Joined, number: int, read: set[str], strings: tuple[str, ...]) -> Sent:

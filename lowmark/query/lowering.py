@@ -13,7 +13,7 @@ from lowmark.query.constants import address, in_prefix, number, parse_address, p
 from lowmark.query.errors import QueryError
 from lowmark.query.expressions import Expr, Literal, Op
 from lowmark.query.folding import boolean, conjoin, disjoin, is_null, negate, words
-from lowmark.query.scalars import BadCall, is_scalar, prefix, prefix_lengths
+from lowmark.query.scalars import EXTREMES, BadCall, is_scalar, prefix, prefix_lengths
 from lowmark.wire.schema import Kind
 
 __all__ = ["Lowering", "Names"]
@@ -36,6 +36,9 @@ class Names(Protocol):
         ...
 
     def call(self, call: s.FunctionCall) -> Expr: ...
+    def extreme(self, call: s.FunctionCall) -> Expr:
+        """The greatest or the least of a join's times."""
+        ...
 
 
 class Lowering:
@@ -62,6 +65,8 @@ class Lowering:
             case s.FieldRef():
                 return self._names.field(node)
             case s.FunctionCall():
+                if node.function.text.lower() in EXTREMES:
+                    return self._names.extreme(node)
                 return self._prefix(node) if is_scalar(node) else self._names.call(node)
             case s.Unary(operator=operator, operand=operand):
                 return self._unary(node, operator, operand)

@@ -40,6 +40,9 @@ class InputNames:
     def parts(self, node: s.Expression) -> tuple[s.Expression, ...]:
         return self.scope.parts(node)
 
+    def extreme(self, call: s.FunctionCall) -> Expr:
+        return self.scope.extreme(call)
+
     def call(self, call: s.FunctionCall) -> Expr:
         word = call.function.text.lower()
         message = f"{word} cannot stand in {self.place}"
@@ -96,6 +99,14 @@ class GroupNames:
 
     def parts(self, node: s.Expression) -> tuple[s.Expression, ...]:
         return self.scope.parts(node)
+
+    def extreme(self, call: s.FunctionCall) -> Expr:
+        name = self.scope.extreme(call).name
+        keys = tuple(key.name for key in self.keys)
+        hint = "add it to GROUP BY"
+        raise QueryError(
+            f"{name} is neither grouped by nor inside an aggregate", self.scope.text, call.span, keys, hint
+        )
 
     def call(self, call: s.FunctionCall) -> Expr:
         return self.total(call) if is_total(call) else self.aggregate(call)

@@ -23,10 +23,10 @@ from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = [
-    "AT", "Aggregate", "AggregateCall", "Counted", "Exchange", "Exchanges", "Finish", "Fold", "FoldOp", "Gather",
-    "Join", "JoinInput", "Node", "NodeInput", "NodeView", "Number", "Order", "Pane", "Probe", "QueryPlan", "Reduce",
-    "Reduction", "Send", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan", "Total", "Totals", "has_every_row",
-    "keeping",
+    "AT", "Aggregate", "AggregateCall", "Counted", "Exchange", "Exchanges", "Extreme", "Finish", "Fold", "FoldOp",
+    "Gather", "Join", "JoinInput", "Node", "NodeInput", "NodeView", "Number", "Order", "Pane", "Probe", "QueryPlan",
+    "Reduce", "Reduction", "Send", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan", "Total", "Totals",
+    "has_every_row", "keeping",
 ]  # fmt: skip
 
 AT = "at"
@@ -277,6 +277,15 @@ _KEEPING = {
 
 
 @dataclass(frozen=True, slots=True)
+class Extreme:
+    """A column of a join's output: the greatest, or the least, of others, times of several inputs."""
+
+    name: str
+    greatest: bool
+    of: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Probe:
     """In which order a new row of a join's input meets the others; and, as it was estimated, how many combinations
     there are of it after each, and how many in all in the most laborious order."""
@@ -326,6 +335,7 @@ class Join:
     output: Schema
     kind: JoinKind = JoinKind.INNER  # any other is of two inputs
     probes: tuple[Probe, ...] = field(kw_only=True, repr=False)  # of a new row of each input
+    extremes: tuple[Extreme, ...] = field(default=(), repr=False)  # their names, in the output, tell what they are
 
     def keys(self, port: int) -> tuple[str, ...]:
         """The columns of an input that must equal others."""

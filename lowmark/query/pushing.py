@@ -74,9 +74,9 @@ class _Pushing:
 def _goes_below(joined: Joined, conjunct: Expr) -> bool:
     """Whether a condition on a join's rows may be decided in the join, or in one of its inputs: of joins that make rows
     of what does not match, where it concerns an input that every row has a row of."""
-    if joined.kind is JoinKind.INNER:
-        return True
     names = set(fields(conjunct))
+    if joined.kind is JoinKind.INNER:
+        return names.isdisjoint(extreme.name for extreme in joined.extremes)
     for number, side in enumerate(joined.sides):
         if names and has_every_row(joined.kind, number) and names <= {side.named(c.name) for c in side.relation.known}:
             return True

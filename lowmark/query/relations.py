@@ -13,7 +13,7 @@ from enum import Enum, auto
 from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.expressions import Call, Expr, Field, Named
 from lowmark.query.folding import conjoin
-from lowmark.query.plan import AggregateCall, Fold, Order, Pane, Total
+from lowmark.query.plan import AggregateCall, Extreme, Fold, Order, Pane, Total
 from lowmark.query.strategy import Strategy
 from lowmark.query.syntax import JoinKind, Span
 from lowmark.query.windows import Window, WindowKind
@@ -168,13 +168,16 @@ class Joined:
     """The orders in which the query asks for rows to meet: first the side of the new row, then all others."""
     bucket: tuple[tuple[str, Span], ...] = ()
     """Columns of equalities of all sides that are to choose the bucket, and where the query says so; (): all."""
+    extremes: tuple[Extreme, ...] = ()
+    """Of an inner join: those of `columns` that are the greatest or the least of others."""
     time: str | None = None
     """Of a FULL JOIN one of `columns`: the time of the first side that a row has a row of, by which it can wait."""
 
     @property
     def progress(self) -> tuple[str, ...]:
         """The columns of its rows that come with bounds."""
-        return tuple(dict.fromkeys(named.name for side in self.sides for named in side.progress))
+        names = dict.fromkeys(named.name for side in self.sides for named in side.progress)
+        return (*names, *(extreme.name for extreme in self.extremes))
 
 
 Base = Packets | Grouped | Joined

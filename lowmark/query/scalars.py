@@ -8,9 +8,12 @@ from lowmark.query.expressions import Call, Expr, Literal, Op
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import IPV4_MAPPED
 
-__all__ = ["PREFIX", "BadCall", "is_scalar", "names", "prefix", "prefix_lengths"]
+__all__ = ["EXTREMES", "PREFIX", "BadCall", "is_scalar", "names", "prefix", "prefix_lengths"]
 
 PREFIX = "prefix"
+
+EXTREMES = ("greatest", "least")
+"""Of the times that the windows of a join's inputs go over."""
 
 _ALL = (1 << 128) - 1
 
@@ -26,7 +29,7 @@ class BadCall(ValueError):
 
 
 def names() -> tuple[str, ...]:
-    return (PREFIX,)
+    return (PREFIX, *EXTREMES)
 
 
 def is_scalar(node: s.SyntaxNode) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lowmark.query import syntax as s
@@ -13,7 +13,7 @@ from lowmark.query.expressions import Field
 from lowmark.query.relations import Relation
 from lowmark.wire.schema import Column
 
-__all__ = ["Scope", "shown_name"]
+__all__ = ["Scope", "extreme_name", "shown_name"]
 
 _COMMENT_OR_TEXT = re.compile(r"--[^\n]*|/\*.*?\*/|('(?:[^'\n]|'')*'|\"(?:[^\"\n]|\"\")*\")", re.DOTALL)
 
@@ -55,6 +55,17 @@ class Scope:
             self.check_input(item.input)
         names = (s.Identifier(name, span=item.span) for name in self._whole_names(item.input))
         return tuple(s.FieldRef(None, name, span=item.span) for name in names)
+
+    def extreme(self, call: s.FunctionCall) -> Field:
+        """The hidden column of `greatest(A.ts, B.ts)`; QueryError where the join has none of these times."""
+        word = call.function.text.lower()
+        refs = [item for item in call.arguments if isinstance(item, s.FieldRef)]
+        if len(refs) == len(call.arguments) and not call.distinct:
+            found = self.relation.column(extreme_name(word, [self.field(ref).name for ref in refs]))
+            if found is not None:
+                return Field(found.name, found.kind)
+        message = f"{word} is of the times that the windows of an inner join go over, of two inputs or more"
+        raise QueryError(message, self.text, call.span, hint=f"for example {word}(A.ts, B.ts)")
 
     def parts(self, item: s.Expression) -> tuple[s.Expression, ...]:
         """The fields that a name such as `conn` stands for together; () for anything else."""
@@ -126,6 +137,11 @@ class Scope:
             if self.inputs:
                 choices = tuple(name[len(ref.input.text) + 1 :] for name in self._whole_names(ref.input))
         return unknown_word("field", word, self.text, ref.name.span, choices)
+
+
+def extreme_name(word: str, times: Sequence[str]) -> str:
+    """What a join calls the greatest or the least of these columns of it, in whatever order they are named."""
+    return f"{word}({', '.join(sorted(times))})"
 
 
 def shown_name(node: s.Expression, scope: Scope) -> str:

@@ -42,6 +42,15 @@ EXCHANGED = {
     "B AS b [RANGE 7 s] WHERE a.srcIP = b.destIP; CREATE STREAM k AS SELECT b.ts AS t, a.ts AS u FROM A AS a "
     "[RANGE 20 s], B AS b [RANGE 2 s] WHERE a.srcPort = b.destPort AND a.proto = b.proto; "
     "SELECT t, u, count(*) FROM g UNION k GROUP BY t, u",
+    "groups by the later time": "SELECT count(*), max(least(a.ts, b.ts)) AS m [RANGE 9 s, SLIDE 3 s, "
+    "WA greatest(a.ts, b.ts)] FROM A AS a [RANGE 4 s], B AS b [RANGE 3 s] WHERE a.srcIP = b.destIP",
+    "groups by the earlier time": "CREATE STREAM p AS SELECT least(a.ts, b.ts) AS t, greatest(b.ts, a.ts) AS u, "
+    "a.len AS n FROM A AS a [RANGE 4 s], B AS b [RANGE 3 s] WHERE a.srcIP = b.destIP "
+    "AND greatest(a.ts, b.ts) - least(a.ts, b.ts) < 2 s; "
+    "SELECT t/5 AS five, n, count(*), max(u) AS last FROM p GROUP BY t/5, n",
+    "joins by the later time": "CREATE STREAM p AS SELECT greatest(a.ts, b.ts) AS u, a.srcIP AS k, b.len AS n "
+    "FROM A AS a [RANGE 4 s], B AS b [RANGE 3 s] WHERE a.srcIP = b.destIP; "
+    "SELECT p.u, c.ts, p.n FROM p [RANGE 2 s, WA u], B AS c [RANGE 1 s] WHERE p.n = c.len",
     "pairs of groups": "CREATE STREAM s AS SELECT srcIP, destIP, count(*) AS n [RANGE 5 s] FROM A "
     "GROUP BY srcIP, destIP; CREATE STREAM t AS SELECT destIP, count(*) AS n [RANGE 5 s] FROM B GROUP BY destIP; "
     "SELECT s.window_end, s.srcIP, t.destIP, t.n FROM s, t [RANGE TUMBLING 5 s, WA window_end] WHERE s.n = t.n",

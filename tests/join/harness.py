@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from highlevel.interface import Operator, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
 from lowmark.query.expressions import Call, Field, Named, Op
-from lowmark.query.plan import AT, Join, JoinInput, Probe, has_every_row
+from lowmark.query.plan import AT, Extreme, Join, JoinInput, Probe, has_every_row
 from lowmark.query.syntax import JoinKind
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.promises import FOREVER, Bound, Promise
@@ -69,7 +69,7 @@ class Scene:
 
 def plan_of(
     sizes: Sequence[int], tumbling: bool, equal: Sequence[tuple[str | None, ...]], residual: bool,
-    kind: JoinKind = JoinKind.INNER, orders: Sequence[Sequence[int]] = (),
+    kind: JoinKind = JoinKind.INNER, orders: Sequence[Sequence[int]] = (), extremes: Sequence[Extreme] = (),
 ) -> Join:  # fmt: skip
     """`orders`: in which a new row of each input meets the others; without, that of the inputs."""
     ports = range(len(sizes))
@@ -84,11 +84,14 @@ def plan_of(
     )  # fmt: skip
     columns = ((n, column) for n in range(len(sizes)) for column in INPUT.columns[2:5])
     output = Schema(
-        tuple(Column(f"i{n}.{c.name}", c.kind, c.nullable or not has_every_row(kind, n)) for n, c in columns)
+        (
+            *(Column(f"i{n}.{c.name}", c.kind, c.nullable or not has_every_row(kind, n)) for n, c in columns),
+            *(Column(extreme.name, Kind.TIME) for extreme in extremes),
+        )
     )
     ids = [Field(f"i{n}.id", Kind.INT) for n in (0, len(sizes) - 1)]
     where = Call(Op.NE, (ids[0], ids[1]), Kind.BOOL, False) if residual else None
-    return Join(inputs, tumbling, tuple(equal), where, output, kind, probes=probes)
+    return Join(inputs, tumbling, tuple(equal), where, output, kind, probes=probes, extremes=tuple(extremes))
 
 
 @st.composite
@@ -109,9 +112,17 @@ def scenes(
         if sum(name is not None for name in columns) > 1:
             equal.append(columns)
     orders = [draw(st.permutations([n for n in range(count) if n != port])) for port in range(count)]
-    plan = plan_of(sizes, tumbling, equal, draw(st.booleans()), kind_of_join, orders)
+    extremes = draw(_extremes(count)) if kind_of_join is JoinKind.INNER else ()
+    plan = plan_of(sizes, tumbling, equal, draw(st.booleans()), kind_of_join, orders, extremes)
     events = draw(_events(count))
     return Scene(plan, events, tuple(draw(st.booleans()) for _ in events))
+
+
+@st.composite
+def _extremes(draw: st.DrawFn, count: int) -> tuple[Extreme, ...]:
+    some = st.lists(st.sampled_from([f"i{n}.t" for n in range(count)]), min_size=2, unique=True).map(tuple)
+    made = draw(st.lists(st.tuples(st.booleans(), some), max_size=2))
+    return tuple(Extreme(f"extreme {n}", greatest, of) for n, (greatest, of) in enumerate(made))
 
 
 @st.composite
@@ -210,11 +221,20 @@ def times(plan: Join, matrices: Sequence[Words]) -> Iterator[tuple[int | None, .
     return _values(plan, matrices, "t")
 
 
+def extremes(plan: Join, matrices: Sequence[Words]) -> Iterator[tuple[int | None, ...]]:
+    """Of each row, in the order of the plan."""
+    return _columns(plan, matrices, [extreme.name for extreme in plan.extremes])
+
+
 def _values(plan: Join, matrices: Sequence[Words], name: str) -> Iterator[tuple[int | None, ...]]:
+    return _columns(plan, matrices, [f"i{n}.{name}" for n in range(len(plan.inputs))])
+
+
+def _columns(plan: Join, matrices: Sequence[Words], names: Sequence[str]) -> Iterator[tuple[int | None, ...]]:
     for matrix in matrices:
         columns = []
-        for n in range(len(plan.inputs)):
-            data, valid = column_of(plan.output, matrix, f"i{n}.{name}")
+        for name in names:
+            data, valid = column_of(plan.output, matrix, name)
             columns.append(
                 [value if there else None for value, there in zip(data.tolist(), valid.tolist(), strict=True)]
             )

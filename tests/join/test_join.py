@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import product
 
 import pytest
 from hypothesis import given, settings
 
+from lowmark.query.plan import Extreme
 from lowmark.query.syntax import JoinKind
 from lowmark.wire.promises import FOREVER, Promise
 from tests.aggregate.harness import Live, Sink, Stored
@@ -21,6 +22,7 @@ from tests.join.harness import (
     Scene,
     Tuple,
     agree,
+    extremes,
     in_windows,
     kept,
     kept_bins,
@@ -196,11 +198,40 @@ def test_no_row_comes_after_a_promise_that_excludes_it(scene: Scene) -> None:
         send(operator, event, stored.state, sink)
         for row in times(scene.plan, sink.matrices[told:]):
             at = dict(zip(names, row, strict=True))
+            at |= {extreme.name: extreme_of(extreme, at) for extreme in scene.plan.extremes}
             for promise in made:
                 assert not promise.last
                 assert not all(_is_below(at[bound.column], bound.below) for bound in promise.bounds)
         told = len(sink.matrices)
     assert sink.promises[-1].last
+
+
+def extreme_of(extreme: Extreme, times: Mapping[str, int | None]) -> int:
+    found = [time for name in extreme.of if (time := times[name]) is not None]
+    return max(found) if extreme.greatest else min(found)
+
+
+@given(scenes())
+@settings(max_examples=100)
+def test_the_greatest_and_the_least_of_times(scene: Scene) -> None:
+    sink = run(scene, Stored)
+    names = [f"i{n}.t" for n in range(len(scene.plan.inputs))]
+    rows = [dict(zip(names, row, strict=True)) for row in times(scene.plan, sink.matrices)]
+    wanted = [tuple(extreme_of(extreme, row) for extreme in scene.plan.extremes) for row in rows]
+    assert not scene.plan.extremes or list(extremes(scene.plan, sink.matrices)) == wanted
+
+
+def test_bounds_of_the_greatest_and_the_least() -> None:
+    """The greatest has come as far as the input that is behind; the least waits for what that one's rows can meet."""
+    of = ("i0.t", "i1.t")
+    plan = plan_of((8, 12), False, (), False, extremes=(Extreme("max", True, of), Extreme("min", False, of)))
+    stored, sink, operator = Live(), Sink(), operator_of(plan)
+    send(operator, Event(0, ended=100), stored.state, sink)
+    assert sink.promises == []
+    for ended, expected in ((50, (200, 193)), (101, (400, 388)), (150, (400, 388))):
+        send(operator, Event(1, ended=ended), stored.state, sink)
+        told = {p.bounds[0].column: p.bounds[0].below for p in sink.promises if len(p.bounds) == 1}
+        assert (told["max"], told["min"]) == expected
 
 
 def _is_below(value: int | None, bound: int | None) -> bool:

@@ -63,6 +63,9 @@ def evaluate(
             return row[node.name.text]
         case s.FunctionCall() if node.function.text.lower() == "prefix":
             return _prefix(value(node.arguments[0]), [value(length) for length in node.arguments[1:]])
+        case s.FunctionCall() if node.function.text.lower() in ("greatest", "least"):
+            times = [value(argument) for argument in node.arguments]
+            return (max if node.function.text.lower() == "greatest" else min)(times, key=lambda time: time.ns)
         case s.FunctionCall():
             return call(node)
         case s.Unary():

@@ -145,6 +145,8 @@ def progresses(node: s.Expression, columns: frozenset[str]) -> bool:
     match node:
         case s.FieldRef():
             return node.name.text in columns
+        case s.FunctionCall(function=function, arguments=arguments) if function.text.lower() in ("greatest", "least"):
+            return all(progresses(argument, columns) for argument in arguments)
         case s.Binary(operator=operator, left=left, right=right):
             positive = _constant(right) is not None and _constant(right) > 0
             if operator in (s.BinaryOperator.ADD, s.BinaryOperator.SUBTRACT) and _constant(right) is not None:
