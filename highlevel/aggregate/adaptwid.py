@@ -14,19 +14,22 @@ group is held depends on what had come by then, and on how it was cut into batch
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from heapq import merge
 
 import numpy as np
 
 from highlevel.aggregate.assembly import Panes
-from highlevel.aggregate.groups import GroupTable
+from highlevel.aggregate.groups import GroupRows, GroupTable
 from highlevel.aggregate.holding import Ended, holding_windows
 from highlevel.aggregate.layout import Layout
+from highlevel.aggregate.parts import Part
 from highlevel.aggregate.spaces import ONLY, tables_space
-from highlevel.aggregate.switching import COSTS, Costs, Mode, keys_of, mode_space
+from highlevel.aggregate.splitting import by_pane, split
+from highlevel.aggregate.switching import COSTS, Costs, Mode, mode_space
+from highlevel.aggregate.wid import Windows
 from highlevel.interface import State, Words
+from lowmark.query.evaluate import Ints
 from lowmark.query.windows import Window
 
 __all__ = ["AdaptHolding"]
@@ -39,33 +42,34 @@ class AdaptHolding:
         self.window = window
         self.layout = layout
         self.panes = tables_space("pane", layout)
-        self.windows = tables_space("window", layout)
-        self._keys = keys_of(layout)
+        self.windows = Windows(window, layout)
+        self._keys = layout.of_keys
         self._mode = mode_space(self._keys)
         self._costs = costs
 
-    def take(self, pane: int, rows: Words, state: State) -> None:
+    def take(self, panes: Ints, rows: Words, state: State) -> None:
         mode = state.get(self._mode, ONLY) or Mode(self._keys)
-        mode.high = max(mode.high, pane)
+        panes, rows = by_pane(panes, rows)
+        mode.high = max(mode.high, int(panes[-1]))
         if len(mode.groups):
             places = mode.groups.find(rows)
             eager = places >= 0
             if eager.any():
-                mode.show(places[eager], pane)
-                self._into_windows(pane, rows[eager], state)
-                rows = rows[~eager]
-        if len(rows):
+                mode.show(places[eager], panes[eager])
+                self.windows.take(panes[eager], rows[eager], state)
+                panes, rows = panes[~eager], rows[~eager]
+        for pane, part in split(panes, rows):
             table = state.get(self.panes, pane) or GroupTable(self.layout)
-            table.merge(rows)
+            table.merge(part)
             state.put(self.panes, pane, table)
-            mode.since += len(rows)
-            if mode.since > max(mode.kept, self._costs.least):
-                self._enter(mode, state)
+        mode.since += len(rows)
+        if mode.since > max(mode.kept, self._costs.least):
+            self._enter(mode, state)
         state.put(self._mode, ONLY, mode)
 
     def ended(self, frontier: int | None, state: State) -> Ended:
         closed = None if frontier is None else self.window.closed_by(frontier)
-        return _EndedParts(self, Panes(self.panes, state, frontier), state.keys(self.windows, closed), state)
+        return _EndedParts(self, Panes(self.panes, state, frontier), closed, state)
 
     def look(self, first: int, state: State) -> None:
         """Decide anew how groups are held, when windows below `first` are out and their panes still there."""
@@ -109,62 +113,52 @@ class AdaptHolding:
             taken = None if table is None else table.take(eager.find_groups(table) >= 0)
             if table is None or taken is None or not len(taken):
                 continue
-            for window in self.window.wids(pane):
-                if window >= first:
-                    held = state.get(self.windows, window) or GroupTable(self.layout)
-                    held.merge_table(taken)
-                    state.put(self.windows, window, held)
+            wids = self.window.wids(pane)
+            self.windows.enter(GroupRows.of((taken,)), range(max(first, wids.start), wids.stop), state)
             mode.kept -= len(taken)
             state.put(self.panes, pane, table)  # an empty one, too: it says which windows hold tuples
 
-    def _into_windows(self, pane: int, rows: Words, state: State) -> None:
-        for window in self.window.wids(pane):
-            table = state.get(self.windows, window) or GroupTable(self.layout)
-            table.merge(rows)
-            state.put(self.windows, window, table)
-
 
 class _EndedParts:
-    def __init__(self, holding: AdaptHolding, panes: Panes, eager: Sequence[int], state: State) -> None:
+    def __init__(self, holding: AdaptHolding, panes: Panes, below: int | None, state: State) -> None:
         self._holding = holding
         self._panes = panes
-        self._eager = eager  # windows with groups that were eager then; groups of the panes may have become so since
+        self._below = below  # windows that have ended
         self._state = state
 
     @property
     def span(self) -> range | None:
-        wids = self._holding.window.wids
-        panes = self._panes.keys
-        ends = [self._eager[0], self._eager[-1]] if self._eager else []
-        ends += [wids(panes[0]).start, wids(panes[-1]).stop - 1] if panes else []
-        return range(min(ends), max(ends) + 1) if ends else None
+        wids, panes = self._holding.window.wids, self._panes.keys
+        spans = [range(wids(panes[0]).start, wids(panes[-1]).stop)] if panes else []
+        eager = self._holding.windows.span(self._below, self._state)
+        if eager is not None:
+            spans.append(eager)
+        return range(min(span.start for span in spans), max(span.stop for span in spans)) if spans else None
 
-    def windows(self, first: int, end: int) -> Iterator[int]:
+    def parts(self, first: int, end: int) -> Iterator[Part]:
         known = first - 1
         lazy = holding_windows(self._holding.window, self._panes, first, end)
-        eager = self._eager[bisect_left(self._eager, first) : bisect_left(self._eager, end)]
+        # Groups of the panes may become eager on the way: the panes stay, empty.
+        eager = list(self._holding.windows.numbers(first, end, self._state))
         for window in merge(lazy, eager):
             if window > known:
-                yield window
+                table = self._table(window)
+                yield Part.of(window, table, table.tuples)
             known = window
 
-    def table(self, window: int) -> GroupTable:
+    def _table(self, window: int) -> GroupTable:
         extent = self._holding.window.extent(window)
-        parts = [self._panes.table(pane) for pane in self._panes.within(extent.start, extent.stop)]
-        eager = self._state.get(self._holding.windows, window)
-        if eager is not None:
-            parts.insert(0, eager)
-        if len(parts) == 1:
-            return parts[0]
+        lazy = [self._panes.table(pane) for pane in self._panes.within(extent.start, extent.stop)]
+        eager = self._holding.windows.held(window, self._state)
+        if eager is None and len(lazy) == 1:
+            return lazy[0]
         table = GroupTable(self._holding.layout)
-        table.merge_tables(parts)
+        if eager is not None:
+            table.merge_groups(eager.groups)
+        table.merge_tables(lazy)
         return table
-
-    def tuples(self, window: int, table: GroupTable) -> int:
-        return table.tuples
 
     def leave(self, first: int) -> None:
         self._holding.look(first, self._state)
         self._panes.drop(self._holding.window.first_needed(first))
-        for window in self._state.keys(self._holding.windows, first):
-            self._state.drop(self._holding.windows, window)
+        self._holding.windows.leave(first, self._state)

@@ -11,19 +11,18 @@ told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
-import numpy as np
+from collections.abc import Iterable
 
 from highlevel.aggregate.adaptwid import AdaptHolding
-from highlevel.aggregate.holding import Ended, Holding, PanedHolding, WidHolding
+from highlevel.aggregate.groups import GroupTable
+from highlevel.aggregate.holding import Ended, Holding, PanedHolding
 from highlevel.aggregate.incoming import in_windows, panes_of, timely
 from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.resultrows import ResultRows
 from highlevel.aggregate.spaces import ONLY, Closing, closing_space, tables_space
-from highlevel.aggregate.splitting import split
 from highlevel.aggregate.switching import COSTS, Costs
 from highlevel.aggregate.together import complete, progressing, within_reach
+from highlevel.aggregate.wid import WidHolding
 from highlevel.interface import Out, Port, State, Words
 from highlevel.limits import GroupLimit
 from lowmark.query.cells import cells_of
@@ -72,19 +71,8 @@ class AggregateOperator:
         if closing is not None:
             rows = timely(rows, closing.frontier, out)
         rows = in_windows(rows, panes_of(rows), self._window)
-        for cell, part in self._split(rows):
-            self._holding.take(cell, part, state)
-
-    def _split(self, rows: Words) -> Iterator[tuple[int, Words]]:
-        panes = panes_of(rows)
-        if self._cells.slide == 1 or not len(rows):
-            yield from split(panes, rows)
-            return
-        first, last = (self._cells.of(int(pane)) for pane in (panes.min(), panes.max()))
-        if first == last:
-            yield first, rows
-        else:
-            yield from split(self._cells.of(panes), rows)
+        if len(rows):
+            self._holding.take(self._cells.of(panes_of(rows)), rows, state)
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         if len(promise.bounds) > 1:
@@ -95,8 +83,8 @@ class AggregateOperator:
         if frontier is None or frontier <= closing.frontier:
             return
         ended = self._holding.ended(None if frontier == FOREVER else self._cells.of(frontier), state)
-        first = self._first(frontier, ended.span) if closing.window is None else closing.window
-        end = self._end(frontier, ended.span)
+        first = self._first(frontier, ended) if closing.window is None else closing.window
+        end = self._end(frontier, ended)
         if first is not None and end is not None and first < end:
             self._close(first, end, ended, out)
             first = end
@@ -112,7 +100,7 @@ class AggregateOperator:
     def touch(self, panes: Iterable[int], state: State) -> None:
         """Tuples came in these panes, if not of groups of this bucket: of a landmark window that is why it has rows."""
         for pane in panes:
-            self._holding.take(pane, np.empty((0, self._plan.input.words), np.uint64), state)
+            state.put(self._panes, pane, state.get(self._panes, pane) or GroupTable(self._layout))
 
     def _close_groups(self, promise: Promise, state: State, out: Out) -> None:
         """Without windows: groups whose keys lie below all bounds leave before their pane has ended. A bound on panes
@@ -134,32 +122,33 @@ class AggregateOperator:
                 out.flaw(0, pane, reason)
             state.put(self._panes, pane, table)
 
-    def _end(self, frontier: int, span: range | None) -> int | None:
+    def _end(self, frontier: int, ended: Ended) -> int | None:
         """The first window that stays open; at the end of the input the one behind the last that holds a tuple."""
         if frontier != FOREVER:
             return self._window.closed_by(frontier)
+        span = ended.span
         return span.stop if span else None
 
-    def _first(self, frontier: int, span: range | None) -> int | None:
+    def _first(self, frontier: int, ended: Ended) -> int | None:
         firsts = [] if frontier == FOREVER else [self._window.closed_by(frontier)]
-        if span:
+        if span := ended.span:
             firsts.append(span.start)
         return min(firsts, default=None)
 
     def _close(self, first: int, end: int, ended: Ended, out: Out) -> None:
         told = first
-        for window in ended.windows(first, end):
-            if told < window:
-                out.closed(0, range(told, window), 0)
-            table = ended.table(window)
+        for part in ended.parts(first, end):
             if self._limit is not None:
-                self._limit.check(len(table), self._plan.keys)
-            rows, flawed = self._result.of(table, window)
+                self._limit.check(len(part.groups.rows), self._plan.keys)
+            rows, flaws = self._result.together(part)
             out.rows(0, rows)
-            for reason in flawed:
+            for window, reason in flaws:
                 out.flaw(0, window, reason)
-            out.closed(0, range(window, window + 1), ended.tuples(window, table))
-            told = window + 1
+            for window, tuples in zip(part.windows, part.tuples, strict=True):
+                if told < window:
+                    out.closed(0, range(told, window), 0)
+                out.closed(0, range(window, window + 1), tuples)
+                told = window + 1
             ended.leave(told)
         if told < end:
             out.closed(0, range(told, end), 0)

@@ -20,7 +20,7 @@ from highlevel.interface import Words
 from lowmark.query.aggregates import DIFFERENTIAL
 from lowmark.wire.native import Laid
 
-__all__ = ["GroupRows", "GroupTable"]
+__all__ = ["GroupRows", "GroupTable", "add_carry", "with_one_form"]
 
 _HEADER = struct.Struct(">III")  # groups, words of a group, carries
 _LEAST_CAPACITY = 64
@@ -53,6 +53,12 @@ class GroupRows:
             done += len(table)
         rows = tables[0].groups if len(tables) == 1 else np.concatenate([table.groups for table in tables])
         return cls(rows, carries)
+
+    def overflowed(self, fold: int) -> npt.NDArray[np.bool_]:
+        """Of each group, whether this fold's sum is outside of its range."""
+        flags = np.zeros(len(self.rows), np.bool_)
+        flags[[group for group, index in self.carries if index == fold]] = True
+        return flags
 
 
 class GroupTable:
@@ -87,22 +93,16 @@ class GroupTable:
 
     def overflowed(self, fold: int) -> npt.NDArray[np.bool_]:
         """Of each group, whether this fold's sum is outside of its range now."""
-        flags = np.zeros(self._used, np.bool_)
-        flags[[group for group, index in self._carries if index == fold]] = True
-        return flags
+        return GroupRows.of((self,)).overflowed(fold)
 
     def merge(self, partials: Words) -> None:
         """Merge rows of `layout.partials`, whatever their panes."""
-        if self._layout.float_keys and len(partials):
-            partials = _with_one_form(partials, self._layout.float_keys)
-        self._merge(partials, 1, False, _NO_POSITIONS)
+        self._merge(with_one_form(partials, self._layout), 1, False, _NO_POSITIONS)
 
     def place(self, partials: Words) -> npt.NDArray[np.int64]:
         """Merge rows as `merge` does; the place of each one's group."""
         positions = np.empty(len(partials), np.int64)
-        if self._layout.float_keys and len(partials):
-            partials = _with_one_form(partials, self._layout.float_keys)
-        self._merge(partials, 1, False, positions)
+        self._merge(with_one_form(partials, self._layout), 1, False, positions)
         return positions
 
     def merge_copies(self, source: GroupRows, places: npt.NDArray[np.int64], firsts: npt.NDArray[np.int64]) -> None:
@@ -119,13 +119,16 @@ class GroupTable:
     def merge_table(self, other: GroupTable) -> npt.NDArray[np.int64]:
         """Merge another table's groups; the place of each of them in this one. The layouts may differ in their keys
         where this one's are the first of the other's, or in that this one has no folds."""
-        positions = np.empty(len(other), np.int64)
         if not self._used and self._layout == other._layout:
             self._adopt(other)
-            positions[:] = np.arange(len(other))
-            return positions
-        self._merge(other.groups, 0, False, positions)
-        for (group, fold), lacks in other._carries.items():
+            return np.arange(len(other))
+        return self.merge_groups(GroupRows(other.groups, other._carries))
+
+    def merge_groups(self, source: GroupRows) -> npt.NDArray[np.int64]:
+        """The same of groups that are in no table."""
+        positions = np.empty(len(source.rows), np.int64)
+        self._merge(source.rows, 0, False, positions)
+        for (group, fold), lacks in source.carries.items():
             if fold < len(self._layout.folds):
                 self._carry(int(positions[group]), fold, lacks)
         return positions
@@ -148,9 +151,7 @@ class GroupTable:
 
     def find(self, partials: Words) -> npt.NDArray[np.int64]:
         """The place of the group of each of these rows (of a layout with the same keys), or −1."""
-        if self._layout.float_keys and len(partials):
-            partials = _with_one_form(partials, self._layout.float_keys)
-        return self._find(partials, 1)
+        return self._find(with_one_form(partials, self._layout), 1)
 
     def find_groups(self, other: GroupTable) -> npt.NDArray[np.int64]:
         """The same of another table's groups."""
@@ -226,9 +227,7 @@ class GroupTable:
                 self._grow((2 if self._used > _SMALL else 4) * self._used)
 
     def _carry(self, group: int, fold: int, lacks: int) -> None:
-        total = self._carries.pop((group, fold), 0) + lacks
-        if total:
-            self._carries[group, fold] = total
+        add_carry(self._carries, (group, fold), lacks)
 
     def _laid(self) -> Laid:
         """Table and index, for kernels."""
@@ -263,10 +262,19 @@ class GroupTable:
         self._index = self._arguments = None
 
 
-def _with_one_form(rows: Words, words: tuple[int, ...]) -> Words:
-    """-0.0 is 0.0 in a key, and there is one NaN."""
+def add_carry(carries: dict[tuple[int, int], int], of: tuple[int, int], lacks: int) -> None:
+    """To what the sum `of` (a group's place, a fold) lacks, in units of 2^64."""
+    total = carries.pop(of, 0) + lacks
+    if total:
+        carries[of] = total
+
+
+def with_one_form(rows: Words, layout: Layout) -> Words:
+    """Rows of `layout.partials`: -0.0 is 0.0 in a key, and there is one NaN."""
+    if not layout.float_keys or not len(rows):
+        return rows
     rows = rows.copy()
-    for word in words:
+    for word in layout.float_keys:
         bits = rows[:, word]
         magnitude = bits & _FLOAT_MAGNITUDE
         bits[magnitude == 0] = 0

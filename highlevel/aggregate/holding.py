@@ -1,7 +1,7 @@
 """How an aggregate holds the groups of open windows: the strategies of Li ch. 6. None of them changes a row.
 
 An operator puts rows in, and when a promise comes asks for what has ended. The state is in pieces of panes (Paned-WID),
-of windows (WID), or both (AdaptWID, in `adaptwid.py`).
+of blocks of windows (WID, in `wid.py`), or both (AdaptWID, in `adaptwid.py`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from typing import Protocol
 from highlevel.aggregate.assembly import Assembly, Panes, assembly_of
 from highlevel.aggregate.groups import GroupTable
 from highlevel.aggregate.layout import Layout
+from highlevel.aggregate.parts import Part
 from highlevel.aggregate.spaces import tables_space
+from highlevel.aggregate.splitting import split
 from highlevel.interface import State, Words
+from lowmark.query.evaluate import Ints
 from lowmark.query.windows import Window, WindowKind
 
-__all__ = ["Ended", "Holding", "PanedHolding", "WidHolding", "holding_windows"]
+__all__ = ["Ended", "Holding", "PanedHolding", "holding_windows"]
 
 
 class Ended(Protocol):
@@ -27,16 +30,9 @@ class Ended(Protocol):
         """From the first window that holds a tuple up to behind the last one; None where there is none."""
         ...
 
-    def windows(self, first: int, end: int) -> Iterator[int]:
-        """Those from `first` up to `end` that hold a tuple, ascending."""
-        ...
-
-    def table(self, window: int) -> GroupTable:
-        """The groups of a window that has ended, to be read only. Windows are asked for in ascending order."""
-        ...
-
-    def tuples(self, window: int, table: GroupTable) -> int:
-        """Of the window's extent (of a landmark window: of its own slide), of which `table` has the groups."""
+    def parts(self, first: int, end: int) -> Iterator[Part]:
+        """The windows from `first` up to `end` that hold a tuple, ascending. Those of a part are left before the next
+        one is asked for."""
         ...
 
     def leave(self, first: int) -> None:
@@ -45,55 +41,13 @@ class Ended(Protocol):
 
 
 class Holding(Protocol):
-    def take(self, pane: int, rows: Words, state: State) -> None:
-        """Partials of a pane that has not ended, and that some window holds."""
+    def take(self, panes: Ints, rows: Words, state: State) -> None:
+        """Partials, one at least, each with its pane, that has not ended and that some window holds."""
         ...
 
     def ended(self, frontier: int | None, state: State) -> Ended:
         """When panes below `frontier` (None: all) have ended."""
         ...
-
-
-class WidHolding:
-    """WID: a piece for each window, into which each partial is merged as it comes (figs. 6-2 and 6-4: `wids` is what
-    Bucket does)."""
-
-    def __init__(self, window: Window, layout: Layout) -> None:
-        self._window = window
-        self._layout = layout
-        self._space = tables_space("window", layout)
-
-    def take(self, pane: int, rows: Words, state: State) -> None:
-        for window in self._window.wids(pane):
-            table = state.get(self._space, window) or GroupTable(self._layout)
-            table.merge(rows)
-            state.put(self._space, window, table)
-
-    def ended(self, frontier: int | None, state: State) -> Ended:
-        below = None if frontier is None else self._window.closed_by(frontier)
-        return _EndedWindows(Panes(self._space, state, below))
-
-
-class _EndedWindows:
-    def __init__(self, tables: Panes) -> None:
-        self._tables = tables  # by window
-
-    @property
-    def span(self) -> range | None:
-        keys = self._tables.keys
-        return range(keys[0], keys[-1] + 1) if keys else None
-
-    def windows(self, first: int, end: int) -> Iterator[int]:
-        yield from self._tables.within(first, end)
-
-    def table(self, window: int) -> GroupTable:
-        return self._tables.table(window)
-
-    def tuples(self, window: int, table: GroupTable) -> int:
-        return table.tuples
-
-    def leave(self, first: int) -> None:
-        self._tables.drop(first)
 
 
 class PanedHolding:
@@ -105,10 +59,11 @@ class PanedHolding:
         self._space = tables_space("pane", layout)
         self._assembly = assembly_of(window, layout)
 
-    def take(self, pane: int, rows: Words, state: State) -> None:
-        table = state.get(self._space, pane) or GroupTable(self._layout)
-        table.merge(rows)
-        state.put(self._space, pane, table)
+    def take(self, panes: Ints, rows: Words, state: State) -> None:
+        for pane, part in split(panes, rows):
+            table = state.get(self._space, pane) or GroupTable(self._layout)
+            table.merge(part)
+            state.put(self._space, pane, table)
 
     def ended(self, frontier: int | None, state: State) -> Ended:
         return _EndedPanes(self._window, self._assembly, Panes(self._space, state, frontier), state)
@@ -126,13 +81,12 @@ class _EndedPanes:
         keys = self._panes.keys
         return range(self._window.wids(keys[0]).start, self._window.wids(keys[-1]).stop) if keys else None
 
-    def windows(self, first: int, end: int) -> Iterator[int]:
-        return holding_windows(self._window, self._panes, first, end)
+    def parts(self, first: int, end: int) -> Iterator[Part]:
+        for window in holding_windows(self._window, self._panes, first, end):
+            table = self._assembly.table(window, self._panes, self._state)
+            yield Part.of(window, table, self._tuples(window, table))
 
-    def table(self, window: int) -> GroupTable:
-        return self._assembly.table(window, self._panes, self._state)
-
-    def tuples(self, window: int, table: GroupTable) -> int:
+    def _tuples(self, window: int, table: GroupTable) -> int:
         if self._window.kind is not WindowKind.LANDMARK:
             return table.tuples
         extent = self._window.extent(window)

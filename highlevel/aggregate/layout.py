@@ -80,6 +80,12 @@ class Layout:
         return np.uint64(((1 << len(self.keys)) - 1) << 1)
 
     @cached_property
+    def of_keys(self) -> Layout:
+        """Of the same groups, without what is aggregated."""
+        columns = self.partials.columns[: 2 + len(self.keys)]
+        return Layout(Schema(columns, self.partials.strings), self.keys, ())
+
+    @cached_property
     def float_keys(self) -> tuple[int, ...]:
         """The words of a partial's row that hold doubles of its key."""
         columns = self.partials.columns[2 : 2 + len(self.keys)]
@@ -119,11 +125,12 @@ class Layout:
 
 
 class Merging:
-    """Laid out once: `keys` tells groups apart, `fixed` goes on with how they merge, and with scratch. `events` is what
-    a call leaves of sums that did not fit."""
+    """Laid out once: `keys` tells groups apart, `folding` is how they merge, with scratch; `fixed` is both. `events` is
+    what a call leaves of sums that did not fit."""
 
     def __init__(self, layout: Layout) -> None:
         self.events = np.empty((BLOCK * max(1, len(layout.folds)), 3), np.int64)
         self.keys = Laid(SEED, layout.key_end, layout.key_mask)
-        scratch = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.int64)
-        self.fixed = Laid(*self.keys.arguments, layout.program, layout.comparisons, self.events, *scratch)
+        scratch = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+        self.folding = Laid(layout.program, layout.comparisons, self.events, *scratch)
+        self.fixed = Laid(*self.keys.arguments, np.empty(BLOCK, np.uint64), *self.folding.arguments)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from highlevel.aggregate.groups import GroupTable
+from highlevel.aggregate.groups import GroupRows, GroupTable
 from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.ordering import sort_keys
+from highlevel.aggregate.parts import Part
 from highlevel.interface import Words
 from lowmark.query.aggregates import DIFFERENTIAL, function
 from lowmark.query.evaluate import Bools, Ints, Values, all_valid, assemble
@@ -46,16 +47,30 @@ class ResultRows:
 
     def of(self, table: GroupTable, window: int) -> tuple[Words, Flawed]:
         """A window's rows, and which of them have a null because a value cannot be told."""
-        return self._rows(self._grouped(table), window)
+        groups = self._grouped(GroupRows.of((table,)))
+        return self._rows(groups, [window], np.zeros(len(groups.rows), np.int64))
+
+    def together(self, part: Part) -> tuple[Words, list[tuple[int, Reason]]]:
+        """The rows of windows, and for which reasons a window has such a null."""
+        several = len(part.windows) > 1
+        if several and self._plan.details:
+            found = [self.together(one) for one in part.apart()]
+            return np.concatenate([rows for rows, _ in found]), [flaw for _, flaws in found for flaw in flaws]
+        groups = self._grouped(part.groups)
+        of = np.repeat(np.arange(len(part.windows)), part.counts) if several else np.zeros(len(groups.rows), np.int64)
+        rows, flawed = self._rows(groups, part.windows, of)
+        flaws = [(part.windows[at], reason) for reason, bad in flawed.items() for at in np.unique(of[bad]).tolist()]
+        return rows, sorted(flaws, key=lambda flaw: flaw[0])
 
     def counted(self, table: GroupTable) -> tuple[Words, Ints]:
         """Rows of no window in particular, and the tuples that each stands for."""
-        groups = self._grouped(table)
-        return self._rows(groups, 0)[0], groups.rows[:, 1].view(np.int64)
+        groups = self._grouped(GroupRows.of((table,)))
+        return self._rows(groups, [0], np.zeros(len(groups.rows), np.int64))[0], groups.rows[:, 1].view(np.int64)
 
-    def _rows(self, groups: _Window, window: int) -> tuple[Words, Flawed]:
+    def _rows(self, groups: _Window, windows: Sequence[int], of: Ints) -> tuple[Words, Flawed]:
+        """`of`: of each group, the place of its window in `windows`."""
         rows = len(groups.rows)
-        columns = [*self._bounds(window, rows), *(self._column(groups.rows, key) for key in self._plan.keys)]
+        columns = [*self._bounds(windows, of), *(self._column(groups.rows, key) for key in self._plan.keys)]
         flawed: dict[Reason, Bools] = {}
         for call, finish in self._finish:
             with np.errstate(all="ignore"):  # of sums that left the integers nonsense is computed, and not shown
@@ -75,20 +90,22 @@ class ResultRows:
             keys = zip(sort_keys(one), sort_keys(other), strict=True)
             yield Reason.TIE, np.logical_or.reduce([a != b for a, b in keys])
 
-    def _grouped(self, table: GroupTable) -> _Window:
+    def _grouped(self, groups: GroupRows) -> _Window:
         """Groups without tuples are gone; with details, what they split is one group again."""
-        live = table.groups[:, 1] != 0
+        live = groups.rows[:, 1] != 0
         if not self._plan.details:
-            rows, flags = table.groups[live], self._flags(table, live)
+            rows, flags = groups.rows[live], self._flags(groups, live)
             return _Window(rows, flags, rows, np.arange(len(rows)))
         whole = GroupTable(self._layout)
-        positions = whole.merge_table(table)
+        positions = whole.merge_groups(groups)
         kept = whole.groups[:, 1] != 0
         places = np.cumsum(kept) - 1
-        return _Window(whole.groups[kept], self._flags(whole, kept), table.groups[live], places[positions[live]])
+        return _Window(
+            whole.groups[kept], self._flags(GroupRows.of((whole,)), kept), groups.rows[live], places[positions[live]]
+        )
 
-    def _flags(self, table: GroupTable, kept: Bools) -> tuple[Bools, ...]:
-        return tuple(table.overflowed(fold)[kept] for fold in range(len(self._plan.folds)))
+    def _flags(self, groups: GroupRows, kept: Bools) -> tuple[Bools, ...]:
+        return tuple(groups.overflowed(fold)[kept] for fold in range(len(self._plan.folds)))
 
     def _state_of(self, call: AggregateCall, groups: _Window) -> Groups:
         folds = self._folds(call, groups.rows)
@@ -115,14 +132,14 @@ class ResultRows:
         data, valid = column_of(schema, rows, name)
         return Values(schema.column(name).kind, data, valid)
 
-    def _bounds(self, window: int, rows: int) -> list[Values]:
+    def _bounds(self, windows: Sequence[int], of: Ints) -> list[Values]:
         shown = self._plan.window
         if shown.kind is WindowKind.NONE:
             return []
-        return [_constant(shown.axis.kind, value, rows) for value in (shown.start(window), shown.end(window))]
+        return [_spread(shown.axis.kind, list(map(bound, windows)), of) for bound in (shown.start, shown.end)]
 
 
-def _constant(kind: Kind, value: int | None, rows: int) -> Values:
+def _spread(kind: Kind, bounds: Sequence[int | None], of: Ints) -> Values:
     """Windows of the first and the last times that there are reach beyond them: they end where time does."""
-    number = np.int64(min(max(value or 0, INT64_MIN), INT64_MAX))
-    return Values(kind, np.full(rows, number), np.full(rows, value is not None))
+    numbers = np.array([min(max(bound or 0, INT64_MIN), INT64_MAX) for bound in bounds], np.int64)
+    return Values(kind, numbers[of], np.array([bound is not None for bound in bounds])[of])

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from highlevel.interface import Words
 from lowmark.wire.compiled import compiled
 
-__all__ = ["split"]
+__all__ = ["by_pane", "split"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -29,6 +29,14 @@ def _count_and_place(panes: Ints, low: int, starts: Ints, order: Ints) -> None:
         at = panes[i] - low + 1
         order[starts[at]] = i
         starts[at] += 1
+
+
+def by_pane(panes: Ints, rows: Words) -> tuple[Ints, Words]:
+    """Both in the order of panes, each pane's in the order in which they stand."""
+    if (panes[1:] >= panes[:-1]).all():
+        return panes, rows
+    order = np.argsort(panes, kind="stable")
+    return panes[order], rows[order]
 
 
 def split(panes: Ints, rows: Words) -> Iterator[tuple[int, Words]]:

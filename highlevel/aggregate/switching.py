@@ -19,10 +19,10 @@ import numpy.typing as npt
 from highlevel.aggregate.groups import GroupTable
 from highlevel.aggregate.layout import Layout
 from highlevel.interface import Space
-from lowmark.wire.schema import Schema
+from lowmark.wire.compiled import compiled
 from lowmark.wire.values import INT64_MIN
 
-__all__ = ["COSTS", "Costs", "Mode", "keys_of", "mode_space"]
+__all__ = ["COSTS", "Costs", "Mode", "mode_space"]
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -54,13 +54,21 @@ class Costs:
 COSTS = Costs()
 
 
+@compiled
+def _show(places: Ints, panes: Ints, latest: Ints, shown: Ints) -> None:
+    for i in range(places.shape[0]):
+        if latest[places[i]] < panes[i]:
+            latest[places[i]] = panes[i]
+            shown[places[i]] += 1
+
+
 class Mode:
     """The eager groups; all others are lazy, which is how a group begins. `high`: the latest pane of which something
     has come; `first`: the first window that is not out; `looked`: what `high` was when all groups were last looked at.
     `kept` partials were buffered when lazy groups were, and `since` then at most so many more."""
 
     def __init__(self, layout: Layout) -> None:
-        """`layout` is of keys alone, as `keys_of` gives it."""
+        """`layout` is of keys alone, as `Layout.of_keys` is."""
         self.groups = GroupTable(layout)
         self.high = INT64_MIN
         self.first: int | None = None
@@ -70,11 +78,9 @@ class Mode:
         self.latest: Ints = np.empty(0, np.int64)  # of each group, the latest pane in which it showed
         self.shown: Ints = np.empty(0, np.int64)  # and in how many it has shown since `looked`
 
-    def show(self, places: Ints, pane: int) -> None:
-        """Groups of these places show in a pane."""
-        newer = np.unique(places[self.latest[places] < pane])
-        self.latest[newer] = pane
-        self.shown[newer] += 1
+    def show(self, places: Ints, panes: Ints) -> None:
+        """Groups of these places show, each in a pane; panes are ascending."""
+        _show(places, panes, self.latest, self.shown)
 
     def enter(self, groups: GroupTable) -> None:
         """Groups that become eager, none of which is."""
@@ -104,12 +110,6 @@ class Mode:
         mode.latest, mode.shown = counts[:count].copy(), counts[count:].copy()
         mode.groups = GroupTable.decode(layout, data[_HEADER.size + 16 * count :])
         return mode
-
-
-def keys_of(layout: Layout) -> Layout:
-    """Of the same groups, without what is aggregated."""
-    columns = layout.partials.columns[: 2 + len(layout.keys)]
-    return Layout(Schema(columns, layout.partials.strings), layout.keys, ())
 
 
 def mode_space(layout: Layout) -> Space[Mode]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +15,9 @@ from highlevel.aggregate import AggregateOperator, ReduceOperator
 from highlevel.aggregate.groups import GroupTable
 from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.spaces import ONLY, running_space, tables_space
-from highlevel.aggregate.switching import COSTS, Costs, Mode, keys_of, mode_space
+from highlevel.aggregate.switching import COSTS, Costs, Mode, mode_space
+from highlevel.aggregate.wid import Windows
+from lowmark.query.cells import cells_of
 from lowmark.query.strategy import Strategy
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.promises import FOREVER
@@ -44,6 +48,48 @@ def test_rows_are_those_of_the_definitions(data: st.DataObject, strategy: Strate
     check(planned, calls, arrivals, run(planned, arrivals, data.draw(st.sampled_from([Live, Stored]))(), data.draw))
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=60)
+@given(st.data())
+def test_wid_puts_out_the_same_rows_in_the_same_order_from_bytes(data: st.DataObject) -> None:
+    """Whatever windows are a piece of state together: one, few, or more than there are."""
+    calls = data.draw(st.lists(st.sampled_from(CALLS), min_size=1, max_size=3, unique=True))
+    window = Window(WindowKind.SLIDING, data.draw(st.integers(1, 40)), data.draw(st.integers(1, 3)), axis(1))
+    planned = planned_as(Strategy.WID, calls, data.draw(st.sampled_from([(), ("host",), ("port", "ratio")])), window)
+    drawn = data.draw(st.lists(tuples, min_size=5, max_size=30))
+    arrivals = sorted(rows_of(drawn), key=lambda row: row["ts"] + row["position"] % 5)
+    rows = matrix(TUPLE, [list(row.values()) for row in arrivals])
+    cuts = sorted({0, len(rows), *data.draw(st.lists(st.integers(0, len(rows)), max_size=6))})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("highlevel.aggregate.wid._WIDEST", data.draw(st.sampled_from([1, 3, 32])))
+        found = []
+        for kept in (Live(), Stored()):
+            sink, reduce, operator = Sink(), ReduceOperator(planned.reduce), AggregateOperator(planned.aggregate)
+            for start, end in pairwise(cuts):
+                operator.on_batch(0, reduced(reduce, rows[start:end]), kept.state, sink)
+                kept.again()
+                least = min((row["ts"] for row in arrivals[end:]), default=FOREVER)
+                operator.on_promise(0, panes_ended(least), kept.state, sink)
+                kept.again()
+            found.append(sink)
+    live, stored = found
+    assert [part.tolist() for part in live.matrices] == [part.tolist() for part in stored.matrices]
+    assert (live.closings, live.flaws) == (stored.closings, stored.flaws)
+    check(planned, calls, arrivals, live)
+
+
+def test_wid_holds_many_windows_in_few_pieces_and_lets_go_of_those_that_are_out() -> None:
+    """Of 3,000 open windows: a partial of each group in each, and not many more than a hundred pieces."""
+    stream = Stream(Strategy.WID, Window(WindowKind.SLIDING, 3000, 1, axis(1)))
+    for _ in range(3):
+        stream.pane([1, 2])
+    assert stream.held == 2 * (3000 - 1)  # the next pane is in one more
+    assert len(stream.state.kept) < 3000 / 32 + 4
+    stream.now += 3000
+    stream.pane([])
+    assert stream.held == 0
+    assert stream.state.kept == ["closing"]
+
+
 class Stream:
     """Tuples of hosts, pane after pane of one unit, into an operator whose state can be counted."""
 
@@ -53,8 +99,9 @@ class Stream:
         self._operator = AggregateOperator(plan, costs=costs)
         self._reduce = ReduceOperator(planned.reduce)
         layout = Layout(plan.input, plan.keys, plan.folds)
-        self._mode = mode_space(keys_of(layout))
-        self._kept = [tables_space(name, layout) for name in ("pane", "window", "block1", "block2", "block3")]
+        self._mode = mode_space(layout.of_keys)
+        self._kept = [tables_space(name, layout) for name in ("pane", "block1", "block2", "block3")]
+        self._windows = Windows(cells_of(window).window, layout).space
         self._running = running_space(layout)
         self.state = Stored()
         self.sink = Sink()
@@ -82,7 +129,9 @@ class Stream:
         state = self.state.state
         tables = [state.get(space, key) for space in self._kept for key in state.keys(space)]
         running = state.get(self._running, ONLY)
-        return sum(map(len, filter(None, tables))) + (len(running.table) if running else 0) + len(self.eager)
+        blocks = [state.get(self._windows, key) for key in state.keys(self._windows)]
+        partials = sum(block.partials for block in blocks if block)
+        return partials + sum(map(len, filter(None, tables))) + (len(running.table) if running else 0) + len(self.eager)
 
 
 OFTEN = 1 << 100
@@ -154,14 +203,14 @@ def test_the_mode_is_the_same_from_bytes(shown: list[tuple[int, int]], gone: int
     layout = Layout(
         plans(COUNT, ("host",), FINE).aggregate.input, ("host",), plans(COUNT, ("host",), FINE).aggregate.folds
     )
-    space, mode = mode_space(keys_of(layout)), Mode(keys_of(layout))
+    space, mode = mode_space(layout.of_keys), Mode(layout.of_keys)
     rows = np.zeros((10, layout.partials.words), np.uint64)
     rows[:, 4] = np.arange(10)
     table = GroupTable(layout)
     table.merge(rows)
     mode.enter(table)
     for pane, place in shown:
-        mode.show(np.array([place]), pane)
+        mode.show(np.array([place]), np.array([pane]))
     mode.leave(np.arange(10) < gone)
     again = space.decode(space.encode(mode))
     assert again.encode() == mode.encode()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from highlevel.aggregate import groups
+from highlevel.aggregate import groups, windowblock
 from highlevel.interface import Words
 from lowmark.query.compile import compile_query
 from lowmark.query.errors import QueryError
+from lowmark.query.evaluate import Ints
 from lowmark.query.expected import Expected
 from lowmark.query.plan import Aggregate, QueryPlan
 from lowmark.query.strategy import Rates, Strategy
 from lowmark.query.weighing import cheapest, weigh
 from lowmark.query.windows import Window, WindowKind
+from lowmark.wire.native import Laid
 from tests.aggregate.harness import AskedCall, axis, plans
 from tests.aggregate.test_strategies import COUNT, Stream
 
@@ -102,19 +105,30 @@ def test_costs_are_the_merges_that_are_made(
     """Eqs. 6.2 (with the panes of a slide) and 6.3: rows that are merged or taken out, a window, all groups in all
     panes."""
     merged = 0
-    merge = groups.merge_rows
+    merge, spread = groups.merge_rows, windowblock.spread_rows
 
-    def counting(rows: Words, start: int, *rest: object) -> tuple[int, int, int]:
+    def counting(rows: Words, start: int, shift: int, subtract: bool, positions: Ints, used: int, laid: Laid,
+                 merging: Laid) -> tuple[int, int, int]:  # fmt: skip
         nonlocal merged
-        end, used, events = merge(rows, start, *rest)
-        merged += end - start
+        end, used, events = merge(rows, start, shift, subtract, positions, used, laid, merging)
+        _, _, _, _, program, *_ = merging.arguments
+        merged += end - start if len(program) else 0  # without folds a group is looked for, and nothing merged
         return end, used, events
+
+    def counting_windows(rows: Words, start: int, shift: int, places: Ints, firsts: Ints, stops: Ints, base: int,
+                         laid: Laid, merging: Laid) -> tuple[int, int]:  # fmt: skip
+        nonlocal merged
+        end, events = spread(rows, start, shift, places, firsts, stops, base, laid, merging)
+        _, width = laid.arguments
+        merged += int((np.minimum(stops - base, width) - np.maximum(firsts - base, 0))[start:end].sum())
+        return end, events
 
     stream = Stream(strategy, window)
     hosts = range(1, GROUPS + 1)
     for _ in range(4 * window.size):
         stream.pane(hosts)
     monkeypatch.setattr(groups, "merge_rows", counting)
+    monkeypatch.setattr(windowblock, "spread_rows", counting_windows)
     windows = 5
     for _ in range(windows * window.slide):
         stream.pane(hosts)
