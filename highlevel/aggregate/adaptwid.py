@@ -20,12 +20,13 @@ from heapq import merge
 import numpy as np
 
 from highlevel.aggregate.assembly import Panes
-from highlevel.aggregate.groups import GroupRows, GroupTable
+from highlevel.aggregate.groups import GroupTable
 from highlevel.aggregate.holding import Ended, holding_windows
 from highlevel.aggregate.layout import Layout
+from highlevel.aggregate.lazy import Buffer
 from highlevel.aggregate.parts import Part
-from highlevel.aggregate.spaces import ONLY, tables_space
-from highlevel.aggregate.splitting import by_pane, split
+from highlevel.aggregate.spaces import ONLY
+from highlevel.aggregate.splitting import by_pane
 from highlevel.aggregate.switching import COSTS, Costs, Mode, mode_space
 from highlevel.aggregate.wid import Windows
 from highlevel.interface import State, Words
@@ -41,7 +42,7 @@ class AdaptHolding:
     def __init__(self, window: Window, layout: Layout, costs: Costs = COSTS) -> None:
         self.window = window
         self.layout = layout
-        self.panes = tables_space("pane", layout)
+        self.lazy = Buffer(window, layout)
         self.windows = Windows(window, layout)
         self._keys = layout.of_keys
         self._mode = mode_space(self._keys)
@@ -58,10 +59,7 @@ class AdaptHolding:
                 mode.show(places[eager], panes[eager])
                 self.windows.take(panes[eager], rows[eager], state)
                 panes, rows = panes[~eager], rows[~eager]
-        for pane, part in split(panes, rows):
-            table = state.get(self.panes, pane) or GroupTable(self.layout)
-            table.merge(part)
-            state.put(self.panes, pane, table)
+        self.lazy.take(panes, rows, state)
         mode.since += len(rows)
         if mode.since > max(mode.kept, self._costs.least):
             self._enter(mode, state)
@@ -69,7 +67,8 @@ class AdaptHolding:
 
     def ended(self, frontier: int | None, state: State) -> Ended:
         closed = None if frontier is None else self.window.closed_by(frontier)
-        return _EndedParts(self, Panes(self.panes, state, frontier), closed, state)
+        pieces = Panes(self.lazy.space, state, None if frontier is None else frontier // self.lazy.panes)
+        return _EndedParts(self, pieces, closed, state)
 
     def look(self, first: int, state: State) -> None:
         """Decide anew how groups are held, when windows below `first` are out and their panes still there."""
@@ -95,41 +94,35 @@ class AdaptHolding:
     def _enter(self, mode: Mode, state: State, out: int = 0) -> None:
         """Make those groups eager that it pays for. `out`: windows just out, whose panes are still there."""
         known = GroupTable(self._keys)
-        buffered = np.zeros(0, np.int64)
-        panes = state.keys(self.panes)
-        for pane in panes:
-            table = state.get(self.panes, pane)
-            places = known.merge_table(table) if table is not None else np.empty(0, np.int64)
-            buffered = np.concatenate((buffered, np.zeros(len(known) - len(buffered), np.int64)))
-            buffered[places] += 1
-        first = self.window.wids(panes[0]).start if mode.first is None and panes else mode.first or 0
-        eager = known.take(self._costs.eager(buffered, self._open(mode, first - out)))
+        tables = self.lazy.tables(state)
+        places = [known.merge_groups(self.lazy.groups(table)) for _, table in tables]
+        buffered = np.bincount(np.concatenate(places), minlength=len(known)) if places else np.zeros(0, np.int64)
         mode.kept, mode.since = int(buffered.sum()), 0
+        first = mode.first
+        if first is None:
+            first = self.lazy.window.wids(tables[0][0]).start if tables else 0
+        eager = known.take(self._costs.eager(buffered, self._open(mode, first - out)))
         if not len(eager):
             return
         mode.enter(eager)
-        for pane in panes:
-            table = state.get(self.panes, pane)
-            taken = None if table is None else table.take(eager.find_groups(table) >= 0)
-            if table is None or taken is None or not len(taken):
-                continue
-            wids = self.window.wids(pane)
-            self.windows.enter(GroupRows.of((taken,)), range(max(first, wids.start), wids.stop), state)
-            mode.kept -= len(taken)
-            state.put(self.panes, pane, table)  # an empty one, too: it says which windows hold tuples
+        for piece, table in tables:
+            chosen = eager.find_groups(self.lazy.groups(table)) >= 0
+            panes, groups = self.lazy.take_out(piece, table, chosen, state)
+            self.windows.enter(panes, groups, first, state)
+            mode.kept -= len(panes)
 
 
 class _EndedParts:
-    def __init__(self, holding: AdaptHolding, panes: Panes, below: int | None, state: State) -> None:
+    def __init__(self, holding: AdaptHolding, pieces: Panes, below: int | None, state: State) -> None:
         self._holding = holding
-        self._panes = panes
+        self._pieces = pieces
         self._below = below  # windows that have ended
         self._state = state
 
     @property
     def span(self) -> range | None:
-        wids, panes = self._holding.window.wids, self._panes.keys
-        spans = [range(wids(panes[0]).start, wids(panes[-1]).stop)] if panes else []
+        wids, pieces = self._holding.lazy.window.wids, self._pieces.keys
+        spans = [range(wids(pieces[0]).start, wids(pieces[-1]).stop)] if pieces else []
         eager = self._holding.windows.span(self._below, self._state)
         if eager is not None:
             spans.append(eager)
@@ -137,8 +130,7 @@ class _EndedParts:
 
     def parts(self, first: int, end: int) -> Iterator[Part]:
         known = first - 1
-        lazy = holding_windows(self._holding.window, self._panes, first, end)
-        # Groups of the panes may become eager on the way: the panes stay, empty.
+        lazy = holding_windows(self._holding.lazy.window, self._pieces, first, end)
         eager = list(self._holding.windows.numbers(first, end, self._state))
         for window in merge(lazy, eager):
             if window > known:
@@ -147,18 +139,16 @@ class _EndedParts:
             known = window
 
     def _table(self, window: int) -> GroupTable:
-        extent = self._holding.window.extent(window)
-        lazy = [self._panes.table(pane) for pane in self._panes.within(extent.start, extent.stop)]
+        extent = self._holding.lazy.window.extent(window)
+        lazy = [self._pieces.table(piece) for piece in self._pieces.within(extent.start, extent.stop)]
         eager = self._holding.windows.held(window, self._state)
-        if eager is None and len(lazy) == 1:
-            return lazy[0]
         table = GroupTable(self._holding.layout)
         if eager is not None:
             table.merge_groups(eager.groups)
-        table.merge_tables(lazy)
+        self._holding.lazy.merge(lazy, table)
         return table
 
     def leave(self, first: int) -> None:
         self._holding.look(first, self._state)
-        self._panes.drop(self._holding.window.first_needed(first))
+        self._pieces.drop(self._holding.lazy.window.first_needed(first))
         self._holding.windows.leave(first, self._state)

@@ -10,7 +10,8 @@ import numpy as np
 
 from highlevel.aggregate.extents import Extents, Spans
 from highlevel.aggregate.groups import GroupRows, GroupTable
-from highlevel.aggregate.incoming import in_windows, panes_of, timely
+from highlevel.aggregate.incoming import in_windows, panes_of, timely, with_pane_as_key
+from highlevel.aggregate.layout import keyed_by_pane
 from highlevel.aggregate.spaces import ONLY, Closing, closing_space, tables_space
 from highlevel.aggregate.splitting import split
 from highlevel.interface import Out, Port, State, Words
@@ -18,15 +19,12 @@ from lowmark.query.evaluate import Ints
 from lowmark.query.plan import Aggregate, Counted
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
-from lowmark.wire.schema import Column, Kind, Schema
 from lowmark.wire.values import INT64_MAX, INT64_MIN
 
 __all__ = ["CrowdedAggregateOperator"]
 
 _PANES = 1024
 """In a piece of state, which is written anew as long as tuples come for one of them."""
-
-_ATTRIBUTES = 3  # words before the keys: null mask, pane, tuples
 
 
 class CrowdedAggregateOperator:
@@ -35,11 +33,9 @@ class CrowdedAggregateOperator:
     def __init__(self, plan: Aggregate) -> None:
         self._plan = plan
         self._window = plan.window
-        pane, tuples, *rest = plan.input.columns
-        at = Column("" if "" not in plan.input.names else " ", Kind.INT)
-        schema = Schema((pane, tuples, at, *rest), plan.input.strings)
+        schema, at = keyed_by_pane(plan.input)
         self._extents = Extents(
-            Counted(schema, at.name, (), plan.keys, plan.details, plan.folds, plan.calls, plan.window, plan.output)
+            Counted(schema, at, (), plan.keys, plan.details, plan.folds, plan.calls, plan.window, plan.output)
         )
         self._bins = tables_space("bins", self._extents.layout)
         self._closing = closing_space()
@@ -57,7 +53,7 @@ class CrowdedAggregateOperator:
         if closing is not None:
             rows = timely(rows, closing.frontier, out)
         rows = in_windows(rows, panes_of(rows), self._window)
-        for piece, part in split(panes_of(rows) // _PANES, _with_pane_as_key(rows)):
+        for piece, part in split(panes_of(rows) // _PANES, with_pane_as_key(rows)):
             table = state.get(self._bins, piece) or GroupTable(self._extents.layout)
             table.merge(part)
             state.put(self._bins, piece, table)
@@ -110,16 +106,6 @@ class CrowdedAggregateOperator:
                 out.closed(0, range(number, number + 1), tuples)
         for key in state.keys(self._bins, window.first_needed(reached) // _PANES):
             state.drop(self._bins, key)
-
-
-def _with_pane_as_key(rows: Words) -> Words:
-    found = np.empty((len(rows), rows.shape[1] + 1), np.uint64)
-    low = np.uint64(3)  # the bits of pane and tuples, which are never null
-    found[:, 0] = (rows[:, 0] & ~low) << np.uint64(1)
-    found[:, 1:_ATTRIBUTES] = rows[:, 1:_ATTRIBUTES]
-    found[:, _ATTRIBUTES] = rows[:, 1]
-    found[:, _ATTRIBUTES + 1 :] = rows[:, _ATTRIBUTES:]
-    return found
 
 
 def _sums(panes: Ints, counts: Ints, spans: Spans) -> Ints:

@@ -54,6 +54,15 @@ class GroupRows:
         rows = tables[0].groups if len(tables) == 1 else np.concatenate([table.groups for table in tables])
         return cls(rows, carries)
 
+    def at(self, places: npt.NDArray[np.int64]) -> GroupRows:
+        """The groups of these places, each one once at the most."""
+        carries = {
+            (int(row), fold): lacks
+            for (group, fold), lacks in self.carries.items()
+            for row in np.flatnonzero(places == group)
+        }
+        return GroupRows(self.rows[places], carries)
+
     def overflowed(self, fold: int) -> npt.NDArray[np.bool_]:
         """Of each group, whether this fold's sum is outside of its range."""
         flags = np.zeros(len(self.rows), np.bool_)
@@ -72,6 +81,13 @@ class GroupTable:
         self._index: Words | None = None  # made when first needed: many tables are only read
         self._arguments: Laid | None = None  # these two; None where one of them is another than before
         self._carries: dict[tuple[int, int], int] = {}  # by (group, fold): what the sum lacks, in units of 2^64
+
+    @classmethod
+    def of(cls, layout: Layout, groups: Words) -> GroupTable:
+        """Of groups of `layout.schema`, no two of them alike; they are the table's from now on."""
+        table = cls(layout)
+        table._table, table._used = groups, len(groups)
+        return table
 
     def __len__(self) -> int:
         """Groups, those of no tuples included."""
@@ -153,9 +169,9 @@ class GroupTable:
         """The place of the group of each of these rows (of a layout with the same keys), or −1."""
         return self._find(with_one_form(partials, self._layout), 1)
 
-    def find_groups(self, other: GroupTable) -> npt.NDArray[np.int64]:
-        """The same of another table's groups."""
-        return self._find(other.groups, 0)
+    def find_groups(self, groups: GroupRows) -> npt.NDArray[np.int64]:
+        """The same of groups of a layout with these keys."""
+        return self._find(groups.rows, 0)
 
     def _find(self, rows: Words, shift: int) -> npt.NDArray[np.int64]:
         positions = np.empty(len(rows), np.int64)
@@ -197,12 +213,10 @@ class GroupTable:
         used, words, count = _HEADER.unpack_from(data)
         if words != layout.schema.words:
             raise ValueError(f"a table of groups of {words} words, where {layout.schema.words} are a group")
-        table = cls(layout)
         carries = np.frombuffer(data, "<i8", 3 * count, _HEADER.size).reshape(count, 3)
-        table._carries = {(group, fold): lacks for group, fold, lacks in carries.tolist()}
         groups = np.frombuffer(data, "<u8", used * words, _HEADER.size + carries.nbytes)
-        table._table = groups.reshape(used, words).astype(np.uint64)
-        table._used = used
+        table = cls.of(layout, groups.reshape(used, words).astype(np.uint64))
+        table._carries = {(group, fold): lacks for group, fold, lacks in carries.tolist()}
         return table
 
     def _adopt(self, other: GroupTable) -> None:

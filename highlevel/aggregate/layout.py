@@ -16,11 +16,11 @@ import numpy.typing as npt
 from lowmark.query.plan import Fold, FoldOp
 from lowmark.wire.native import Laid
 from lowmark.wire.partials import PANE, TUPLES
-from lowmark.wire.schema import Kind, Schema
+from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = [
     "ADD", "ADD_FLOAT", "ADD_WIDE", "BIT_AND", "BIT_OR", "BLOCK", "BY_ADDRESS", "BY_FLOAT", "BY_NUMBER", "BY_WORD",
-    "GREATEST", "LEAST", "SEED", "Layout", "Merging",
+    "GREATEST", "LEAST", "SEED", "Layout", "Merging", "keyed_by_pane",
 ]  # fmt: skip
 
 ADD, ADD_WIDE, ADD_FLOAT, BIT_AND, BIT_OR, LEAST, GREATEST = range(7)
@@ -86,6 +86,12 @@ class Layout:
         return Layout(Schema(columns, self.partials.strings), self.keys, ())
 
     @cached_property
+    def by_pane(self) -> Layout:
+        """Of the same groups, those of each pane apart: the pane is their first key."""
+        schema, at = keyed_by_pane(self.partials)
+        return Layout(schema, (at, *self.keys), self.folds)
+
+    @cached_property
     def float_keys(self) -> tuple[int, ...]:
         """The words of a partial's row that hold doubles of its key."""
         columns = self.partials.columns[2 : 2 + len(self.keys)]
@@ -122,6 +128,13 @@ class Layout:
             for column in fold.columns
         ]
         return np.array(rows, np.int64).reshape(-1, 2)
+
+
+def keyed_by_pane(partials: Schema) -> tuple[Schema, str]:
+    """The same with the pane again, as the first of the keys, and what that is called."""
+    pane, tuples, *rest = partials.columns
+    at = Column("" if "" not in partials.names else " ", Kind.INT)
+    return Schema((pane, tuples, at, *rest), partials.strings), at.name
 
 
 class Merging:

@@ -1,4 +1,4 @@
-"""The kernel of WID's aggregate (Li fig. 6-4): each row goes into every window that holds it.
+"""The kernels of WID's aggregate (Li fig. 6-4): each row goes into every window that holds it.
 
 A group's windows lie side by side, so its place is looked for once a row, and fold after fold goes over the windows.
 """
@@ -13,10 +13,11 @@ import numpy.typing as npt
 from highlevel.aggregate.foldkernel import fold_rows
 from lowmark.wire.compiled import compiled
 
-__all__ = ["spread_rows"]
+__all__ = ["pack", "spread_rows", "unpack"]
 
 Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
 
 _ZERO = np.uint64(0)
 
@@ -58,3 +59,29 @@ def _spread_rows(
 
 spread_rows: Callable[..., tuple[int, int]] = _spread_rows
 """With arguments that are laid out beforehand."""
+
+
+@compiled
+def pack(slots: Words, packed: Words) -> None:
+    """The slots that hold something, one behind the other."""
+    count = 0
+    for slot in range(slots.shape[0]):
+        if slots[slot, 1] != _ZERO:
+            for word in range(slots.shape[1]):
+                packed[count, word] = slots[slot, word]
+            count += 1
+
+
+@compiled
+def unpack(packed: Words, held: Bytes, width: int, slots: Words, heads: Words) -> None:
+    """The reverse of `pack`, where `held` says which slots those are. `heads` receives the beginning of a row of each
+    group; one has something in some of its `width` slots at least."""
+    count = 0
+    for slot in range(slots.shape[0]):
+        slots[slot, 1] = _ZERO
+        if held[slot] != 0:
+            for word in range(slots.shape[1]):
+                slots[slot, word] = packed[count, word]
+            for word in range(heads.shape[1]):
+                heads[slot // width, word] = packed[count, word]
+            count += 1

@@ -39,26 +39,35 @@ class Windows:
     def take(self, panes: Ints, rows: Words, state: State) -> None:
         """Partials, one at least, each with its pane, that some window holds."""
         panes, rows = by_pane(panes, rows)
-        firsts, stops = panes // self._window.slide, (panes + self._window.size) // self._window.slide
+        for block, some, firsts, stops, base in self._touched(*self._wids(panes), state):
+            block.merge(rows[some], firsts, stops, base)
+
+    def enter(self, panes: Ints, groups: GroupRows, least: int, state: State) -> None:
+        """Groups of panes, into the windows from `least` on that hold them."""
+        order = np.argsort(panes, kind="stable")
+        firsts, stops = self._wids(panes[order])
+        order, firsts, stops = (column[stops > least] for column in (order, np.maximum(firsts, least), stops))
+        for block, some, of_firsts, of_stops, base in self._touched(firsts, stops, state):
+            block.merge_groups(groups.at(order[some]), of_firsts, of_stops, base)
+
+    def _wids(self, panes: Ints) -> tuple[Ints, Ints]:
+        """What Bucket does: the first window that holds each pane, and the one behind the last."""
+        return panes // self._window.slide, (panes + self._window.size) // self._window.slide
+
+    def _touched(self, firsts: Ints, stops: Ints, state: State) -> Iterator[tuple[WindowBlock, slice, Ints, Ints, int]]:
+        """Each block, with those of ascending runs of windows that are in it, and the window that it begins with. It is
+        put when the next one is asked for."""
         starts = firsts // self._width
-        start, number = 0, int(starts[0])
-        while start < len(rows):
-            number = max(number, int(starts[start]))
+        at, number = 0, int(starts[0]) if len(starts) else 0
+        while at < len(firsts):
+            number = max(number, int(starts[at]))
             base, following = number * self._width, (number + 1) * self._width
-            some = slice(start, int(np.searchsorted(firsts, following)))
+            some = slice(at, int(np.searchsorted(firsts, following)))
             block = self._block(number, state)
-            block.merge(rows[some], firsts[some], stops[some], base)
+            yield block, some, firsts[some], stops[some], base
             state.put(self.space, number, block)
             number += 1
-            start = int(np.searchsorted(stops, following, "right"))
-
-    def enter(self, groups: GroupRows, windows: range, state: State) -> None:
-        """Groups that are of all these windows."""
-        for number in range(windows.start // self._width, -(-windows.stop // self._width)):
-            base = number * self._width
-            block = self._block(number, state)
-            block.merge_groups(groups, max(windows.start - base, 0), min(windows.stop - base, self._width))
-            state.put(self.space, number, block)
+            at = int(np.searchsorted(stops, following, "right"))
 
     def span(self, below: int | None, state: State) -> range | None:
         """From the first window that holds a tuple up to behind the last one, of the blocks that begin before `below`

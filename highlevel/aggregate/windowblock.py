@@ -13,7 +13,7 @@ import numpy as np
 from highlevel.aggregate.groups import GroupRows, GroupTable, add_carry, with_one_form
 from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.parts import Part
-from highlevel.aggregate.spreadkernel import spread_rows
+from highlevel.aggregate.spreadkernel import pack, spread_rows, unpack
 from highlevel.interface import Words
 from lowmark.query.evaluate import Bools, Ints
 from lowmark.wire.native import Laid
@@ -53,13 +53,12 @@ class WindowBlock:
         rows = with_one_form(rows, self._layout)
         self._merge(rows, 1, self._groups.place(rows), firsts, stops, base)
 
-    def merge_groups(self, source: GroupRows, first: int, stop: int) -> None:
-        """Merge groups into the windows from `first` up to `stop`."""
+    def merge_groups(self, source: GroupRows, firsts: Ints, stops: Ints, base: int) -> None:
+        """The same with groups in place of rows."""
         places = self._groups.merge_groups(source)
-        count = len(source.rows)
-        self._merge(source.rows, 0, places, np.full(count, first), np.full(count, stop), 0)
+        self._merge(source.rows, 0, places, firsts, stops, base)
         for (group, fold), lacks in source.carries.items():
-            for window in range(first, stop):
+            for window in range(max(int(firsts[group]) - base, 0), min(int(stops[group]) - base, self._width)):
                 add_carry(self._carries, (int(places[group]) * self._width + window, fold), lacks)
 
     def part(self, first: int, stop: int, base: int) -> Part:
@@ -67,18 +66,13 @@ class WindowBlock:
         tuples = self._tuples[:, first:stop]
         windows, groups = np.nonzero(tuples.T)
         slots = groups * self._width + windows + first
-        carries = {
-            (row, fold): lacks
-            for (slot, fold), lacks in self._carries.items()
-            for row in np.flatnonzero(slots == slot).tolist()
-        }
         counts = np.bincount(windows, minlength=stop - first)
         held = np.flatnonzero(counts)
         return Part(
             (held + (first + base)).tolist(),
             tuples.sum(axis=0)[held].tolist(),
             counts[held].tolist(),
-            GroupRows(self._slots[slots], carries),
+            GroupRows(self._slots, self._carries).at(slots),
         )
 
     def leave(self, below: int) -> bool:
@@ -102,13 +96,15 @@ class WindowBlock:
         return True
 
     def encode(self) -> bytes:
-        slots = np.flatnonzero(self._tuples)
+        held = self._tuples != 0
+        packed = np.empty((int(np.count_nonzero(held)), self._slots.shape[1]), np.uint64)
+        pack(self._slots[: held.size], packed)
         carries = [(slot, fold, lacks) for (slot, fold), lacks in self._carries.items()]
         return b"".join((
-            _HEADER.pack(len(slots), self._slots.shape[1], self._ready, len(carries)),
+            _HEADER.pack(*packed.shape, self._ready, len(carries)),
             np.array(carries, "<i8").tobytes(),
-            self._slots[slots].astype("<u8", copy=False).tobytes(),
-            slots.astype("<u4").tobytes(),
+            packed.astype("<u8", copy=False).tobytes(),
+            np.packbits(held).tobytes(),
         ))  # fmt: skip
 
     @classmethod
@@ -119,13 +115,15 @@ class WindowBlock:
         block = cls(layout, width)
         carries = np.frombuffer(data, "<i8", 3 * carried, _HEADER.size).reshape(carried, 3)
         block._carries = {(slot, fold): lacks for slot, fold, lacks in carries.tolist()}
-        rows = np.frombuffer(data, "<u8", count * words, _HEADER.size + carries.nbytes).reshape(count, words)
-        rows = rows.astype(np.uint64)
-        slots = np.frombuffer(data, "<u4", count, _HEADER.size + carries.nbytes + rows.nbytes).astype(np.int64)
-        _, firsts = np.unique(slots // width, return_index=True)
-        block._groups.merge_groups(GroupRows(rows[firsts], {}))
+        packed = np.frombuffer(data, "<u8", count * words, _HEADER.size + carries.nbytes)
+        bits = np.frombuffer(data, np.uint8, offset=_HEADER.size + carries.nbytes + packed.nbytes)
+        heads = np.empty((groups, layout.of_keys.schema.words), np.uint64)
         block._reserve(groups)
-        block._slots[slots] = rows
+        unpack(
+            packed.astype(np.uint64, copy=False).reshape(count, words),
+            np.unpackbits(bits, count=groups * width), width, block._slots[: groups * width], heads,
+        )  # fmt: skip
+        block._groups = GroupTable.of(layout.of_keys, heads)
         return block
 
     @property

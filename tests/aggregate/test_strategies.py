@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from highlevel.aggregate import AggregateOperator, ReduceOperator
 from highlevel.aggregate.groups import GroupTable
 from highlevel.aggregate.layout import Layout
+from highlevel.aggregate.lazy import Buffer
 from highlevel.aggregate.spaces import ONLY, running_space, tables_space
 from highlevel.aggregate.switching import COSTS, Costs, Mode, mode_space
 from highlevel.aggregate.wid import Windows
@@ -54,7 +55,7 @@ def test_wid_puts_out_the_same_rows_in_the_same_order_from_bytes(data: st.DataOb
     """Whatever windows are a piece of state together: one, few, or more than there are."""
     calls = data.draw(st.lists(st.sampled_from(CALLS), min_size=1, max_size=3, unique=True))
     window = Window(WindowKind.SLIDING, data.draw(st.integers(1, 40)), data.draw(st.integers(1, 3)), axis(1))
-    planned = planned_as(Strategy.WID, calls, data.draw(st.sampled_from([(), ("host",), ("port", "ratio")])), window)
+    planned = planned_as(Strategy.WID, calls, data.draw(st.sampled_from([(), ("host",), ("port", "link")])), window)
     drawn = data.draw(st.lists(tuples, min_size=5, max_size=30))
     arrivals = sorted(rows_of(drawn), key=lambda row: row["ts"] + row["position"] % 5)
     rows = matrix(TUPLE, [list(row.values()) for row in arrivals])
@@ -75,6 +76,23 @@ def test_wid_puts_out_the_same_rows_in_the_same_order_from_bytes(data: st.DataOb
     assert [part.tolist() for part in live.matrices] == [part.tolist() for part in stored.matrices]
     assert (live.closings, live.flaws) == (stored.closings, stored.flaws)
     check(planned, calls, arrivals, live)
+
+
+@pytest.mark.parametrize("strategy", [Strategy.WID, Strategy.ADAPT])
+def test_doubles_of_one_value_are_one_group(strategy: Strategy) -> None:
+    drawn = [
+        (ts, 1, 1, ratio, 5, 0, 0.0, 0) for ts in range(9) for ratio in (0.0, -0.0, float("nan"), -float("nan"), 1.5)
+    ]
+    rows, found = matrix(TUPLE, [list(row.values()) for row in rows_of(drawn)]), []
+    for way in (strategy, Strategy.PANED):
+        planned, sink = planned_as(way, COUNT, ("ratio",), Window(WindowKind.SLIDING, 6, 2, axis(1))), Sink()
+        operator, state = AggregateOperator(planned.aggregate, costs=Costs(least=9)), Stored()
+        operator.on_batch(0, reduced(ReduceOperator(planned.reduce), rows), state.state, sink)
+        state.again()
+        operator.on_promise(0, panes_ended(FOREVER), state.state, sink)
+        found.append(sorted(row for part in sink.matrices for row in part.tolist()))
+    assert found[0] == found[1]
+    assert len(found[0]) == 7 * 3
 
 
 def test_wid_holds_many_windows_in_few_pieces_and_lets_go_of_those_that_are_out() -> None:
@@ -101,6 +119,7 @@ class Stream:
         layout = Layout(plan.input, plan.keys, plan.folds)
         self._mode = mode_space(layout.of_keys)
         self._kept = [tables_space(name, layout) for name in ("pane", "block1", "block2", "block3")]
+        self._kept.append(Buffer(cells_of(window).window, layout).space)
         self._windows = Windows(cells_of(window).window, layout).space
         self._running = running_space(layout)
         self.state = Stored()
