@@ -6,12 +6,14 @@ cells (`cells`) these are Q and T.
 
     Paned-WID, from panes           a N S + b G T + c Q G               eq. 6.1
     Paned-WID, by subtraction       a N S + b G T + 2 c G T             eq. 6.2
-    Paned-WID, from blocks          a N S + b G T + c G (2 + T) log Q   eq. 6.1, which windows share
-    WID                             a' N P + b G                        eq. 6.3
+    Paned-WID, from blocks          a N S + b G T + 2 c G (T + log Q)   eq. 6.1, which windows share
+    WID                             a N S + a' N P + b' G               eq. 6.3
 
 Eqs. 6.1 and 6.2 print a T/P + b G, the cost of one pane; a window brings S new ones (or P, if it is shorter than a
-slide). Eq. 6.4 is of a buffering implementation, which the bench has and no plan takes. The constants are those by
-which the choice was nearest to the best over the grid of `bench.windows costs`.
+slide). Eq. 6.3 prints a N P + b G; here a partial's group is looked for once, and then merged into windows that lie
+side by side, which costs less each (a'), while to take a window out from between the others costs more (b'). Eq. 6.4 is
+of a buffering implementation, which the bench has and no plan takes. The constants are those by which the choice was
+nearest to the best over the grid of `bench.windows costs`.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ __all__ = ["MUCH_OVERLAP", "Weighed", "can_choose", "cheapest", "chosen", "parti
 MUCH_OVERLAP = 3
 """Windows that hold a pane, from which on it pays to keep more than the panes."""
 
-_A = 1.0  # a: to merge a partial into its pane's table, or a' in memory: into a window's
-_A_STORED = 2.0  # a', where state is stored: every batch that touches a window's table reads and writes all of it
+_A = 1.0  # a: to find a partial's group, and merge it into its pane's table
+_A_WID = 0.5  # a': to merge it into one more window
+_A_WID_STORED = 4.0  # the same where state is stored: every batch that touches a window reads and writes all of it
 _B = 0.5  # b: to make a group of a table
+_B_WID = 3.5  # b': of a window among others
 _C = 0.75  # c: to merge a pane's group into a window, or take it out
 
 _MUCH_STATE = 1 << 24
@@ -69,18 +73,18 @@ def weigh(window: Window, folds: Sequence[Fold], rates: Rates) -> tuple[Weighed,
     levels = cells.size.bit_length() - 1
     open_windows = -(-window.size // window.slide)
     if cells.size < MUCH_OVERLAP * cells.slide:
-        between = 0.0 if window.size == 1 else rows * cells.size
+        between = 0.0 if cells.size == 1 else rows * cells.size
         equation, dense, sparse = "6.1", cells.size, 1
     elif all(fold.op in DIFFERENTIAL for fold in folds):
         between = 2 * rows * cells.slide
         equation, dense, sparse = "6.2", cells.size + 1, 2
     else:
-        between = rows * (2 + cells.slide) * levels
+        # A block of each size is merged of two, and a window of two of each size, at most.
+        between = 2 * rows * (cells.slide * (1 - 2**-levels) + levels)
         equation, dense, sparse = "6.1, in blocks", 2 * cells.size, levels + 1
     paned = Weighed(Strategy.PANED, made + _C * between, fresh + between, equation, dense, sparse)
     into = rows * window.size
-    # Where a window is one cell the two are the same.
-    eager = made if cells.size == 1 else (_A_STORED if rates.stored else _A) * into + _B * rows
+    eager = _A * fresh + (_A_WID_STORED if rates.stored else _A_WID) * into + _B_WID * rows
     wid = Weighed(Strategy.WID, eager, into, "6.3", open_windows, open_windows)
     together = 0.0 if window.size == 1 else rows * cells.size
     adapt = Weighed(

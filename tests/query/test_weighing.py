@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.costs import WINDOWS
 from highlevel.aggregate import groups, windowblock
 from highlevel.interface import Words
 from lowmark.query.compile import compile_query
@@ -39,8 +40,7 @@ def taken(window: str, rate: float | None, groups: int | None) -> Strategy:
         ("RANGE 1 minute", None, None, Strategy.PANED),
         ("RANGE 10 minutes, SLIDE 1 minute", None, None, Strategy.PANED),
         ("RANGE 9 minutes, SLIDE 6 minutes", None, None, Strategy.PANED),
-        # Samples: windows do not overlap, and panes would be a detour.
-        ("RANGE 3 s, SLIDE 10 s", None, None, Strategy.WID),
+        ("RANGE 3 s, SLIDE 10 s", None, None, Strategy.PANED),
         ("RANGE 10 minutes, SLIDE 10 s", 1e6, 10**6, Strategy.ADAPT),
         ("RANGE 10 minutes, SLIDE 10 s", 1e6, 100, Strategy.PANED),
         ("RANGE 10 minutes, SLIDE 10 s", 1, 10**6, Strategy.PANED),
@@ -81,15 +81,15 @@ def test_rates_that_cannot_be(tuples: float, groups: int) -> None:
 GROUPS = 7
 
 
-@pytest.mark.parametrize(("window", "strategy"), [
-    (Window(WindowKind.SLIDING, 2, 1, axis(1)), Strategy.WID),
-    (Window(WindowKind.SLIDING, 10, 1, axis(1)), Strategy.PANED),
-])  # fmt: skip
-def test_in_memory_a_window_costs_no_more_than_a_pane(window: Window, strategy: Strategy) -> None:
-    """Where state is stored, what windows overlap in is written once a window."""
-    plan = replace(plans(COUNT, ("host",), window).aggregate, window=window)
-    assert cheapest(plan, Rates(stored=False)) is strategy
-    assert cheapest(plan, Rates()) is Strategy.PANED
+@pytest.mark.parametrize(("size", "slide"), [*WINDOWS, (400, 1), (11, 10)])
+def test_panes_cost_less_than_windows_wherever_it_was_measured(size: int, slide: int) -> None:
+    """And WID costs the more where state is stored: what windows overlap in is written once a window."""
+    window = Window(WindowKind.SLIDING, size, slide, axis(1))
+    for call in (AskedCall("count"), AskedCall("max", ("len",))):
+        plan = replace(plans((call,), ("host",), window).aggregate, window=window)
+        assert cheapest(plan, Rates(stored=False)) is cheapest(plan, Rates()) is Strategy.PANED
+        in_memory, stored = (weigh(window, plan.folds, Rates(stored=kept))[1].cost for kept in (False, True))
+        assert in_memory < stored
 
 
 @pytest.mark.parametrize("window", [
