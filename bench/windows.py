@@ -28,7 +28,7 @@ def fig_6_10(
     repeat: Annotated[int, typer.Option(help="Runs of each; the median counts.")] = 3,
     results: Results = RESULTS,
 ) -> None:
-    """Execution time of WID against buffering: max, RANGE 4000 rows, SLIDE from 1 to 4000 rows."""
+    """Execution time of WID, of what is chosen and of buffering: max, RANGE 4000 rows, SLIDE from 1 to 4000 rows."""
     from bench.execution import measure_execution
 
     describe_machine(results)

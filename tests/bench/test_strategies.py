@@ -8,19 +8,47 @@ from pathlib import Path
 
 import pytest
 
+from bench.baselines.buffering import BufferingOperator
 from bench.costs import measure_costs
 from bench.disorder import BAND, BLOCKS, Case, measure_disorder
+from bench.execution import contenders, measure_execution
 from bench.panes import measure_panes
 from bench.shared import measure_shared
 from bench.skew import measure_skew
 from bench.states import measure_states
 from bench.unions import Q8_2, Q8_5, Union, measure_unions
+from highlevel.aggregate import AggregateOperator, CrowdedAggregateOperator
+from highlevel.aggregate.holding import PanedHolding
+from highlevel.aggregate.wid import WidHolding
+from lowmark.query.plan import Aggregate
 
 
 def columns(path: Path) -> dict[str, list[str]]:
     with path.open(newline="") as file:
         head, *rows = csv.reader(file)
     return {name: list(values) for name, values in zip(head, zip(*rows, strict=True), strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("slide", "chosen"), [(1, CrowdedAggregateOperator), (1000, CrowdedAggregateOperator), (4000, PanedHolding)]
+)
+def test_fig_6_10_measures_what_its_labels_say(slide: int, chosen: type) -> None:
+    found = {}
+    for label, (plan, builder) in contenders(slide).items():
+        (step,) = (step.plan for step in plan.steps if isinstance(step.plan, Aggregate))
+        operator = builder(step)
+        # The strategy of an operator that has several is that of what it holds.
+        found[label] = type(operator._holding if isinstance(operator, AggregateOperator) else operator)
+    del found["scan"]
+    assert found == {"WID": WidHolding, "auto": chosen, "buffering": BufferingOperator}
+
+
+def test_fig_6_10(tmp_path: Path) -> None:
+    """The answers are compared in the run."""
+    measure_execution(tmp_path, tuples=4_500, repeat=1, slides=(500, 4000))
+    found = columns(tmp_path / "fig_6_10.csv")
+    assert found["slide_rows"] == ["500", "4000"]
+    assert (tmp_path / "fig_6_10.png").stat().st_size > 0
 
 
 def test_fig_6_15(tmp_path: Path) -> None:
