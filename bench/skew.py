@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -43,27 +44,35 @@ _NEVER = Costs(aggr=1 << 40)
 
 @dataclass(frozen=True, slots=True)
 class _Run:
+    """Of some runs, the median of latency and time; what is kept is the same in all."""
+
     query: str
     at: str | int  # the data set, or the skew
     way: str
-    taken: Taken
+    most_bytes: int
+    latency_ms: float
+    seconds: float  # of CPU
+    tuples: int
 
     @property
     def row(self) -> tuple[object, ...]:
-        taken = self.taken
-        return (self.query, self.at, self.way, taken.most_bytes, 1e3 * taken.latency, taken.total, taken.tuples)
+        return (self.query, self.at, self.way, self.most_bytes, self.latency_ms, self.seconds, self.tuples)
 
 
-_MEASURES: Mapping[str, Callable[[_Run], float]] = {
-    "state": lambda run: run.taken.most_bytes,
-    "latency": lambda run: run.taken.latency,
-    "CPU time": lambda run: run.taken.total,
-}
+_PANELS: tuple[tuple[str, str, str, Callable[[_Run], float]], ...] = (
+    ("", "the most state that is kept (after fig. 6-19a)", "KiB", lambda run: run.most_bytes / 2**10),
+    ("_latency", "from a promise to the rows it lets out (after fig. 6-19b)", "CPU ms", lambda run: run.latency_ms),
+    ("_time", "the time of the run (after fig. 6-19c)", "CPU seconds", lambda run: run.seconds),
+)
 
 
-def measure_skew(results: Path, *, seconds: int, rate: int, skews: Sequence[int] = SKEWS) -> None:
+def measure_skew(results: Path, *, seconds: int, rate: int, repeat: int, skews: Sequence[int] = SKEWS) -> None:
     """`rate`: tuples a second of Q6-7's link, and of the two main links of Q6-8 together."""
-    runs = [*_tumbling(seconds, rate), *_sliding(seconds, rate, skews, _FINE), *_sliding(seconds, rate, skews, 1)]
+    runs = [
+        *_tumbling(seconds, rate, repeat),
+        *_sliding(seconds, rate, repeat, skews, _FINE),
+        *_sliding(seconds, rate, repeat, skews, 1),
+    ]
     write_csv(
         results, "fig_6_19", ("query", "at", "way", "most_state_bytes", "latency_ms", "cpu_s", "rows_in"),
         [run.row for run in runs],
@@ -75,35 +84,32 @@ def measure_skew(results: Path, *, seconds: int, rate: int, skews: Sequence[int]
     ):
         of = [run for run in runs if run.query == query]
         pairs = [
-            (ours, eager) for ours in of for eager in of
-            if (ours.way, eager.way) == ("AdaptWID", "eager") and ours.at == eager.at
+            (adapt, eager) for adapt in of for eager in of
+            if (adapt.way, eager.way) == ("AdaptWID", "eager") and adapt.at == eager.at
         ]  # fmt: skip
-        ours = ", ".join(
-            f"{spread(value(adapt) / value(eager) for adapt, eager in pairs)} times in {what}"
-            for what, value in _MEASURES.items()
-        )
-        title = f"{query}: the most state that is kept (after fig. 6-19a)"
-        with Figure(results, name, title, f"AdaptWID takes of eager aggregation {ours}") as axes:
-            for way in dict.fromkeys(run.way for run in of):
-                points = [run for run in of if run.way == way]
-                axes.plot([str(p.at) for p in points], [p.taken.most_bytes / 2**10 for p in points], "o-", label=way)
-            axes.set_xlabel(label)
-            axes.set_ylabel("KiB")
-            axes.set_ylim(bottom=0)
-            axes.legend()
+        for suffix, title, unit, value in _PANELS:
+            ours = f"{spread(value(adapt) / value(eager) for adapt, eager in pairs)} times eager aggregation's"
+            with Figure(results, name + suffix, f"{query}: {title}", f"that of AdaptWID is {ours}") as axes:
+                for way in dict.fromkeys(run.way for run in of):
+                    points = [run for run in of if run.way == way]
+                    axes.plot([str(point.at) for point in points], [*map(value, points)], "o-", label=way)
+                axes.set_xlabel(label)
+                axes.set_ylabel(unit)
+                axes.set_ylim(bottom=0)
+                axes.legend()
 
 
-def _tumbling(seconds: int, rate: int) -> Iterator[_Run]:
+def _tumbling(seconds: int, rate: int, repeat: int) -> Iterator[_Run]:
     """Large and medium groups go on from second to second; small ones are new each time."""
     window = Window(WindowKind.SLIDING, _FINE, _FINE, Axis("ts", Kind.TIME, 10**9 // _FINE))
     for name, small in _SMALL.items():
         random = np.random.default_rng(_SEED)
         parts = [(_panes(second, rate, random), _groups(second, rate, small, random)) for second in range(seconds)]
         ways = {"eager": (Strategy.WID, COSTS), "lazy": (Strategy.ADAPT, _NEVER), "AdaptWID": (Strategy.ADAPT, COSTS)}
-        yield from _compared("Q6-7", name, "sum(len)", window, ways, partial(_in_order, parts))
+        yield from _compared("Q6-7", name, "sum(len)", window, ways, repeat, partial(_in_order, parts))
 
 
-def _sliding(seconds: int, rate: int, skews: Sequence[int], fine: int) -> Iterator[_Run]:
+def _sliding(seconds: int, rate: int, repeat: int, skews: Sequence[int], fine: int) -> Iterator[_Run]:
     """The links' tuples come as their clocks go, and Control's second comes `skew` after theirs. Small groups are 5 %
     of the data, as in DS3. `fine`: panes of a second."""
     window = Window(WindowKind.SLIDING, 10 * fine, fine, Axis("ts", Kind.TIME, 10**9 // fine))
@@ -119,7 +125,7 @@ def _sliding(seconds: int, rate: int, skews: Sequence[int], fine: int) -> Iterat
         ]
         control = [(np.array([second * fine]), np.array([_CONTROL])) for second in range(seconds)]
         yield from _compared(
-            query, skew, "count(*)", window, ways,
+            query, skew, "count(*)", window, ways, repeat,
             partial(_lagging, parts, control, skew, fine),
         )  # fmt: skip
 
@@ -130,25 +136,29 @@ _CONTROL = 1 << 30
 
 
 def _compared(
-    query: str, at: str | int, call: str, window: Window, ways: dict[str, tuple[Strategy, Costs]],
+    query: str, at: str | int, call: str, window: Window, ways: dict[str, tuple[Strategy, Costs]], repeat: int,
     stream: Callable[[Aggregate], Iterator[Feeding]],
 ) -> Iterator[_Run]:  # fmt: skip
-    rows = set()
-    found = []
-    for way, (strategy, costs) in ways.items():
-        plan = aggregate_of(call, window, strategy)
-        feedings = list(stream(plan))
-        taken = feed(AggregateOperator(plan, costs=costs), feedings, measure=True)
-        rows.add(taken.rows)
-        found.append(_Run(query, at, way, taken))
-    if len(rows) > 1:
+    plans = {way: aggregate_of(call, window, strategy) for way, (strategy, _) in ways.items()}
+    operators = {way: partial(AggregateOperator, plans[way], costs=costs) for way, (_, costs) in ways.items()}
+    feedings = list(stream(plans["eager"]))
+    # What is kept is asked for in runs of their own, which also load all that is loaded when it is first used.
+    kept = {way: feed(operator(), feedings, measure=True) for way, operator in operators.items()}
+    if len(rows := {taken.rows for taken in kept.values()}) > 1:
         raise RuntimeError(f"{query} at {at}: answers differ, {rows} rows")
-    eager = next(run for run in found if run.way == "eager").taken
+    timed: dict[str, list[Taken]] = {way: [] for way in ways}
+    for way, operator in [*operators.items()] * repeat:
+        timed[way].append(feed(operator(), feedings))
+    found = []
+    for way, runs in timed.items():
+        latency, total = median(run.latency for run in runs), median(run.total for run in runs)
+        found.append(_Run(query, at, way, kept[way].most_bytes, 1e3 * latency, total, kept[way].tuples))
+    eager = next(run for run in found if run.way == "eager")
     for run in found:
         print(
-            f"{run.query}, {run.at:>3} {run.way:8}: {run.taken.most_bytes / 2**10:7.1f} KiB "
-            f"({run.taken.most_bytes / eager.most_bytes:.2f} of eager), latency {1e3 * run.taken.latency:7.2f} ms "
-            f"({run.taken.latency / eager.latency:.2f}), {run.taken.total:.2f} s ({run.taken.total / eager.total:.2f})",
+            f"{run.query}, {run.at:>3} {run.way:8}: {run.most_bytes / 2**10:7.1f} KiB "
+            f"({run.most_bytes / eager.most_bytes:.2f} of eager), latency {run.latency_ms:7.2f} ms "
+            f"({run.latency_ms / eager.latency_ms:.2f}), {run.seconds:.3f} s ({run.seconds / eager.seconds:.2f})",
             flush=True,
         )
     yield from found

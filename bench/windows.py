@@ -70,13 +70,14 @@ def fig_6_15(
 def fig_6_19(
     seconds: Annotated[int, typer.Option(help="Of stream time, in each run.")] = 40,
     rate: Annotated[int, typer.Option(help="Tuples a second.")] = 8_000,
+    repeat: Annotated[int, typer.Option(help="Runs of each; the median of latency and time counts.")] = 5,
     results: Results = RESULTS,
 ) -> None:
     """Memory, latency and time of eager, lazy and AdaptWID: Q6-7 on DS1 to DS5, Q6-8 over the skew of a link."""
     from bench.skew import measure_skew
 
     describe_machine(results)
-    measure_skew(results, seconds=seconds, rate=rate)
+    measure_skew(results, seconds=seconds, rate=rate, repeat=repeat)
 
 
 @app.command("states")
