@@ -7,7 +7,7 @@ has a pane for each tuple, and lazy aggregation keeps tuples. Then Q6-8 as the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
