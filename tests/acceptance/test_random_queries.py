@@ -47,6 +47,13 @@ QUERIES = {
     "joined": "SELECT proto, count(*), sum(b) AS b [RANGE 15 s, SLIDE 5 s, WA t] FROM (SELECT x.ts AS t, y.proto AS "
     "proto, z.len AS b FROM A AS x, B AS y, A UNION B AS z [RANGE TUMBLING 12 s] WHERE x.srcIP = y.srcIP AND "
     "y.destIP = z.destIP) AS p WHERE b > 50 GROUP BY proto",
+    "union": "CREATE STREAM p AS SELECT srcIP, count(*) AS n, 7 AS m [RANGE 10 s, SLIDE 5 s] FROM A GROUP BY srcIP; "
+    "CREATE STREAM q AS SELECT destIP AS srcIP, max(len) AS n, sum(len) / (count(*) - 1) AS m [RANGE 10 s, SLIDE 5 s] "
+    "FROM B UNION A GROUP BY destIP; SELECT * FROM p UNION q WHERE n > 1",
+    "united": "CREATE STREAM p AS SELECT DISTINCT ts / 10 AS t, proto AS x FROM A; "
+    "CREATE STREAM q AS SELECT ts / 20 AS t, count(*) AS x FROM B GROUP BY ts / 20, srcIP; "
+    "SELECT x FROM (SELECT x FROM p) UNION (SELECT x FROM q) "
+    "UNION (SELECT len / (destPort - 80) AS x FROM A WHERE proto = 17) UNION (SELECT 7 AS x FROM B WHERE len > 90)",
     "windowed": "CREATE STREAM p AS SELECT srcIP, count(*) AS n, max(len) AS m [RANGE 10 s, SLIDE 5 s] FROM A "
     "GROUP BY srcIP; CREATE STREAM q AS SELECT destIP, count(*) AS n [RANGE 5 s] FROM B GROUP BY destIP; "
     "SELECT p.srcIP, p.window_start, q.window_end, p.n, q.n, m FROM p [RANGE 10 s, WA window_end], q [RANGE 1 s, "

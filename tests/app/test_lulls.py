@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from highlevel.progress.records import Batch
 from ingest.config import FileConfig
 from ingest.disorder import Ordered
 from ingest.source import FileSource
@@ -50,6 +51,26 @@ def test_a_window_that_has_ended_leaves_while_nothing_comes(follow: bool, tmp_pa
     assert next(bound for bound in said if bound is not None) == 60 * SECOND
     # Many lulls later nothing more has been promised than the packets' own times allow.
     assert set(islice(said, 5)) == {None}
+    feed.source.stop()
+    feed.source.close()
+    os.close(writing)
+    os.close(reading)
+
+
+def test_a_first_occurrence_leaves_while_its_pane_is_open(tmp_path: Path) -> None:
+    """The repeat is counted, and has nothing to show before the pane has ended."""
+    path = write_pcap(tmp_path / "a.pcap", [frame(Spec(ts=second * SECOND)) for second in (1, 2)])
+    reading, writing = os.pipe()
+    os.write(writing, path.read_bytes())
+    plan = compile_query("SELECT DISTINCT ts / 3600 AS hour, srcIP FROM A", streams={"A": 1}, buckets=1)
+    config = FileConfig(name="a", stream="A", path=f"/dev/fd/{reading}", disorder=Ordered())
+    feed = Feed(FileSource(config), plan.stage.nodes, LowLevelConfig(), "stage", False)
+    feed.start()
+    feed.begin()
+    first = next(record for records in feed.steps() for record in records)
+    assert isinstance(first, Batch)
+    assert (len(first.rows), first.tuples) == (1, {0: 1})
+    assert [(counts.put_out, counts.resident) for counts in feed.nodes.counts().values()] == [(1, 1)]
     feed.source.stop()
     feed.source.close()
     os.close(writing)

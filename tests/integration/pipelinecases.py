@@ -16,7 +16,7 @@ from tests.acceptance.command import Row
 from tests.acceptance.test_cases import FOLDERS, Case
 from tests.acceptance.test_golden import GOLDEN, at, written
 from tests.naive.compare import differences, wrong_orders
-from tests.naive.evaluate import answer
+from tests.naive.evaluate import answer, is_ordered
 
 Captures = Sequence[tuple[str, Path]]
 
@@ -77,8 +77,7 @@ class PipelineCase:
                 return [f"row_num is no numbering: {numbers[:20]}…"]
             rows, expected = _without_number(rows), _without_number(expected)
         wrong = differences(rows, expected)
-        ordered = "ORDER BY" in self.text.upper() and "[" in self.text
-        return wrong or (wrong_orders(rows, expected) if ordered else [])
+        return wrong or (wrong_orders(rows, expected) if is_ordered(self.text) else [])
 
 
 def _stream_names(script: syntax.Script) -> list[syntax.Identifier]:
@@ -132,6 +131,7 @@ OWN = {
     "GROUP BY destIP ORDER BY n DESC LIMIT 3; SELECT * FROM sent UNION best WHERE n > 1",
     "sizes-and-syns": "CREATE STREAM big AS SELECT srcIP, max(len) AS n [RANGE 20 s] FROM Left GROUP BY srcIP; "
     "SELECT * FROM (SELECT srcIP, n FROM big) UNION (SELECT srcIP, len AS n FROM Main WHERE tcp_flags & 2 = 2)",
+    "seen": "SELECT DISTINCT ts / 20 AS t, srcIP, destPort FROM Left UNION Main WHERE proto = 6",
     "levels": "CREATE STREAM there AS SELECT destIP, count(*) AS n [RANGE 5 s] FROM Left GROUP BY destIP; "
     "CREATE STREAM back AS SELECT srcIP, count(*) AS n [RANGE 5 s] FROM Right GROUP BY srcIP; "
     "CREATE STREAM third AS SELECT srcIP, count(*) AS n [RANGE 5 s] FROM Main GROUP BY srcIP; "

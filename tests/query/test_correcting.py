@@ -63,6 +63,10 @@ STAGES = (
         ("SELECT count(*) [RANGE 9 rows, SLIDE 3 rows, WA row_num] FROM A", "counts tuples"),
         ("SELECT count(*) [RANGE 1 s, RATTR ts, SLIDE 1 rows, SATTR row_num] FROM A", "counts tuples"),
         (STAGES, "stages that read each other"),
+        (
+            "CREATE STREAM s AS SELECT srcIP, count(*) [RANGE 1 s] FROM A GROUP BY srcIP; SELECT * FROM s UNION s",
+            "union",
+        ),
     ],
 )
 def test_what_cannot_be_corrected_is_refused_with_the_reason(sql: str, reason: str) -> None:

@@ -115,6 +115,14 @@ def test_each_query_reads_its_own_columns() -> None:
         assert (shared.steps, shared.output, shared.window) == (own.steps, own.output, own.window)
 
 
+def test_groups_leave_a_shared_node_at_once_where_nobody_wants_more_of_them() -> None:
+    """What had left of a group's folds would be counted again with the rest."""
+    distinct = [plan("SELECT DISTINCT ts / 60 AS m, srcIP FROM A", name) for name in ("one", "other")]
+    sums = plan("SELECT ts / 60 AS m, srcIP, sum(len) FROM A GROUP BY ts / 60, srcIP", "sums")
+    for plans, at_once in ((distinct, True), ([distinct[0], sums], False), ([sums, distinct[0]], False)):
+        assert {one.stage.nodes[0].reduction.at_once for one in share(plans)} == {at_once}
+
+
 def test_texts_come_from_the_one_that_has_some() -> None:
     """With several sources `first` goes by their streams' names, too."""
     plans = [
