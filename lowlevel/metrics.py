@@ -83,7 +83,10 @@ class LowLevelMetrics(Collector):
                 "filtered": ("tuples_filtered", "Tuples that the query's WHERE left out."),
                 "late": ("tuples_late", "Tuples whose granule had ended at the low-watermark: counted and left out."),
                 "put_out": ("tuples_in_partials", "Tuples in partials that left the table (or were selected)."),
-                "evicted": ("partials_evicted", "Partials that left the table because of a collision."),
+                "evicted": (
+                    "partials_evicted",
+                    "Partials that left the table because of a collision, or before a sum left 64 bits.",
+                ),
                 "flushed": ("partials_flushed", "Partials that left the table because their pane had ended."),
                 "straight": ("partials_straight", "Partials that never were in the table, and selected tuples."),
             }.items()

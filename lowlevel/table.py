@@ -31,7 +31,8 @@ class Counts:
     late: int
     put_out: int
     resident: int
-    evicted: int  # rows that left because of a collision (or because a sum would not have fitted)
+    evicted: int  # rows that left because of a collision, or because a sum would not have fitted
+    overfull: int  # … of these the ones whose sum it was
     flushed: int  # … because their pane had ended
     straight: int  # … with a tuple that did not wait: older than the resident, selected, or the first of its group
     groups: int  # rows in the table at present
@@ -96,7 +97,7 @@ class NodeMemory:
     @property
     def evicted(self) -> int:
         """Rows that left because of a collision, so far."""
-        return int(self._state[at.EVICTED])
+        return int(self._state[at.EVICTED] - self._state[at.OVERFULL])
 
     @property
     def taken(self) -> int:
@@ -150,6 +151,7 @@ class NodeMemory:
             put_out=put_out,
             resident=int(state[at.TAKEN]) - put_out,
             evicted=int(state[at.EVICTED]),
+            overfull=int(state[at.OVERFULL]),
             flushed=int(state[at.FLUSHED]),
             straight=int(state[at.STRAIGHT]),
             groups=int(state[at.LENGTH]),

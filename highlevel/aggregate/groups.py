@@ -65,9 +65,16 @@ class GroupRows:
 
     def overflowed(self, fold: int) -> npt.NDArray[np.bool_]:
         """Of each group, whether this fold's sum is outside of its range."""
-        flags = np.zeros(len(self.rows), np.bool_)
-        flags[[group for group, index in self.carries if index == fold]] = True
-        return flags
+        overflowed: npt.NDArray[np.bool_] = self.lacking(fold) != 0
+        return overflowed
+
+    def lacking(self, fold: int) -> npt.NDArray[np.int64]:
+        """Of each group, what this fold's sum lacks, in units of 2^64 (of a wide one, 2^128): 0 where it fits."""
+        lacking = np.zeros(len(self.rows), np.int64)
+        for (group, index), lacks in self.carries.items():
+            if index == fold:
+                lacking[group] = lacks
+        return lacking
 
 
 class GroupTable:

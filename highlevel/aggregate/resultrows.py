@@ -15,7 +15,7 @@ from highlevel.interface import Words
 from lowmark.query.aggregates import DIFFERENTIAL, function
 from lowmark.query.evaluate import Bools, Ints, Values, all_valid, assemble
 from lowmark.query.finishing import Details, Groups
-from lowmark.query.plan import Aggregate, AggregateCall
+from lowmark.query.plan import Aggregate, AggregateCall, FoldOp
 from lowmark.query.windows import WindowKind
 from lowmark.wire.results import Reason
 from lowmark.wire.rows import column_of
@@ -34,7 +34,7 @@ class _Window:
     """The groups of a window (`rows`), and where there are details the rows of their combinations."""
 
     rows: Words
-    overflowed: tuple[Bools, ...]  # by fold, of each group
+    lacking: tuple[Ints, ...]  # by fold, of each group what its sum lacks
     detail_rows: Words
     detail_groups: Ints  # the group of each detail row
 
@@ -84,7 +84,8 @@ class ResultRows:
 
     def _flaws(self, call: AggregateCall, groups: _Window) -> Iterator[tuple[Reason, Bools]]:
         for fold in call.folds:
-            yield Reason.OVERFLOW, groups.overflowed[fold]
+            if not (function(call.function).wide and self._plan.folds[fold].op is FoldOp.ADD):
+                yield Reason.OVERFLOW, groups.lacking[fold] != 0
         for pair in call.ties:
             one, other = (self._column(groups.rows, self._plan.folds[fold].columns[-1].name) for fold in pair)
             keys = zip(sort_keys(one), sort_keys(other), strict=True)
@@ -94,18 +95,18 @@ class ResultRows:
         """Groups without tuples are gone; with details, what they split is one group again."""
         live = groups.rows[:, 1] != 0
         if not self._plan.details:
-            rows, flags = groups.rows[live], self._flags(groups, live)
-            return _Window(rows, flags, rows, np.arange(len(rows)))
+            rows, lacking = groups.rows[live], self._lacking(groups, live)
+            return _Window(rows, lacking, rows, np.arange(len(rows)))
         whole = GroupTable(self._layout)
         positions = whole.merge_groups(groups)
         kept = whole.groups[:, 1] != 0
         places = np.cumsum(kept) - 1
         return _Window(
-            whole.groups[kept], self._flags(GroupRows.of((whole,)), kept), groups.rows[live], places[positions[live]]
+            whole.groups[kept], self._lacking(GroupRows.of((whole,)), kept), groups.rows[live], places[positions[live]]
         )
 
-    def _flags(self, groups: GroupRows, kept: Bools) -> tuple[Bools, ...]:
-        return tuple(groups.overflowed(fold)[kept] for fold in range(len(self._plan.folds)))
+    def _lacking(self, groups: GroupRows, kept: Bools) -> tuple[Ints, ...]:
+        return tuple(groups.lacking(fold)[kept] for fold in range(len(self._plan.folds)))
 
     def _state_of(self, call: AggregateCall, groups: _Window) -> Groups:
         folds = self._folds(call, groups.rows)
@@ -115,7 +116,8 @@ class ResultRows:
             repeat = not set(self._plan.details) <= set(call.details)
             tuples = groups.detail_rows[:, 1].view(np.int64)
             details = Details(groups.detail_groups, tuples, values, self._folds(call, groups.detail_rows), repeat)
-        return Groups(groups.rows[:, 1].view(np.int64), folds, details)
+        lacking = tuple(groups.lacking[fold] for fold in call.folds)
+        return Groups(groups.rows[:, 1].view(np.int64), folds, details, lacking)
 
     def _folds(self, call: AggregateCall, rows: Words) -> tuple[tuple[Values, ...], ...]:
         folds = []

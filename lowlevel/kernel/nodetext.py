@@ -247,6 +247,8 @@ class NodeText:
                 with source.block(f"if not ({overflow}):"):
                     write_merge(source, reduction, *names)
                     source.line("continue")
+                if overflow != "False":
+                    source.line(f"state{self._suffix}[OVERFULL] += 1")
             with source.block("elif pane < old_pane:"):
                 source.line("goes_straight = True")
         self._write("""

@@ -27,7 +27,7 @@ WITHIN = 12  # and takes this long, ns
 FILTERED = 13  # tuples that the predicate refused
 TAKEN = 14  # tuples neither filtered nor late
 OUT_TUPLES = 15  # tuples in the rows that were put out
-EVICTED = 16  # rows that left because of a collision
+EVICTED = 16  # rows that left for another group, or for the next of their own whose sum would not have fitted
 STRAIGHT = 17  # rows of a tuple that did not wait in the table
 FLUSHED = 18  # rows that left because their pane had ended
 LINK = 19  # code of the source's stream in the node's strings
@@ -38,7 +38,8 @@ EVERY = 23  # a flush walks one entry each so many tuples; 0: as the time goes
 MOST = 24  # panes after a pane's end by which all of its partials have to have left
 SINCE = 25  # tuples taken when the flush began
 ORDERED = 26  # 1: partials leave in the order of their panes
-STATE_WORDS = 27
+OVERFULL = 27  # rows that left because a sum would not have fitted
+STATE_WORDS = 28
 
 PANES = 256
 """Entries of the table that counts residents by pane."""

@@ -47,6 +47,8 @@ class Groups:
     tuples: Ints
     folds: tuple[tuple[Values, ...], ...]  # the columns of the call's folds, in the call's order
     details: Details | None = None
+    lacking: tuple[Ints, ...] = ()
+    """By fold what a sum (ADD) lacks, in units of 2^64: 0 where it has not left 64 bits. (): none has."""
 
 
 def count(groups: Groups, parameters: tuple[str, ...]) -> Values:
@@ -62,7 +64,10 @@ def mean(groups: Groups, parameters: tuple[str, ...]) -> Values:
     (summed,) = groups.folds[0]
     counts = _counts(groups, 1)
     valid = counts > 0
-    return Values(Kind.FLOAT, _in_seconds(summed.data / np.where(valid, counts, 1), summed.kind), valid)
+    quotient = summed.data / np.where(valid, counts, 1)
+    for group in np.flatnonzero(_lacking(groups, 0)).tolist():
+        quotient[group] = _whole(groups, 0, group) / int(counts[group])
+    return Values(Kind.FLOAT, _in_seconds(quotient, summed.kind), valid)
 
 
 def variance(groups: Groups, parameters: tuple[str, ...]) -> Values:
@@ -76,6 +81,10 @@ def variance(groups: Groups, parameters: tuple[str, ...]) -> Values:
         means = summed.data / n
         return Values(Kind.FLOAT, np.maximum(squares[0].data / n - means * means, 0.0), valid)
     quotient = _exact_variance(squares[0].data, squares[1].data, summed.data, n)
+    for group in np.flatnonzero(_lacking(groups, 1)).tolist():
+        high, low = (int(part.data[group]) for part in squares)
+        square, linear, count = (high << 64) + low % 2**64, _whole(groups, 1, group), int(n[group])
+        quotient[group] = (count * square - linear * linear) / (count * count)
     return Values(Kind.FLOAT, _in_seconds(_in_seconds(quotient, summed.kind), summed.kind), valid)
 
 
@@ -210,6 +219,15 @@ class _Ranked:
 def _counts(groups: Groups, index: int) -> Ints:
     """How many values a group has: the fold of that index counts them, where there is one."""
     return groups.folds[index][0].data if len(groups.folds) > index else groups.tuples
+
+
+def _lacking(groups: Groups, index: int) -> Ints:
+    return groups.lacking[index] if groups.lacking else np.zeros(len(groups.tuples), np.int64)
+
+
+def _whole(groups: Groups, index: int, group: int) -> int:
+    """The sum of a group, however many bits it has."""
+    return int(groups.folds[index][0].data[group]) + (int(groups.lacking[index][group]) << 64)
 
 
 def _in_seconds(values: Floats, kind: Kind) -> Floats:

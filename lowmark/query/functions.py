@@ -42,6 +42,7 @@ class AggregateFunction:
     most: Callable[[Kind], int] | None = None  # rows that details make of a group, by the first one's kind
     error: str = ""  # of a value that is approximate: how far it may be off
     ordered: bool = False  # it needs the order of the input
+    wide: bool = False  # `finish` takes sums (ADD) that left 64 bits, by what they lack; else its value is null then
 
 
 _ANY = frozenset(Kind)
@@ -82,9 +83,9 @@ def _median(args: tuple[Expr, ...]) -> Result:
 BUILT_IN = (
     AggregateFunction("count", _ANY, lifting.count, _never_null(Kind.INT), finishing.count, arguments=(0, 1)),
     AggregateFunction("sum", _QUANTITY, lifting.total, _sum, finishing.total),
-    AggregateFunction("avg", _QUANTITY, lifting.total, _mean, finishing.mean),
-    AggregateFunction("variance", _QUANTITY, lifting.squares, _mean, finishing.variance),
-    AggregateFunction("stddev", _QUANTITY, lifting.squares, _mean, finishing.deviation),
+    AggregateFunction("avg", _QUANTITY, lifting.total, _mean, finishing.mean, wide=True),
+    AggregateFunction("variance", _QUANTITY, lifting.squares, _mean, finishing.variance, wide=True),
+    AggregateFunction("stddev", _QUANTITY, lifting.squares, _mean, finishing.deviation, wide=True),
     AggregateFunction("min", _ANY, lifting.single(FoldOp.MIN), _as_argument, finishing.only),
     AggregateFunction("max", _ANY, lifting.single(FoldOp.MAX), _as_argument, finishing.only),
     AggregateFunction("bit_or", _WHOLE, lifting.single(FoldOp.BIT_OR), _as_argument, finishing.only),

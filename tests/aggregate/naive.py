@@ -75,7 +75,7 @@ def _fits(call: AskedCall, rows: list[Row]) -> bool:
     if any(isinstance(value, float) for value in present):
         return True
     squares = sum(value * value for value in present) if call.function in ("variance", "stddev") else 0
-    return sum(present) in _INT64 and squares in _INT128
+    return (call.function != "sum" or sum(present) in _INT64) and squares in _INT128
 
 
 def _value(call: AskedCall, rows: list[Row]) -> Value:

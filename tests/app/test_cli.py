@@ -262,3 +262,19 @@ def test_a_limit_of_groups_stops_a_query_in_a_sentence(
     assert "limits.groups" in said
     assert "--limit-groups" in said
     assert "Traceback" not in said
+
+
+def test_an_average_whose_sum_leaves_64_bits(lowmark: Command, capture: Path) -> None:
+    """It fits itself; the sum does not. That sums leave the table for it is no want of room."""
+    sql = "SELECT avg(len) AS a, avg(len * 1000000000000000) AS w [RANGE 1 day] FROM M"
+    run = lowmark("query", "-r", str(capture), sql)
+    assert run.code == 0
+    (row,) = run.rows()
+    assert isinstance(row["a"], float)
+    assert row["w"] == pytest.approx(row["a"] * 1e15, rel=1e-12)
+    greatest = lowmark("query", "-r", str(capture), "SELECT avg(9223372036854775807) AS w [RANGE 1 day] FROM M")
+    assert [row["w"] for row in greatest.rows()] == [2.0**63]
+    assert "collisions" not in run.err + greatest.err
+    summed = lowmark("query", "-r", str(capture), "SELECT sum(len * 1000000000000000) AS s [RANGE 1 day] FROM M")
+    assert (summed.code, [row["s"] for row in summed.rows()]) == (4, [None])
+    assert "overflow" in summed.err

@@ -305,6 +305,22 @@ def test_groups_that_all_collide_are_still_right(flush: Flush) -> None:
         assert merged_rows(node.reduction, audit.rows[node.name]) == expected(node, stream, 3)
     counts = nodes.counts()["detailed"]
     assert counts.evicted + counts.straight > 4000
+    assert counts.overfull == 0
+
+
+def test_what_leaves_because_its_sum_would_not_fit_is_told_apart() -> None:
+    """One group in a table that has room."""
+    stream = [Packet(place, 1, 1, (3, 80), 255) for place in range(3000)]
+    config = LowLevelConfig(slots=64)
+    nodes = started(config, None)
+    audit = Audit(nodes, config)
+    for frames in blocks(stream, [1000]):
+        audit.take(nodes.take(frames))
+    audit.take(nodes.finish())
+    assert merged_rows(ALL_FOLDS.reduction, audit.rows[ALL_FOLDS.name]) == expected(ALL_FOLDS, stream, 3)
+    counts = nodes.counts()
+    assert counts[ALL_FOLDS.name].evicted == counts[ALL_FOLDS.name].overfull > 3
+    assert counts[DETAILED.name].evicted == 0
 
 
 def test_panes_far_apart_do_not_confuse_the_count_of_residents() -> None:
