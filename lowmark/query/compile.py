@@ -66,7 +66,7 @@ def compile_query(
     answer = analyse(script, sql, streams, strings)
     try:
         exchanging = name if buckets > 1 and late is not Late.CORRECT else None
-        halves = split(answer.relation, strings, expected, exchanging)
+        halves = split(answer.relation, strings, expected, exchanging, late is Late.EMIT)
     except CannotRunYet as error:
         raise QueryError(f"{error} cannot run yet", sql, script.statements[-1].span) from None
     except NoSuchKey as error:

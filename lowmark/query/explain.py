@@ -111,7 +111,9 @@ def _late(plan: QueryPlan) -> dict[str, Json]:
 
 def _late_lines(plan: QueryPlan) -> Iterator[str]:
     if plan.late is Late.EMIT:
-        yield "each is sent on, as a row of its own (columns of the answer, over the late tuples alone)"
+        counts = any(isinstance(step.plan, Number | Counted) for step in plan.steps)
+        of = "its ts, and what the query reads of it" if counts else "columns of the answer, over the late tuples alone"
+        yield f"each is sent on, as a row of its own ({of})"
         return
     yield "what they change in closed windows is told, by group:"
     for name, merge in merges(plan).items():

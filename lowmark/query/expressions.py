@@ -104,9 +104,15 @@ class Named:
 
 def fields(expr: Expr) -> Iterator[str]:
     """Names of the input's columns that an expression reads, each as often as it stands there."""
+    for column in columns_of(expr):
+        yield column.name
+
+
+def columns_of(expr: Expr) -> Iterator[Field]:
+    """The input's columns that an expression reads, each as often as it stands there."""
     match expr:
-        case Field(name):
-            yield name
+        case Field():
+            yield expr
         case Call(args=args):
             for arg in args:
-                yield from fields(arg)
+                yield from columns_of(arg)

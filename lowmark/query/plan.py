@@ -396,7 +396,7 @@ class QueryPlan:
     window: Window | None  # of the answer: what completions speak of; None: there are none, or not in one sequence
     ordered: bool  # ORDER BY: the rows of one window come in this order
     notes: tuple[str, ...]  # what `explain` says of choices made: one bucket and why, growth of state
-    late: Late = Late.COUNT  # no part of the stage: queries that differ in this share their partials
+    late: Late = Late.COUNT  # of the stage only where tuples are counted: what tells late ones comes with all
     strategy: Strategy = Strategy.AUTO  # as asked for; each step has its own
     rates: Rates = DEFAULT_RATES
     exchanges: Exchanges | None = None  # between the buckets of the stage, where keys of steps disagree

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from lowmark.query.columns import itself, itself_of, typed
-from lowmark.query.expressions import Expr, Field, Literal, Named
+from lowmark.query.expressions import Expr, Field, Literal, Named, columns_of
 from lowmark.query.keys import free_name
 from lowmark.query.plan import (
     Aggregate,
@@ -54,6 +54,7 @@ class Builder:
     reduction: Callable[[Grouped, Arm, Pane], Reduction]
     numbered: Callable[[Arm, Iterable[Expr]], tuple[StepInput, Schema]]
     is_numbered: Callable[[Arm, Iterable[Expr]], bool]
+    told: bool  # late tuples are sent on: with their `ts` and what the query reads of them
 
 
 def counted(
@@ -83,6 +84,18 @@ class _Counted:
         if ordered and len(arms) > 1:  # one packet may come through several arms
             self._order = (*self._order, self._free("by.arm"))
         self._at = self._free("at")
+        self._told = self._read() if build.told else {}
+
+    def _read(self) -> dict[str, Field | None]:
+        """What tells a late tuple beside its keys: the input's columns that are read, and when it was (None)."""
+        base = self._base
+        exprs = [item.expr for item in (*base.keys, *base.details)]
+        exprs += [expr for fold in base.folds for expr in fold.lift]
+        read = {
+            field.name: field for expr in exprs for field in columns_of(expr) if not field.name.startswith((".", "_"))
+        }
+        told: dict[str, Field | None] = {"ts": None, **read}
+        return {name: field for name, field in told.items() if name not in self._taken}
 
     def steps(self) -> StepInput:
         inputs, reduction = self._inputs()
@@ -120,7 +133,17 @@ class _Counted:
         order = tuple(Named(name, expr) for name, expr in zip(self._order, exprs, strict=False))
         rattr = self._counting.rattr
         at = () if rattr is None else typed((Named(self._at, arm.lowered(rattr)),), (Column(self._at, Kind.TIME),))
-        return replace(plain, keys=(*at, *plain.keys), details=(*plain.details, *order), grouped=False)
+        details = (*plain.details, *self._telling(arm), *order)
+        return replace(plain, keys=(*at, *plain.keys), details=details, grouped=False)
+
+    def _telling(self, arm: Arm) -> tuple[Named, ...]:
+        when = arm.values[ARRIVAL[0].name]
+        named = tuple(Named(name, when if field is None else arm.lowered(field)) for name, field in self._told.items())
+        columns = [
+            Column(name, Kind.TIME) if field is None else Column(name, field.kind, field.nullable)
+            for name, field in self._told.items()
+        ]
+        return typed(named, columns)
 
     def _projected(self, arm: Arm, reduction: Reduction, read: list[Expr]) -> StepInput:
         """The same above the place where row_num is counted."""
@@ -134,7 +157,7 @@ class _Counted:
 
     def _ordered(self, inputs: list[Input], reduction: Reduction, number: str | None) -> tuple[StepInput, Schema]:
         """In the order of arrival; with their numbers in front of the keys."""
-        pane, tuples, *rest = (column for column in reduction.schema if column.name not in self._order)
+        pane, tuples, *rest = (column for column in reduction.schema if column.name not in (*self._order, *self._told))
         numbers = [] if number is None else [Column(number, Kind.INT)]
         schema = Schema((pane, tuples, *numbers, *rest), reduction.strings)
         return self._build.step(Number(reduction.schema, self._order, schema, number), inputs), schema

@@ -39,30 +39,36 @@ from lowmark.wire.schema import Column, Kind, Schema
 __all__ = ["CannotRunYet", "Halves", "split"]
 
 
-def split(relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None) -> Halves:
+def split(
+    relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None, told: bool = False
+) -> Halves:  # fmt: skip
     """`strings` is the query's table of texts. It goes into the plan only where a text can turn up. `exchanging`: rows
     may change their bucket on the way, by exchanges that are called after this name, the query's; None: they may not.
+    `told`: late tuples are sent on.
     """
     relation = pushed(relation)
     if exchanging is not None and not relation.order and not any(reasons_for_one(relation, True)):
         try:
-            halves = _split(relation, strings, expected, exchanging)
-            return _split(relation, strings, expected, None) if halves.reasons else halves
+            halves = _split(relation, strings, expected, exchanging, told)
+            return _split(relation, strings, expected, None, told) if halves.reasons else halves
         except NoExchange as error:
-            halves = _split(relation, strings, expected, None)
+            halves = _split(relation, strings, expected, None, told)
             return replace(halves, reasons=(*halves.reasons, str(error)))
-    return _split(relation, strings, expected, None)
+    return _split(relation, strings, expected, None, told)
 
 
-def _split(relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None) -> Halves:
-    halves = _Split(relation, strings, expected, exchanging).halves()
-    return halves if mentions_text(halves) else _Split(relation, (), expected, exchanging).halves()
+def _split(
+    relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None, told: bool
+) -> Halves:  # fmt: skip
+    halves = _Split(relation, strings, expected, exchanging, told).halves()
+    return halves if mentions_text(halves) else _Split(relation, (), expected, exchanging, told).halves()
 
 
 class _Split:
     def __init__(
-        self, relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None
+        self, relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None, told: bool
     ) -> None:  # fmt: skip
+        self._told = told
         self._expected = expected
         self._relation = relation
         self._strings = strings
@@ -182,7 +188,9 @@ class _Split:
     def _aggregate(self, base: Grouped) -> tuple[StepInput, Schema]:
         output = Schema(base.columns[: len(base.columns) - len(base.totals)], self._strings)
         if base.counting is not None:
-            build = Builder(self._made.node, self._made.step, self._reduction, self._made.numbered, _is_above)
+            build = Builder(
+                self._made.node, self._made.step, self._reduction, self._made.numbered, _is_above, self._told
+            )
             return counted(base, base.counting, output, self._names(base), build), output
         inputs: list[Input] = []
         fed: list[NodeInput] = []

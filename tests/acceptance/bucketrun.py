@@ -22,6 +22,7 @@ from lowlevel.outbox import Outbox, Rows
 from lowmark.query.catalog import PACKET_FIELDS
 from lowmark.query.compile import compile_query
 from lowmark.query.evaluate import Values, all_valid, assemble, evaluate, holds
+from lowmark.query.late import Late
 from lowmark.query.plan import Node, QueryPlan
 from lowmark.query.strategy import Strategy
 from lowmark.wire.frames import FOREVER
@@ -56,12 +57,15 @@ class Ran:
 
 
 def run(
-    text: str, streams: Streams, random: Random, buckets: int, lost: bool = False, strategy: Strategy = Strategy.AUTO
-) -> Ran:
+    text: str, streams: Streams, random: Random, buckets: int, lost: bool = False, strategy: Strategy = Strategy.AUTO,
+    late: Late = Late.COUNT,
+) -> Ran:  # fmt: skip
     """All chances are taken from `random`: batches, promises, the interleaving of lanes, and where state is stored.
     `lost`: one batch of tuples gets lost on the way."""
     counts = {name: len(sources) for name, sources in streams.items()}
-    return run_plan(compile_query(text, streams=counts, buckets=buckets, strategy=strategy), streams, random, lost)
+    return run_plan(
+        compile_query(text, streams=counts, buckets=buckets, strategy=strategy, late=late), streams, random, lost
+    )
 
 
 def run_plan(plan: QueryPlan, streams: Streams, random: Random, lost: bool = False) -> Ran:

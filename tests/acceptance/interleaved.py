@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from random import Random
 
+from lowmark.query.late import Late
 from lowmark.query.strategy import Strategy
 from tests.acceptance.bucketrun import Ran, Streams, run
 from tests.acceptance.traffic import Traffic
@@ -23,10 +24,12 @@ def packets_of(sent: Traffic) -> Streams:
     }
 
 
-def check(text: str, sent: Traffic, seed: int, buckets: int, strategy: Strategy = Strategy.AUTO) -> Ran:
+def check(
+    text: str, sent: Traffic, seed: int, buckets: int, strategy: Strategy = Strategy.AUTO, late: Late = Late.COUNT
+) -> Ran:  # fmt: skip
     """All chances of the run are taken from the seed. AssertionError: tells the query, the traffic and both."""
     streams = packets_of(sent)
-    ran, expected = run(text, streams, Random(seed), buckets, strategy=strategy), rows_of(text, streams)
+    ran, expected = run(text, streams, Random(seed), buckets, strategy=strategy, late=late), rows_of(text, streams)
     wrong = differences(ran.rows, expected)
     if not wrong and is_ordered(text):
         wrong = wrong_orders(ran.rows, expected)

@@ -69,6 +69,55 @@ def test_late_rows_of_every_sort_of_query(text: str, rows: list[Row], capture: l
     assert [item["row"] for item in late[:1]] == rows
 
 
+WHEN = [{"ts": "2024-05-01T12:00:03Z"}, {"ts": "2024-05-01T12:00:14Z"}]
+WHO = [{"srcIP": "10.0.0.2"}, {"srcIP": "10.0.0.3"}]
+COUNTED = {
+    "rows": ("SELECT count(*) [RANGE 2 rows, WA row_num] FROM A", WHEN),
+    "groups": (
+        "SELECT proto, sum(len * 8), count(distinct srcIP), max(ttl) [RANGE 2 rows, WA row_num] FROM A GROUP BY proto",
+        [a | b | {"len": 14 + 20 + 8, "ttl": 64, "proto": 17} for a, b in zip(WHEN, WHO, strict=True)],
+    ),
+    "partitions": (
+        "SELECT count(*) [RANGE 2 rows, WA row_num, PA srcIP] FROM A", [a | b for a, b in zip(WHEN, WHO, strict=True)],
+    ),
+    "arrival": ("SELECT max(proto) [RANGE 5 s, RATTR ts, SLIDE 2 rows, SATTR row_num] FROM A",
+                [a | {"proto": 17} for a in WHEN]),
+    "rank": ("SELECT srcIP, count(*) [RANGE 5 s, RATTR ts + 1 s, SLIDE 2 rows, SATTR rank(ts + 1 s), PA srcIP] FROM A",
+             [a | b for a, b in zip(WHEN, WHO, strict=True)]),
+    "derived": ("SELECT max(twice) [RANGE 2 rows, WA row_num] FROM (SELECT row_num, proto * 2 AS twice FROM A) AS s",
+                [a | {"twice": 34} for a in WHEN]),
+    "stages": (("CREATE STREAM s AS SELECT srcIP, count(*) AS n [RANGE 5 s, RATTR ts, SLIDE 1 row, SATTR row_num] "
+               "FROM A GROUP BY srcIP; SELECT max(n) AS m [RANGE 30 s, WA window_end] FROM s"),
+               [a | b for a, b in zip(WHEN, WHO, strict=True)]),
+    "numbered": ("SELECT max(row_num) [RANGE 2 rows, WA row_num] FROM A", [a | {"row_num": n}
+                 for a, n in zip(WHEN, (3, 5), strict=True)]),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COUNTED)
+def test_late_rows_of_windows_that_count_say_when_and_what(name: str, capture: list[tuple[str, Path]]) -> None:
+    """The tuple's `ts`, its groups, and the columns that the query reads; other lines stay as they are."""
+    text, rows = COUNTED[name]
+    emitted = query(text, capture, "--disorder", "ordered", "--late", "emit")
+    late = told(emitted, "late")
+    assert [item["row"] for item in late] == rows
+    assert all("windows" not in item and item["tuples"] == 1 for item in late)
+    assert emitted.rows == query(text, capture, "--disorder", "ordered").rows
+
+
+@pytest.mark.slow
+def test_late_rows_of_a_union_that_counts(capture: list[tuple[str, Path]]) -> None:
+    text = "SELECT max(ttl) [RANGE 2 rows, WA row_num, PA proto] FROM A UNION B"
+    both = [*capture, ("B", capture[0][1])]
+    late = told(query(text, both, "--disorder", "ordered", "--late", "emit"), "late")
+    rows = [row | {"proto": 17, "ttl": 64} for row in WHEN]
+    assert sorted((item["source"], item["row"]["ts"]) for item in late) == [
+        (source, row["ts"]) for source in ("A", "B") for row in rows
+    ]
+    assert all(item["row"] in rows for item in late)
+
+
 def test_what_cannot_be_corrected_is_refused(capture: list[tuple[str, Path]]) -> None:
     outcome = query("SELECT avg(len) [RANGE 1 s] FROM A", capture, "--late", "correct")
     assert outcome.code == 2
