@@ -25,7 +25,7 @@ from bench.reports import RESULTS, write_csv
 from lowmark.query.errors import QueryError
 from lowmark.query.relations import Turn
 from lowmark.query.strategy import Strategy
-from tests.acceptance import countingqueries, queries
+from tests.acceptance import countingqueries, idle, queries
 from tests.acceptance.interleaved import check
 from tests.acceptance.late import Correctable, check_corrections, correctables
 from tests.acceptance.traffic import Traffic, traffic
@@ -77,12 +77,19 @@ def _late(data: st.DataObject) -> str:
     return asked.text
 
 
+def _idle(data: st.DataObject) -> str:
+    text, sent, idle_s = data.draw(idle.TEXTS), data.draw(traffic()), data.draw(idle.SECONDS)
+    idle.check_idle(text, sent, idle_s, data.draw(st.sampled_from((1, 1, 2, 5))), data.draw(st.integers(0, 2**32)))
+    return text
+
+
 KINDS: Mapping[str, Kind] = {
     "time": _above(queries.queries),
     "no window": _above(queries.groupings(False)),
     "rows": _above(countingqueries.counting(Turn.ROWS)),
     "slide by tuple": _above(countingqueries.counting(Turn.ARRIVAL)),
     "slide by rank": _above(countingqueries.counting(Turn.RANK)),
+    "idle": Kind(_idle, examples=12),
     "positions": _above(countingqueries.positions()),
     "counting stages": _above(countingqueries.stages()),
     "nested": _above(queries.nested()),
