@@ -26,6 +26,8 @@ conf.verb = 0
 V4 = IP(src="10.1.2.3", dst="192.168.200.9", ttl=61, tos=0xB8)
 V6 = IPv6(src="2001:db8::17", dst="fe80::1:2", hlim=7, tc=0x2E)
 TCP_SYN = TCP(sport=40001, dport=443, flags="SEC", options=[("MSS", 1460)])
+DCCP_REQUEST = struct.pack(">HHBBHBBHII", 5001, 5002, 5, 0, 0, 1, 0, 0, 77, 42)
+UDP_LITE = struct.pack(">HHHH", 6001, 6002, 8, 0xBEEF) + b"payload!"
 BODY = Raw(b"payload!" * 3)
 MACS = Ether(src="02:00:00:00:01:02", dst="02:0a:0b:0c:0d:0e")
 
@@ -34,6 +36,8 @@ IP_PACKETS: dict[str, Packet] = {
     "udp": V4 / UDP(sport=53, dport=5353) / BODY,
     "icmp": V4 / ICMP(type=3, code=13) / BODY,
     "sctp": V4 / SCTP(sport=2905, dport=2906) / BODY,
+    "dccp": IP(src="10.1.2.3", dst="192.168.200.9", proto=33) / Raw(DCCP_REQUEST),
+    "udp-lite": IP(src="10.1.2.3", dst="192.168.200.9", proto=136) / Raw(UDP_LITE),
     "options": IP(src="1.1.1.1", dst="2.2.2.2", options=[b"\x94\x04\0\0"]) / TCP_SYN / BODY,
     "first fragment": IP(src="1.1.1.1", dst="2.2.2.2", flags="MF") / UDP(sport=1, dport=2) / BODY,
     "later fragment": IP(src="1.1.1.1", dst="2.2.2.2", frag=5, proto=17) / BODY,
@@ -41,6 +45,8 @@ IP_PACKETS: dict[str, Packet] = {
     "gre": IP(src="1.1.1.1", dst="2.2.2.2", proto=47) / BODY,
     "icmp6 in ipv4": IP(src="1.1.1.1", dst="2.2.2.2", proto=58) / BODY,
     "tcp6": V6 / TCP_SYN / BODY,
+    "dccp6": IPv6(src="2001:db8::17", dst="fe80::1:2", nh=33) / Raw(DCCP_REQUEST),
+    "udp-lite6": IPv6(src="2001:db8::17", dst="fe80::1:2", nh=136) / Raw(UDP_LITE),
     "udp6": V6 / UDP(sport=53, dport=5353) / BODY,
     "icmp6": V6 / ICMPv6EchoRequest(code=1) / BODY,
     "chain": V6 / IPv6ExtHdrHopByHop() / IPv6ExtHdrRouting(addresses=["::1"]) / IPv6ExtHdrDestOpt() / TCP_SYN / BODY,

@@ -18,10 +18,9 @@ _V4 = 0xFFFF << 32
 
 
 def _decodable() -> dict[str, tuple[int, bytes]]:
-    """But for packets whose length offloading left at 0: there tshark shows what the length will be."""
     found = {}
     for packet_name, packet in IP_PACKETS.items():
-        for name, (link, frame) in encapsulations(packet).items() if packet_name != "offloaded" else ():
+        for name, (link, frame) in encapsulations(packet).items():
             try:
                 decode(frame, len(frame), link, -1)
             except Skip:
@@ -39,6 +38,10 @@ def test_tshark_reads_the_same(tmp_path: Path) -> None:
     wrong = []
     for name, row, said in zip(frames, rows, ask(tmp_path, list(frames.values())), strict=True):
         ours = values(SCHEMA, row)
+        if name.startswith("offloaded "):
+            # The length in the header is 0, and tshark shows what it will be.
+            assert (ours["ip_len"], ours["payload_len"]) == (0, 0)
+            said = {field: value for field, value in said.items() if field not in ("ip_len", "payload_len")}
         wrong += [(name, field, ours[field], value) for field, value in said.items() if ours[field] != value]
     assert not wrong
 

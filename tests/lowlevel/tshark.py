@@ -16,14 +16,14 @@ NEEDED = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is no
 _V4 = 0xFFFF << 32
 _NEXT = {0: "ipv6.hopopts.nxt", 43: "ipv6.routing.nxt", 44: "ipv6.fraghdr.nxt", 51: "ah.next_header",
          60: "ipv6.dstopts.nxt"}  # fmt: skip
-_TRANSPORT = {6: "tcp", 17: "udp", 132: "sctp", 33: "dccp"}
+_TRANSPORT = {6: "tcp", 17: "udp", 132: "sctp", 33: "dccp", 136: "udp"}  # it shows UDP-Lite's ports as UDP's
 _ASKED = (
     "frame.len", "frame.protocols", "eth.src", "eth.dst", "vlan.id", "ieee8021ad.id", "ip.version", "ip.src", "ip.dst",
     "ip.proto",
     "ip.len", "ip.hdr_len", "ip.dsfield", "ip.ttl", "ip.flags.mf", "ip.frag_offset", "ipv6.src", "ipv6.dst",
     "ipv6.plen", "ipv6.tclass", "ipv6.hlim", "ipv6.nxt", *_NEXT.values(), "ipv6.fraghdr.more", "ipv6.fraghdr.offset",
     "tcp.flags", "tcp.len", "udp.length", "icmp.type", "icmp.code", "icmpv6.type", "icmpv6.code",
-    *(f"{name}.{side}port" for name in _TRANSPORT.values() for side in ("src", "dst")),
+    *(f"{name}.{side}port" for name in sorted(set(_TRANSPORT.values())) for side in ("src", "dst")),
 )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def _fields(said: dict[str, list[str]]) -> dict[str, int]:
     ip_len = first("ip.len") if four else first("ipv6.plen") + 40
     name = _TRANSPORT.get(proto, "") if not later else ""
     icmp = {1: "icmp", 58: "icmpv6"}.get(proto, "") if not later else ""
-    payload = {"tcp": first("tcp.len"), "udp": first("udp.length") - 8}.get(name)
+    payload = {6: first("tcp.len"), 17: first("udp.length") - 8}.get(proto) if name else None
     if payload is None and "ipv6.fraghdr.nxt" not in said:  # of extension headers it shows no sizes
         payload = ip_len - headers
     fields = {
