@@ -136,7 +136,7 @@ def meaning(disorder: Disorder) -> str:
                 f"observed kept to: {FIRST_BOUND_NS // 10**9} s until {_enough(float(share))} have come, then "
                 f"estimated anew after every {_AGAIN}, and what is older counts less. A greater bound holds the "
                 f"low-watermark where it is. About {_percent(1 - share)} of the packets come later than that, and are "
-                "late if their granule ended. `lowmark scan FILE` tells the bound for a capture; "
+                "late if their granule ended. `lowmark explain -r FILE` tells the bound for a capture; "
                 "lowmark_disorder_bound_seconds shows it of a running one"
             )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingest.damage import Damage
-from ingest.disorder import Ordered, WithinTime
+from ingest.disorder import Disorder, Measured, Ordered, Scan, WithinTime
 from ingest.lateness import Lateness, Places, lateness_of
-from ingest.lows import NEVER
+from ingest.lows import NEVER, arrival_lows
 from ingest.series import open_captures
 from lowmark.wire.frames import BAD_TIME
 
-__all__ = ["SHARES", "Scanned", "scan_capture"]
+__all__ = ["SHARES", "Declared", "Scanned", "declared_of", "scan_capture"]
 
 SHARES = (0.5, 0.99, 0.999, 0.9999)
 """Of the frames, for which a bound is told."""
@@ -30,6 +30,13 @@ class Scanned:
     most_ns: int  # what all of them do
     places: int | None  # n of the `within n tuples` that they keep to; None: more than can be declared
     damage: Damage | None
+
+    def __str__(self) -> str:
+        return f"{self.name}: by `{self.disorder}` none of its {self.frames:,} frames is late"
+
+    @property
+    def facts(self) -> dict[str, str | int | float]:
+        return {"capture": self.name, "frames": self.frames, "disorder": self.disorder}
 
     @property
     def disorder(self) -> str:
@@ -59,3 +66,40 @@ def scan_capture(path: str) -> Scanned:
     )  # fmt: skip
     capture.close()
     return scanned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What a declaration does with a capture."""
+
+    name: str
+    frames: int  # that have a time
+    behind: int  # of those, the ones that come behind the low-watermark: late where their granule has ended by then
+    bound_ns: int | None  # of measured disorder, at the end
+    damage: Damage | None
+
+    def __str__(self) -> str:
+        bound = "" if self.bound_ns is None else f"the bound measured in the end is {self.bound_ns / 1e6:g} ms; "
+        return f"{self.name}: {bound}{self.behind:,} of {self.frames:,} frames come behind the low-watermark"
+
+    @property
+    def facts(self) -> dict[str, str | int | float]:
+        bound = {} if self.bound_ns is None else {"bound_s": self.bound_ns / 1e9}
+        return {"capture": self.name, "frames": self.frames, "behind": self.behind, **bound}
+
+
+def declared_of(path: str, disorder: Disorder) -> Declared:
+    """Reads a capture, a folder or a pattern as a query would, without a query. Raises CaptureError."""
+    capture = open_captures(path)
+    lows = None if isinstance(disorder, Scan) else arrival_lows(disorder)  # by a scan none is behind
+    frames = behind = 0
+    for block in capture.blocks():
+        timed = block.columns.link != BAD_TIME
+        frames += int(timed.sum())
+        if lows is not None:
+            low, _ = lows.of(block.columns)
+            behind += int((timed & (block.columns.ts < low)).sum())
+    bound_ns = lows.bound_ns if lows is not None and isinstance(disorder, Measured) else None
+    found = Declared(name=capture.name, frames=frames, behind=behind, bound_ns=bound_ns, damage=capture.damage)
+    capture.close()
+    return found

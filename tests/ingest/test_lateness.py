@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from lowmark.app.traffic import TrafficSpec, write_capture
 from lowmark.wire.frames import BAD_TIME
 from tests.acceptance.command import lowmark
 from tests.naive.frames import Spec, frame, write_pcap
+from tests.naive.readers import read_capture
 
 MS = 1_000_000
 TIMES = st.lists(st.integers(0, 10_000), max_size=60)
@@ -143,6 +145,45 @@ def test_explain_says_what_a_declaration_does(declared: str) -> None:
     told = json.loads(lowmark("explain", sql, "--disorder", declared, "--json").out)["disorder"]
     assert told.startswith(f"{declared}: ")
     assert ("99% of the packets" in told) == (declared == "measured 99%")
+
+
+def test_explain_tells_the_bound_for_a_capture(tmp_path: Path) -> None:
+    """It is the one that a query comes to; what comes behind is counted here by hand."""
+    path = tmp_path / "a.pcap"
+    write_capture(path, TrafficSpec(packets=20_000, duration_ns=10**9, jitter_ns=3 * MS, nanoseconds=True))
+    sql = "SELECT count(*) [RANGE 1 ms] FROM Main"
+
+    def told(*options: str) -> dict[str, object]:
+        (found,) = json.loads(lowmark("explain", sql, "-r", str(path), *options, "--json").out)["captures"]
+        assert (found["capture"], found["frames"]) == (str(path), 20_000)
+        return dict(found)
+
+    times = [packet.ts for packet in read_capture(path).frames]
+    newest = list(accumulate(times, max))
+    for bound in (0, 1 * MS, 3 * MS):
+        declared = f"within {bound} ns" if bound else "ordered"
+        assert told("--disorder", declared)["behind"] == sum(
+            time < before - bound for time, before in zip(times[1:], newest, strict=False)
+        )
+    assert told("--disorder", "scan")["behind"] == 0
+    assert told()["disorder"] == json.loads(lowmark("scan", str(path)).out)["disorder"]
+
+    run = lowmark("query", "-r", str(path), "--disorder", "measured 99%", sql)
+    measured = told("--disorder", "measured 99%")
+    bound_s = float(str(measured["bound_s"]))
+    assert f"by the disorder that was measured packets wait {bound_s * 1000:g} ms" in run.error
+    assert 0.001 < bound_s < 0.003
+    shown = lowmark("explain", sql, "-r", f"Main={path}", "--disorder", "measured 99%").out
+    assert f"the bound measured in the end is {bound_s * 1000:g} ms; " in shown
+
+
+def test_explain_of_a_damaged_capture(tmp_path: Path) -> None:
+    path = write_pcap(tmp_path / "a.pcap", [frame(Spec(ts=second * 10**9)) for second in (1, 2)])
+    path.write_bytes(path.read_bytes()[:-2])
+    outcome = lowmark("explain", "SELECT count(*) [RANGE 1 ms] FROM Main", "-r", str(path))
+    assert outcome.code == 3
+    assert "the capture ends in the middle" in outcome.error
+    assert "none of its 1 frames is late" in outcome.out
 
 
 def test_scan_of_a_damaged_capture(tmp_path: Path) -> None:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lowmark.app.commands.expecting import Groups, Rates, Selectivities, expected_of, known_names
 from lowmark.app.commands.limiting import ExpireIdle, LimitGroups, limits_of
 from lowmark.app.commands.query import query_text
+from lowmark.app.console import error_console
 from lowmark.query.late import Late
 from lowmark.query.limits import DEFAULT_LIMITS
 from lowmark.query.strategy import Strategy
+
+if TYPE_CHECKING:
+    from ingest.disorder import Disorder
+    from lowmark.app.scanning import Declared, Scanned
+    from lowmark.query.plan import QueryPlan
 
 __all__ = ["explain"]
 
@@ -41,6 +47,15 @@ def explain(
             "99.9%', …",
         ),
     ] = None,
+    read: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-r",
+            metavar="[NAME=]FILE",
+            help="Also say, of a capture as query takes it, how many of its frames come behind what --disorder "
+            "declares and which bound `measured` comes to; without --disorder, by which declaration none would.",
+        ),
+    ] = None,
     beside: Annotated[
         list[Path] | None,
         typer.Option(
@@ -59,10 +74,11 @@ def explain(
     \b
       lowmark explain "SELECT srcIP, count(*) [RANGE 10 minutes, SLIDE 1 minute] FROM Main GROUP BY srcIP"
       lowmark explain -f query.sql --kernel
+      lowmark explain -f query.sql -r monday.pcap --disorder 'measured 99%'
       lowmark explain -f join.sql --rate M1=100000/s --rate M2=20000/s --selectivity M1,M2=0.00001
     """
     text, name = query_text(sql, file)
-    told = None if disorder is None else _meaning(disorder)
+    declared = None if disorder is None else _declared(disorder)
     expected = expected_of(rate, selectivity, groups)
     limits = limits_of(limit_groups, expire_idle)
     from lowmark.query.compile import compile_query
@@ -76,8 +92,11 @@ def explain(
         )  # fmt: skip
     texts = [query_text(None, path) for path in beside or ()]
     others = [compile_query(other, name=called, buckets=buckets) for other, called in texts]
+    told = None if declared is None else _meaning(declared)
+    captures = _seen(read, plan, declared) if read else []
     if json_:
         facts = describe(plan) | ({} if told is None else {"disorder": told})
+        facts |= {"captures": [one.facts for one in captures]} if captures else {}
         typer.echo(json.dumps(facts | ({"beside": describe_beside(plan, others)} if others else {}), indent=2))
     else:
         typer.echo(render(plan))
@@ -85,18 +104,41 @@ def explain(
             typer.echo(render_beside(plan, others))
         if told is not None:
             typer.echo(f"disorder    {told}")
+        for one in captures:
+            typer.echo(f"capture     {one}")
     if kernel:
         from lowlevel.kernel.assemble import kernel_source
 
         typer.echo(kernel_source(plan.stage.nodes))
+    for one in captures:
+        if one.damage is not None:
+            error_console().print(f"{one.damage.kind}: {one.damage}", markup=False)
+    if any(one.damage is not None for one in captures):
+        raise typer.Exit(3)
 
 
-def _meaning(disorder: str) -> str:
+def _declared(disorder: str) -> Disorder:
     from ingest.disorder import DisorderError, parse_disorder
-    from ingest.lows import meaning
 
     try:
-        declared = parse_disorder(disorder)
+        return parse_disorder(disorder)
     except DisorderError as error:
         raise typer.BadParameter(str(error), param_hint="'--disorder'") from None
+
+
+def _meaning(declared: Disorder) -> str:
+    from ingest.lows import meaning
+
     return f"{declared}: {meaning(declared)}"
+
+
+def _seen(read: list[str], plan: QueryPlan, declared: Disorder | None) -> list[Scanned] | list[Declared]:
+    """What there is to say of each capture."""
+    from lowmark.app.bindings import bind
+    from lowmark.app.scanning import declared_of, scan_capture
+
+    streams = tuple(dict.fromkeys(stream for node in plan.stage.nodes for stream in node.streams))
+    paths = dict.fromkeys(binding.path for binding in bind(read, (), streams))
+    if declared is None:
+        return [scan_capture(path) for path in paths]
+    return [declared_of(path, declared) for path in paths]
