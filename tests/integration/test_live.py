@@ -123,12 +123,27 @@ def test_all_interfaces_and_those_of_two_streams(net: Network) -> None:
         }  # fmt: skip
 
 
-def test_threads_that_divide_an_interface(net: Network) -> None:
-    frames = [packet(source, port=port) for source in range(1, 21) for port in range(1000, 1010)]
-    with Live("-i", "near", "--fanout", "2", BY_SOURCE) as live:
-        net.send("far", frames * 5)
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_threads_that_divide_an_interface(net: Network, tmp_path: Path, threads: int) -> None:
+    """The rows are those of a file of the same packets, however many there are."""
+    frames = [
+        packet(source, port=port, tcp=port % 2 == 0, size=10 * (source % 3), vlan=(source,) if port == 1005 else ())
+        for source in range(1, 21)
+        for port in range(1000, 1010)
+    ] * 5
+    text = (
+        "SELECT srcIP, proto, destPort, vlan, min(len) AS least, max(ip_len) AS most, count(*) AS packets "
+        "[RANGE 1 hour] FROM Main GROUP BY srcIP, proto, destPort, vlan"
+    )
+    by = ("srcIP", "proto", "destPort", "vlan", "least", "most")
+    with Live("-i", "near", "--fanout", str(threads), text) as live:
+        net.send("far", frames)
         assert live.ended() == 0, live.error
-        assert live.counted("srcIP") == {(f"10.0.0.{source}",): 50 for source in range(1, 21)}
+        assert "1,000 packets, 0 filtered, 0 late" in live.error
+    file = write_pcap(tmp_path / "same.pcap", [Frame(time.time_ns(), 1, data, len(data)) for data in frames])
+    rows = query_files(text, [("Main", file)]).rows
+    assert len(rows) == 200
+    assert live.counted(*by) == {tuple(row[name] for name in by): row["packets"] for row in rows}
 
 
 def test_a_filter_in_the_kernel(net: Network) -> None:
