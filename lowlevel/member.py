@@ -61,7 +61,7 @@ class Member:
         """The rows in the output buffer, which is empty then."""
         rows = self.memory.drain()
         if self.memory.slots:
-            self.pressure.note(rows, self.memory.evicted, self.memory.taken)
+            self.pressure.note(rows, self.memory.evicted, self.memory.taken, self.memory.open_pane)
         return rows
 
     @property

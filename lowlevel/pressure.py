@@ -21,10 +21,14 @@ _REMEMBERED = 4096
 """Groups of a pane that are remembered, at most: a sample by hash, from which their number is known within some 2%."""
 
 _PANES = 3
-"""Panes of which rows may leave side by side, and are told apart."""
+"""Panes that are open side by side, at most: of others nothing is noted."""
 
 _WORTH, _FEWEST = 0.1, 256
 """Rows a tuple, and rows of a pane, from which on it pays to save them."""
+
+_GLANCE = 16
+"""One of so many rows tells whether it is worth looking: where fewer leave by collisions, before their pane has ended,
+there is room."""
 
 _MOST_SLOTS = 1 << 31
 _MIXERS = np.random.default_rng(83).integers(1, 2**63, 64, np.uint64) * np.uint64(2) + np.uint64(1)
@@ -56,33 +60,42 @@ class Pressure:
         self._keys = slice(3, 3 + words)
         self._mixers = np.resize(_MIXERS, words)
         self.slots = slots
+        self.rate = 0.0  # collisions a tuple, of the last span
         self._lock = threading.Lock()
-        self._panes: dict[int, _Pane] = {}
-        self._settled: Crowded | None = None  # of the last pane of which no more is expected
+        self._panes: dict[int, _Pane] = {}  # that have not ended
+        self._open = -(2**63)
+        self._settled: Crowded | None = None  # of the last pane that has
         self._began = (0, 0)  # evictions and tuples when the present span did
         self._evicted = 0
-        self.rate = 0.0  # collisions a tuple, of the last span
+        self._taken = 0
 
-    def note(self, rows: Words, evicted: int, taken: int) -> None:
-        """Rows that leave; rows evicted and tuples taken so far."""
+    def note(self, rows: Words, evicted: int, taken: int, open_pane: int) -> None:
+        """Rows that leave; rows evicted and tuples taken so far, and the first pane that has not ended. What leaves of
+        an ended one would do so from any table."""
         before, since = self._began
         if taken - since >= _SPAN or (since == 0 and taken):
             self.rate = (evicted - before) / (taken - since)
             if taken - since >= _SPAN:
                 self._began = evicted, taken
-        if evicted == self._evicted:
-            return  # what the table had room for
-        self._evicted = evicted
-        if not len(rows):
-            return
-        with self._lock:
-            self._sample(rows)
+        if open_pane > self._open:
+            self._settle(open_pane)
+        collided, self._evicted, self._taken = evicted - self._evicted, evicted, taken
+        if collided * _GLANCE > len(rows) and (rows[::_GLANCE, 1].view(np.int64) >= open_pane).any():
+            early = np.flatnonzero(rows[:, 1].view(np.int64) >= open_pane)
+            with self._lock:
+                self._sample(rows if len(early) == len(rows) else rows[early])
 
     def crowded(self) -> Crowded | None:
         """None: a larger table would not pay, as far as is known."""
         with self._lock:
             found = [self._settled, *(self._judged(pane) for pane in self._panes.values())]
         return max((one for one in found if one is not None), key=lambda one: one.wanted, default=None)
+
+    def _settle(self, open_pane: int) -> None:
+        with self._lock:
+            ended = {pane: self._panes.pop(pane) for pane in list(self._panes) if pane < open_pane}
+            self._settled = self._judged(ended[max(ended)]) if ended else None
+            self._open = open_pane
 
     def _sample(self, rows: Words) -> None:
         panes = rows[:, 1].view(np.int64)
@@ -91,33 +104,33 @@ class Pressure:
         hashes *= _MIXERS[0]
         first, last = int(panes.min()), int(panes.max())
         for pane in [first] if first == last else np.unique(panes).tolist():
-            of = slice(None) if first == last else panes == pane
-            self._panes.setdefault(pane, _Pane()).add(hashes[of], int(rows[of, 2].sum()))
-        for pane in sorted(self._panes)[:-_PANES]:
-            self._settled = self._judged(self._panes.pop(pane))
+            if pane not in self._panes and len(self._panes) == _PANES:
+                continue
+            self._panes.setdefault(pane, _Pane(self._taken)).add(hashes if first == last else hashes[panes == pane])
 
     def _judged(self, pane: _Pane) -> Crowded | None:
         rows, groups = pane.counted()
+        tuples = max(rows, self._taken - pane.began)
         wanted = min(_MOST_SLOTS, 1 << (2 * groups - 1).bit_length())  # half full, or collisions are many
         repeats = rows - groups
-        if wanted <= self.slots or repeats < max(_FEWEST, _WORTH * pane.tuples):
+        if wanted <= self.slots or repeats < max(_FEWEST, _WORTH * tuples):
             return None
-        return Crowded(self.slots, groups, repeats / pane.tuples, wanted)
+        return Crowded(self.slots, groups, repeats / tuples, wanted)
 
 
 class _Pane:
     """Rows that left of one pane, and by a sample whose hashes end in so many zeros how many groups they are of."""
 
-    def __init__(self) -> None:
-        self.tuples = 0
+    def __init__(self, began: int) -> None:
+        """`began`: tuples taken by then."""
+        self.began = began
         self._zeros = 0
         self._hashes: _Hashes = np.empty(0, np.uint64)
         self._rows = np.empty(0, np.int64)  # of each of them
         self._waiting: list[_Hashes] = []
         self._waits = 0
 
-    def add(self, hashes: _Hashes, tuples: int) -> None:
-        self.tuples += tuples
+    def add(self, hashes: _Hashes) -> None:
         sampled = self._sampled(hashes)
         self._waiting.append(sampled)
         self._waits += len(sampled)

@@ -69,6 +69,7 @@ class NodeMemory:
         self._kept_rows = max(config.output_rows, 2 * BATCH) if self.at_once else config.output_rows
         self._out = np.empty((self._kept_rows + (slots if self._state[at.ORDERED] else 0), words), np.int64)
         self._late = np.empty((_LATE_ENTRIES, 2), np.int64)
+        self._none = np.empty((0, words), np.uint64)
         self._strays = np.empty((config.output_rows if send_late else 0, words), np.int64)
         self.arguments: tuple[npt.NDArray[np.generic], ...] = (self._state, self._out, self._late)
         if send_late:
@@ -100,6 +101,11 @@ class NodeMemory:
         return int(self._state[at.EVICTED] - self._state[at.OVERFULL])
 
     @property
+    def open_pane(self) -> int:
+        """The first pane that has not ended."""
+        return int(self._state[at.OPEN])
+
+    @property
     def taken(self) -> int:
         """Tuples neither filtered nor late, so far."""
         return int(self._state[at.TAKEN])
@@ -124,6 +130,8 @@ class NodeMemory:
 
     def drain_strays(self) -> Words:
         """The rows of late tuples, in the order in which they came; that buffer is empty then."""
+        if not self._state[at.STRAYS]:
+            return self._none
         rows = self._strays[: int(self._state[at.STRAYS])].view(np.uint64).copy()
         self._state[at.STRAYS] = 0
         return rows
