@@ -8,6 +8,7 @@ import pytest
 
 from lowmark.app.progressboard import ProgressBoard, QueryProgress
 from lowmark.query.compile import compile_query
+from lowmark.query.plan import QueryPlan
 from lowmark.wire.partials import Origin
 from lowmark.wire.promises import Bound, Ending, Ledger, Promise, Punctuation
 from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
@@ -34,6 +35,16 @@ def board() -> ProgressBoard:
 def promise(source: str, second: int | None, epoch: int = 5, ending: Ending = Ending.NONE) -> Punctuation:
     made = Promise((), True) if second is None else Promise((Bound("ts", second * SECOND),))
     return Punctuation(Origin(PLAN.stage.fingerprint, source, epoch, NODE), 0, made, Ledger(), ending)
+
+
+def lagging(plan: QueryPlan) -> ProgressBoard:
+    """Source a has promised 47 s, b 22."""
+    of = ProgressBoard([plan], {"Main": ("a", "b")})
+    for node in plan.stage.nodes:
+        for source, second in (("a", 47), ("b", 22)):
+            promised = Promise((Bound("ts", second * SECOND),))
+            of.promised(Punctuation(Origin(plan.stage.fingerprint, source, 5, node.name), 0, promised, Ledger()))
+    return of
 
 
 def complete(bucket: int, wid: int, rows: int = 1, generation: int = 1, verdict: Verdict | None = None) -> Complete:
@@ -139,14 +150,7 @@ def test_what_was_late_or_dropped_is_counted_once_for_all_buckets() -> None:
 
 def test_a_query_without_windows_waits_for_the_least_promise() -> None:
     plan = compile_query("SELECT ts, srcIP FROM Main", name="q", streams={"Main": 2}, buckets=2)
-    of = ProgressBoard([plan], {"Main": ("a", "b")})
-    for source, second in (("a", 47), ("b", 22)):
-        of.promised(
-            Punctuation(
-                Origin(plan.stage.fingerprint, source, 5, plan.stage.nodes[0].name), 0,
-                Promise((Bound("ts", second * SECOND),)), Ledger(),
-            )
-        )  # fmt: skip
+    of = lagging(plan)
     found = only(of)
     assert [item.who for item in found.waiting] == ["b"]
     assert (found.open, found.open_windows) == ((), None)
@@ -172,16 +176,8 @@ def test_of_many_open_windows_the_oldest_are_told() -> None:
     ],
 )
 def test_windows_over_whatever_follows_time_wait_for_sources(sql: str, ends: str, behind_s: dict[str, int]) -> None:
-    """The frontier is at 22 s, one source at 47."""
     plan = compile_query(sql, name="q", streams={"Main": 2}, buckets=2)
-    of = ProgressBoard([plan], {"Main": ("a", "b")})
-    for source, second in (("a", 47), ("b", 22)):
-        of.promised(
-            Punctuation(
-                Origin(plan.stage.fingerprint, source, 5, plan.stage.nodes[0].name), 0,
-                Promise((Bound("ts", second * SECOND),)), Ledger(),
-            )
-        )  # fmt: skip
+    of = lagging(plan)
     found = only(of)
     assert found.open[0].end == f"1970-01-01T00:{ends}Z"
     assert {item.who: (item.behind_ns or 0) // SECOND for item in found.open[0].waiting} == behind_s
@@ -191,10 +187,6 @@ def test_windows_over_whatever_follows_time_wait_for_sources(sql: str, ends: str
 @pytest.mark.parametrize("sql", ["SELECT count(*) [RANGE 5 rows, WA row_num] FROM Main", JOINED])
 def test_where_no_time_tells_which_windows_are_open_the_least_promise_is_waited_for(sql: str) -> None:
     plan = compile_query(sql, name="q", streams={"Main": 2}, buckets=2)
-    of = ProgressBoard([plan], {"Main": ("a", "b")})
-    for node in plan.stage.nodes:
-        for source, second in (("a", 47), ("b", 22)):
-            promised = Promise((Bound("ts", second * SECOND),))
-            of.promised(Punctuation(Origin(plan.stage.fingerprint, source, 5, node.name), 0, promised, Ledger()))
+    of = lagging(plan)
     found = only(of)
     assert (found.open_windows, [item.who for item in found.waiting]) == (None, ["b"])
