@@ -253,9 +253,10 @@ def test_groups_are_looked_at_while_a_source_is_behind() -> None:
     assert len(stream.sink.matrices) == 5
 
 
-def test_a_packet_of_another_time_opens_no_piece_of_state_for_each_window() -> None:
+@pytest.mark.parametrize("strategy", [Strategy.WID, Strategy.ADAPT])
+def test_a_packet_of_another_time_opens_no_piece_of_state_for_each_window(strategy: Strategy) -> None:
     years = 13 * 365 * 86_400 * 10**9
-    planned = planned_as(Strategy.ADAPT, COUNT, ("host",), Window(WindowKind.SLIDING, 10, 1, axis(1)))
+    planned = planned_as(strategy, COUNT, ("host",), Window(WindowKind.SLIDING, 10, 1, axis(1)))
     operator, reduce, state, sink = (
         AggregateOperator(planned.aggregate),
         ReduceOperator(planned.reduce),
