@@ -95,7 +95,8 @@ class NumberOperator:
             waiting = state.get(self._waiting, pane) or []
             ready += waiting
             state.drop(self._waiting, pane)
-            state.drop(self._lows, pane)
+            if self._keeps_lows:
+                state.drop(self._lows, pane)
             if sum(map(len, ready)) >= _TOGETHER:
                 self._give(ready, counter, out)
                 ready = []
@@ -107,13 +108,17 @@ class NumberOperator:
             out.promise(0, Promise((), last=True))
             return
         if self._passes_panes:
-            lows = (state.get(self._lows, pane) for pane in state.keys(self._lows))
-            out.promise(0, Promise((Bound(PANE, min([frontier, *(low for low in lows if low is not None)])),)))
+            out.promise(0, Promise((Bound(PANE, min(frontier, self._lowest(state))),)))
         if self._plan.number is not None:
             out.promise(0, Promise((Bound(self._plan.number, counter.given + 1),)))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
+
+    def _lowest(self, state: State) -> int:
+        """The least pane of tuples that wait behind others of one source."""
+        keys = state.keys(self._lows) if self._keeps_lows else ()
+        return min((low for key in keys if (low := state.get(self._lows, key)) is not None), default=FOREVER)
 
     def _give(self, ready: list[Words], counter: _Counter, out: Out) -> None:
         rows = np.concatenate(ready)
