@@ -1,159 +1,247 @@
-/* The algorithm of the generated kernel for one query, by hand: packets, tuples and bytes by pair of addresses and
-   minute. Batches of 64 in three passes: the first parses, hashes and prefetches, the second prefetches the other slots
-   of pairs, the third merges. `bench.kernel` compiles it, and compares the kernel that numba makes with it. */
+/* The algorithm of the generated kernel by hand: Q8-1 with a sum, also in the order of panes, and ten queries at once.
+   Batches of 64 in three passes: the first parses, hashes and prefetches, the second prefetches the other slots of
+   pairs, the third merges. `bench.kernel` compiles it, compares what it puts out with what the generated kernel does,
+   row by row, and then the time. Frames without an IP header right behind Ethernet's are skipped here. */
 #include <stdint.h>
 #include <string.h>
 
 typedef uint64_t u64;
 typedef int64_t i64;
 
-enum { BATCH = 64, PANES = 256 };
+enum { BATCH = 64, PANES = 256, AHEAD = 16, SLOT = 8, QUERIES = 10 };
+static const i64 SECOND = 1000000000, MINUTE = 60000000000;
 
-/* One group of one pane; a cache line. */
-typedef struct { u64 nulls; i64 pane, tuples; u64 source[2], target[2]; i64 bytes; } row;
+/* Of one query: its table, whose slots are a cache line each, and how partials leave it. */
+typedef struct {
+    i64 *table;
+    i64 slots;
+    uint32_t *ring;      /* numbers of the occupied slots, in the order in which they came to be */
+    i64 panes[2][PANES]; /* residents by pane */
+    i64 head, length, open, open_until, due, old, walk, done, hurry, since;
+    i64 width, delay, within, every, most;
+    i64 *out;
+    i64 room, put; /* a power of two, and the rows put out so far: the last ones are there */
+    i64 evicted, straight, flushed, late, filtered, taken;
+} node;
 
 typedef struct {
-    row *table;
-    u64 slots;
-    uint32_t *ring;      /* numbers of the occupied slots, in the order in which they came to be */
-    u64 head, length;
-    i64 panes[2][PANES]; /* residents by pane */
-    i64 open, due, open_until;
-    row *out;
-    u64 room, put;
-    u64 evicted, straight, flushed, decoded, skipped, late;
+    node nodes[QUERIES];
     u64 secrets[16];
-} state;
+    i64 decoded, skipped;
+} kernel;
+
+/* Of a query in a batch. */
+typedef struct {
+    i64 from, until, pane, open, open_until, late, filtered;
+    int count;
+} cursor;
+
+typedef struct {
+    u64 source[2], target[2];
+    i64 length, ip_length, ttl, proto, fragment, port, flags, payload, version;
+} packet;
 
 static inline u64 fold(u64 a, u64 b) { __uint128_t p = (__uint128_t)a * b; return (u64)p ^ (u64)(p >> 64); }
 static inline uint32_t be32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v); }
 static inline u64 be64(const uint8_t *p) { u64 v; memcpy(&v, p, 8); return __builtin_bswap64(v); }
-static inline unsigned be16(const uint8_t *p) { return (unsigned)p[0] << 8 | p[1]; }
+static inline i64 be16(const uint8_t *p) { return (i64)p[0] << 8 | p[1]; }
 
-static inline int same(const row *a, const row *b) {
-    return a->pane == b->pane && a->source[0] == b->source[0] && a->source[1] == b->source[1] &&
-           a->target[0] == b->target[0] && a->target[1] == b->target[1];
-}
-
-/* Whether a slot has another group that stays, so that the other slot of its pair is tried. */
-static inline int taken(const row *t, const row *r) { return t->tuples && t->pane >= r->pane && !same(t, r); }
-
-static inline row *next_out(state *s) { return &s->out[s->put++ % s->room]; }
-
-/* All residents of panes that have ended leave. */
-static void flush(state *s, i64 due) {
-    u64 left = s->length;
-    for (u64 i = 0; i < left; i++) {
-        uint32_t slot = s->ring[s->head];
-        __builtin_prefetch(&s->table[s->ring[(s->head + 16) & (s->slots - 1)] & (s->slots - 1)], 1, 3);
-        s->head = (s->head + 1) & (s->slots - 1);
-        row *t = &s->table[slot];
-        if (t->pane < due) {
-            *next_out(s) = *t;
-            t->tuples = 0;
-            s->panes[1][t->pane & (PANES - 1)]--;
-            s->length--;
-            s->flushed++;
-        } else {
-            s->ring[(s->head + s->length - 1) & (s->slots - 1)] = slot;
-        }
+static inline int parsed(const uint8_t *p, i64 captured, packet *o) {
+    i64 kind = be16(p + 12), later = 0;
+    const uint8_t *ip = p + 14, *upper, *stop = p + captured;
+    if (captured < 34 || (kind != 0x0800 && (kind != 0x86DD || captured < 54))) return 0;
+    if (kind == 0x0800) {
+        i64 header = (ip[0] & 15) * 4, offset = be16(ip + 6);
+        o->ip_length = be16(ip + 2);
+        if ((ip[0] != 0x45 && (ip[0] >> 4 != 4 || header < 20)) || (o->ip_length < header && o->ip_length)) return 0;
+        o->source[0] = 0, o->source[1] = 0xFFFF00000000ULL | be32(ip + 12);
+        o->target[0] = 0, o->target[1] = 0xFFFF00000000ULL | be32(ip + 16);
+        o->version = 4, o->ttl = ip[8], o->proto = ip[9], o->fragment = (offset & 0x3FFF) != 0;
+        later = (offset & 0x1FFF) != 0;
+        upper = ip + header;
+    } else {
+        if (ip[0] >> 4 != 6) return 0;
+        o->ip_length = be16(ip + 4) + 40;
+        o->source[0] = be64(ip + 8), o->source[1] = be64(ip + 16);
+        o->target[0] = be64(ip + 24), o->target[1] = be64(ip + 32);
+        o->version = 6, o->ttl = ip[7], o->proto = ip[6], o->fragment = 0;
+        upper = ip + 40;
+        while ((o->proto == 0 || o->proto == 43 || o->proto == 60) && stop - upper >= 8)
+            o->proto = upper[0], upper += 8 * (upper[1] + 1);
     }
-    s->due = due;
+    i64 left = stop - upper, proto = o->proto, ports = proto == 6 || proto == 17 || proto == 33 || proto == 132 || proto == 136;
+    o->port = !later && left >= 4 && ports ? be16(upper + 2) : 0;
+    o->flags = proto == 6 && !later && left >= 14 ? upper[13] : 0;
+    o->payload = o->ip_length - (upper - ip);
+    if (proto == 6 && !later) o->payload -= left >= 13 ? (upper[12] >> 4) * 4 : 20;
+    if (proto == 17 && !later) o->payload -= 8;
+    if (o->payload < 0) o->payload = 0;
+    return 1;
 }
 
-void run(state *s, const uint8_t *data, const i64 *offset, const i64 *captured, const i64 *length, const i64 *ts,
-         const int32_t *link, const i64 *low, i64 frames, i64 width) {
-    row rows[BATCH];
-    u64 places[BATCH];
-    i64 from = 0, until = 0, pane = 0;
+/* Whether a tuple is taken: not where its pane has ended. */
+static inline int placed(cursor *c, i64 time, i64 low, i64 width) {
+    if (time < c->from || time >= c->until) {
+        c->pane = time / width;
+        c->from = c->pane * width, c->until = c->from + width;
+    }
+    if (low >= c->open_until) {
+        c->open = low / width;
+        c->open_until = (c->open + 1) * width;
+    }
+    c->late += c->pane < c->open;
+    return c->pane >= c->open;
+}
+
+static inline int added(i64 *to, i64 value) {
+    i64 sum;
+    if (__builtin_add_overflow(*to, value, &sum)) return 0;
+    *to = sum;
+    return 1;
+}
+
+#define ADDED(place) added(&t[place], r[place])
+#define NOTHING(t, r) 1
+#define PAIRS(t, r) ADDED(7)
+#define SUMMED(t, r) ADDED(5)
+#define BYTES(t, r) ADDED(4)
+#define LONGEST(t, r) (t[4] = r[4] > t[4] ? r[4] : t[4], 1)
+#define BYTES_AND_LEAST(t, r) (ADDED(3) && (t[4] = r[4] < t[4] ? r[4] : t[4], 1))
+
+#define QUERY in_order
+#define WORDS 8
+#define KEYS 4
+#define MERGE PAIRS
+#define ORDERED 1
+#include "kernelnode.h"
+#define QUERY 0
+#define WORDS 8
+#define KEYS 4
+#define MERGE PAIRS
+#include "kernelnode.h"
+#define QUERY 1
+#define WORDS 5
+#define KEYS 2
+#define MERGE NOTHING
+#include "kernelnode.h"
+#define QUERY 2
+#define WORDS 6
+#define KEYS 2
+#define MERGE SUMMED
+#include "kernelnode.h"
+#define QUERY 3
+#define WORDS 5
+#define KEYS 1
+#define MERGE BYTES
+#include "kernelnode.h"
+#define QUERY 4
+#define WORDS 5
+#define KEYS 1
+#define MERGE LONGEST
+#include "kernelnode.h"
+#define QUERY 7
+#define WORDS 5
+#define KEYS 0
+#define MERGE BYTES_AND_LEAST
+#include "kernelnode.h"
+#define QUERY 9
+#define WORDS 5
+#define KEYS 2
+#define MERGE NOTHING
+#include "kernelnode.h"
+
+/* A row of the query, and where its group belongs. */
+#define ROW(q, words, hash, ...)                                                                              \
+    do {                                                                                                      \
+        const u64 row[] = {0, (u64)c[q].pane, 1, __VA_ARGS__};                                                \
+        memcpy(&rows[q][(words) * c[q].count], row, 8 * (words));                                             \
+        u64 place = (hash) & (u64)(k->nodes[q].slots - 1);                                                    \
+        places[q][c[q].count++] = place;                                                                      \
+        __builtin_prefetch(&k->nodes[q].table[SLOT * place], 1, 3);                                           \
+    } while (0)
+#define HASH(a, b) fold((u64)(a) ^ secrets[1], (u64)(b) ^ secrets[2])
+
+static inline void begin(cursor *c, const node *s) {
+    c->open = s->open, c->open_until = s->open_until;
+    c->late = c->filtered = c->count = 0;
+}
+
+static inline void take(kernel *k, const uint8_t *data, const i64 *offset, const i64 *captured, const i64 *length,
+                        const i64 *ts, const int32_t *link, const i64 *low, i64 frames, i64 low_after, int queries,
+                        int in_order) {
+    i64 rows[QUERIES][8 * BATCH];
+    u64 places[QUERIES][BATCH], secrets[16];
+    cursor c[QUERIES] = {0};
+    memcpy(secrets, k->secrets, sizeof secrets);
     for (i64 first = 0; first < frames; first += BATCH) {
         i64 last = first + BATCH < frames ? first + BATCH : frames;
-        int count = 0;
+        for (int q = 0; q < queries; q++) begin(&c[q], &k->nodes[q]);
         for (i64 j = first; j < last; j++) {
-            const uint8_t *p = data + offset[j];
-            unsigned kind = be16(p + 12);
-            if (link[j] != 1 || captured[j] < 34 || (kind != 0x0800 && (kind != 0x86DD || captured[j] < 54))) {
-                s->skipped++;
+            packet p;
+            if (link[j] != 1 || !parsed(data + offset[j], captured[j], &p)) {
+                k->skipped++;
                 continue;
             }
-            row *r = &rows[count];
-            const uint8_t *ip = p + 14;
-            if (kind == 0x0800) {
-                unsigned header = (ip[0] & 15) * 4, total = be16(ip + 2);
-                if ((ip[0] != 0x45 && (ip[0] >> 4 != 4 || header < 20)) || (total < header && total != 0)) {
-                    s->skipped++;
-                    continue;
-                }
-                r->source[0] = 0, r->source[1] = 0xFFFF00000000ULL | be32(ip + 12);
-                r->target[0] = 0, r->target[1] = 0xFFFF00000000ULL | be32(ip + 16);
-            } else {
-                if (ip[0] >> 4 != 6) {
-                    s->skipped++;
-                    continue;
-                }
-                r->source[0] = be64(ip + 8), r->source[1] = be64(ip + 16);
-                r->target[0] = be64(ip + 24), r->target[1] = be64(ip + 32);
+            k->decoded++;
+            i64 time = ts[j], until = low[j], bytes = length[j];
+            u64 source = HASH(p.source[0], p.source[1]), target = HASH(p.target[0], p.target[1]);
+            if (placed(&c[0], time, until, MINUTE)) {
+                u64 second = fold(p.target[0] ^ secrets[3], p.target[1] ^ secrets[4]);
+                ROW(0, 8, fold(source ^ secrets[0], second ^ secrets[3]), p.source[0], p.source[1], p.target[0],
+                    p.target[1], bytes);
             }
-            s->decoded++;
-            i64 time = ts[j];
-            if (time < from || time >= until) {
-                pane = time / width;
-                from = pane * width, until = from + width;
+            if (queries == 1) continue;
+            if (placed(&c[1], time, until, MINUTE)) ROW(1, 5, source, p.source[0], p.source[1]);
+            if (p.proto != 17) c[2].filtered++;
+            else if (placed(&c[2], time, until, MINUTE)) ROW(2, 6, target, p.target[0], p.target[1], bytes);
+            if (placed(&c[3], time, until, 10 * SECOND)) ROW(3, 5, HASH(p.port, 0), p.port, bytes);
+            if (placed(&c[4], time, until, SECOND)) ROW(4, 5, HASH(p.proto, 0), p.proto, bytes);
+            if (placed(&c[5], time, until, MINUTE)) {
+                u64 high = p.source[0] & ~0xFFFFFFFFFFULL, mapped = !p.source[0] && p.source[1] >> 32 == 0xFFFF;
+                u64 net = mapped ? p.source[1] & ~0xFFULL : 0;
+                ROW(5, 5, HASH(high, net), high, net);
             }
-            if (low[j] >= s->open_until) {
-                s->open = low[j] / width;
-                s->open_until = (s->open + 1) * width;
-            }
-            if (pane < s->open) {
-                s->late++;
-                continue;
-            }
-            r->nulls = 0, r->pane = pane, r->tuples = 1, r->bytes = length[j];
-            u64 h = fold(r->source[0] ^ s->secrets[1], r->source[1] ^ s->secrets[2]);
-            u64 g = fold(r->target[0] ^ s->secrets[3], r->target[1] ^ s->secrets[4]);
-            places[count] = fold(h ^ s->secrets[0], g ^ s->secrets[3]) & (s->slots - 1);
-            __builtin_prefetch(&s->table[places[count]], 1, 3);
-            count++;
+            if (placed(&c[6], time, until, MINUTE)) ROW(6, 5, HASH(0, 0), 0, p.payload); /* no frame has a tag */
+            if (placed(&c[7], time, until, SECOND)) ROW(7, 5, secrets[0], bytes, p.ttl);
+            if ((p.flags & 18) != 2) c[8].filtered++;
+            else if (placed(&c[8], time, until, MINUTE)) ROW(8, 5, source, p.source[0], p.source[1]);
+            if (placed(&c[9], time, until, MINUTE)) ROW(9, 5, HASH(p.version, p.fragment), p.version, p.fragment);
         }
-        for (int k = 0; k < count; k++)
-            if (taken(&s->table[places[k]], &rows[k])) __builtin_prefetch(&s->table[places[k] ^ 1], 1, 3);
-        for (int k = 0; k < count; k++) {
-            row *r = &rows[k], *t = &s->table[places[k]];
-            if (taken(t, r)) {
-                row *other = &s->table[places[k] ^ 1];
-                if (!other->tuples || other->pane < r->pane || same(other, r)) t = other;
-            }
-            if (t->tuples) {
-                if (same(t, r)) {
-                    i64 sum;
-                    if (!__builtin_add_overflow(t->bytes, r->bytes, &sum)) {
-                        t->bytes = sum;
-                        t->tuples++;
-                        continue;
-                    }
-                } else if (r->pane < t->pane) {
-                    *next_out(s) = *r;
-                    s->straight++;
-                    continue;
-                }
-            }
-            i64 place = r->pane & (PANES - 1);
-            if (s->panes[1][place] && s->panes[0][place] != r->pane) {
-                *next_out(s) = *r;
-                s->straight++;
-                continue;
-            }
-            if (t->tuples) {
-                *next_out(s) = *t;
-                s->evicted++;
-                s->panes[1][t->pane & (PANES - 1)]--;
-            } else {
-                s->ring[(s->head + s->length++) & (s->slots - 1)] = (uint32_t)(t - s->table);
-            }
-            s->panes[0][place] = r->pane;
-            s->panes[1][place]++;
-            *t = *r;
-        }
-        if (s->open > s->due) flush(s, s->open);
+        i64 now = low[last - 1];
+        if (in_order) batch_in_order(&k->nodes[0], &c[0], rows[0], places[0], now);
+        else batch_0(&k->nodes[0], &c[0], rows[0], places[0], now);
+        if (queries == 1) continue;
+        batch_1(&k->nodes[1], &c[1], rows[1], places[1], now);
+        batch_2(&k->nodes[2], &c[2], rows[2], places[2], now);
+        batch_3(&k->nodes[3], &c[3], rows[3], places[3], now);
+        batch_4(&k->nodes[4], &c[4], rows[4], places[4], now);
+        batch_1(&k->nodes[5], &c[5], rows[5], places[5], now);
+        batch_3(&k->nodes[6], &c[6], rows[6], places[6], now);
+        batch_7(&k->nodes[7], &c[7], rows[7], places[7], now);
+        batch_1(&k->nodes[8], &c[8], rows[8], places[8], now);
+        batch_9(&k->nodes[9], &c[9], rows[9], places[9], now);
+    }
+    if (low_after > INT64_MIN + 1) {
+        if (k->nodes[0].length && in_order) leave_in_order(&k->nodes[0], low_after, 0);
+        else if (k->nodes[0].length) leave_0(&k->nodes[0], low_after, 0);
+        if (queries == 1) return;
+        if (k->nodes[1].length) leave_1(&k->nodes[1], low_after, 0);
+        if (k->nodes[2].length) leave_2(&k->nodes[2], low_after, 0);
+        if (k->nodes[3].length) leave_3(&k->nodes[3], low_after, 0);
+        if (k->nodes[4].length) leave_4(&k->nodes[4], low_after, 0);
+        if (k->nodes[5].length) leave_1(&k->nodes[5], low_after, 0);
+        if (k->nodes[6].length) leave_3(&k->nodes[6], low_after, 0);
+        if (k->nodes[7].length) leave_7(&k->nodes[7], low_after, 0);
+        if (k->nodes[8].length) leave_1(&k->nodes[8], low_after, 0);
+        if (k->nodes[9].length) leave_9(&k->nodes[9], low_after, 0);
     }
 }
+
+#define FUNCTION(name, queries, in_order)                                                                     \
+    void name(kernel *k, const uint8_t *data, const i64 *offset, const i64 *captured, const i64 *length,      \
+              const i64 *ts, const int32_t *link, const i64 *low, i64 frames, i64 low_after) {                \
+        take(k, data, offset, captured, length, ts, link, low, frames, low_after, queries, in_order);         \
+    }
+FUNCTION(take_one, 1, 0)
+FUNCTION(take_one_in_order, 1, 1)
+FUNCTION(take_ten, QUERIES, 0)

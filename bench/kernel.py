@@ -1,16 +1,16 @@
 """`python -m bench.kernel`: nanoseconds a packet of the generated kernel, against the same algorithm by hand in C.
 
-bench/kernel.c is compiled with `cc -O3 -march=native`. Repetitions are interleaved and the least CPU time of each
-counts. The figures and a plot go to bench/results; bench/README.md says what they show.
+bench/kernel.c is compiled with `cc -O3 -march=native`; before anything is timed both have to put out the same rows in
+the same order. Repetitions are interleaved and the least CPU time of each counts. The figures and a plot go to
+bench/results; bench/README.md says what they show.
 """
 
 from __future__ import annotations
 
 import ctypes
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from bench.colliding import contenders
 from bench.frames import MINUTE_NS, START_NS, Traffic, blocks_of, records_of
+from bench.handmade import HandMade, compiled_library, differences
 from bench.reports import RESULTS, Figure, describe_machine, write_csv
 from lowlevel.config import Flush, LowLevelConfig, Order
 from lowlevel.node import SourceNodes
@@ -28,8 +30,8 @@ from lowmark.wire.frames import FrameBlock
 
 _BLOCK = 32_768
 _SLOTS = 1 << 20
-_ROOM = 8192
 _GOAL = 0.85
+_COMPARED = 150_000  # packets of which both have to put out the same
 
 _PAIRS = "SELECT srcIP, destIP, count(*), sum(len) [RANGE 1 minute] FROM Main GROUP BY srcIP, destIP"
 _TEN = (
@@ -46,52 +48,57 @@ _TEN = (
 )
 
 
+_MODES = {
+    "slow": LowLevelConfig(slots=_SLOTS),
+    "slow, i = 160": LowLevelConfig(slots=_SLOTS, flush_every=160),
+    "lazy": LowLevelConfig(slots=_SLOTS, flush=Flush.LAZY),
+    "full": LowLevelConfig(slots=_SLOTS, flush=Flush.FULL),
+    "in order": LowLevelConfig(slots=_SLOTS, order=Order.PRESERVED, flush_every=1),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class _Case:
     traffic: Traffic
-    mode: str = "slow"
+    mode: str
+    queries: int  # 1 or 10
 
     @property
     def config(self) -> LowLevelConfig:
-        if self.mode == "in order":
-            return LowLevelConfig(slots=_SLOTS, order=Order.PRESERVED, flush_every=1)
-        if self.mode == "slow, i = 160":
-            return LowLevelConfig(slots=_SLOTS, flush_every=160)
-        return LowLevelConfig(slots=_SLOTS, flush=Flush(self.mode))
+        return _MODES[self.mode]
+
+    @property
+    def nodes(self) -> list[Node]:
+        return _nodes(_TEN[: self.queries])
 
 
-class _State(ctypes.Structure):
-    """`state` of kernel.c."""
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    case: _Case
+    lowmark_ns: float
+    c_ns: float
 
-    _fields_ = (
-        ("table", ctypes.c_void_p), ("slots", ctypes.c_uint64), ("ring", ctypes.c_void_p), ("head", ctypes.c_uint64),
-        ("length", ctypes.c_uint64), ("panes", ctypes.c_int64 * 512), ("open", ctypes.c_int64),
-        ("due", ctypes.c_int64), ("open_until", ctypes.c_int64), ("out", ctypes.c_void_p), ("room", ctypes.c_uint64),
-        ("put", ctypes.c_uint64), ("evicted", ctypes.c_uint64), ("straight", ctypes.c_uint64),
-        ("flushed", ctypes.c_uint64), ("decoded", ctypes.c_uint64), ("skipped", ctypes.c_uint64),
-        ("late", ctypes.c_uint64), ("secrets", ctypes.c_uint64 * 16),
-    )  # fmt: skip
+    @property
+    def ratio(self) -> float:
+        return self.c_ns / self.lowmark_ns
 
 
-class _InC:
-    """The kernel in C, with tables of its own."""
-
-    def __init__(self, library: Path) -> None:
-        self._run = ctypes.CDLL(str(library)).run
-        self._run.restype = None
-        raw = np.zeros(8 * _SLOTS + 8, np.uint64)
-        start = -raw.ctypes.data % 64 // 8
-        self._kept = (raw, np.zeros(_SLOTS, np.uint32), np.zeros((_ROOM, 8), np.uint64))
-        rng = np.random.default_rng(7)
-        self._state = _State(table=raw[start:].ctypes.data, slots=_SLOTS, ring=self._kept[1].ctypes.data)
-        self._state.out, self._state.room = self._kept[2].ctypes.data, _ROOM
-        self._state.open = self._state.due = self._state.open_until = -(2**62)
-        self._state.secrets = (ctypes.c_uint64 * 16)(*(int(word) for word in rng.integers(0, 2**63, 16)))
-
-    def take(self, block: FrameBlock) -> None:
-        columns = (block.data, block.offset, block.captured, block.length, block.ts, block.link, block.low)
-        pointers = (ctypes.c_void_p(column.ctypes.data) for column in columns)
-        self._run(ctypes.byref(self._state), *pointers, ctypes.c_int64(len(block)), ctypes.c_int64(MINUTE_NS))
+def _cases(groups: Sequence[int], quick: bool) -> list[_Case]:
+    """Those of the middle number of groups alone where it has to be quick."""
+    middle = groups[len(groups) // 2]
+    found = [
+        _Case(Traffic(count, zipf, version), mode, queries)
+        for queries in (1, 10)
+        for version in (4, 6)
+        for count in groups
+        for zipf in (False, True)
+        for mode in _MODES
+        if queries == 1 or mode != "in order"
+    ]
+    if not quick:
+        return found
+    plain = Traffic(middle, False, 4)
+    return [case for case in found if case.traffic == plain or (case.traffic.groups == middle and case.mode == "slow")]
 
 
 def _blocks(traffic: Traffic, packets: int) -> list[FrameBlock]:
@@ -109,34 +116,29 @@ def _later(blocks: Sequence[FrameBlock], repetition: int) -> list[FrameBlock]:
     ]
 
 
-def _nodes(queries: Sequence[str], config: LowLevelConfig) -> SourceNodes:
+def _nodes(queries: Sequence[str]) -> list[Node]:
     plans = [compile_query(sql, name=f"q{place}", streams={"Main": 1}, buckets=1) for place, sql in enumerate(queries)]
-    nodes: list[Node] = [
-        replace(node, name=f"{place}.{node.name}") for place, plan in enumerate(plans) for node in plan.stage.nodes
-    ]
-    made = SourceNodes(nodes, stream="Main", config=config)
-    made.start()
-    return made
+    return [replace(node, name=f"{place}.{node.name}") for place, plan in enumerate(plans) for node in plan.stage.nodes]
 
 
-def _timed(
-    blocks: Sequence[FrameBlock], contenders: Mapping[str, Callable[[FrameBlock], None]], repeat: int
-) -> dict[str, float]:
+_Taking = Callable[[FrameBlock], None]
+
+
+def _timed(timed: Mapping[str, tuple[_Taking, Sequence[FrameBlock]]], repeat: int) -> dict[str, float]:
     """The least CPU nanoseconds a packet of each. The first repetition warms up."""
-    packets = sum(map(len, blocks))
-    least = dict.fromkeys(contenders, float("inf"))
+    least = dict.fromkeys(timed, float("inf"))
     for repetition in range(repeat + 1):
-        now = _later(blocks, repetition)
-        for name, take in contenders.items():
+        for name, (take, blocks) in timed.items():
+            now = _later(blocks, repetition)
             begun = time.thread_time_ns()
             for block in now:
                 take(block)
             if repetition:
-                least[name] = min(least[name], (time.thread_time_ns() - begun) / packets)
+                least[name] = min(least[name], (time.thread_time_ns() - begun) / sum(map(len, blocks)))
     return least
 
 
-def _taking(nodes: SourceNodes) -> Callable[[FrameBlock], None]:
+def _taking(nodes: SourceNodes) -> _Taking:
     def take(block: FrameBlock) -> None:
         for _output in nodes.take(block):
             pass
@@ -144,58 +146,87 @@ def _taking(nodes: SourceNodes) -> Callable[[FrameBlock], None]:
     return take
 
 
-def measure_kernel(results: Path, packets: int, groups: Sequence[int], repeat: int) -> None:
-    cases = [_Case(Traffic(count, zipf, version)) for version in (4, 6) for count in groups for zipf in (False, True)]
-    middle = Traffic(groups[len(groups) // 2], False, 4)
-    cases += [_Case(middle, mode) for mode in ("slow, i = 160", "lazy", "full", "in order")]
-    rows: list[tuple[str, str, float, float, float]] = []
+def _generated(nodes: Sequence[Node], config: LowLevelConfig) -> _Taking:
+    made = SourceNodes(nodes, stream="Main", config=config)
+    made.start()
+    return _taking(made)
+
+
+def measure_kernel(results: Path, packets: int, groups: Sequence[int], repeat: int, quick: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as folder:
-        library = Path(folder) / "kernel.so"
-        source = Path(__file__).with_suffix(".c")
-        subprocess.run(["cc", "-O3", "-march=native", "-shared", "-fPIC", source, "-o", library], check=True)
-        for case in cases:
-            blocks = _blocks(case.traffic, packets)
-            nodes = _nodes([_PAIRS], case.config)
-            least = _timed(blocks, {"lowmark": _taking(nodes), "C": _InC(library).take}, repeat)
-            rows.append((case.traffic.name, case.mode, least["lowmark"], least["C"], least["C"] / least["lowmark"]))
-            print(
-                f"{case.traffic.name:20} {case.mode:14} {rows[-1][2]:6.1f} ns, C {rows[-1][3]:6.1f}: {rows[-1][4]:.2f}"
-            )
-    write_csv(results, "kernel", ("packets", "flush", "lowmark_ns", "c_ns", "ratio"), rows)
-    _plot(results, rows)
-    _measure_ten(results, _blocks(middle, packets), repeat)
+        library = compiled_library(Path(folder))
+        figures = []
+        for figure in _against_c(library, _cases(groups, quick), packets, repeat):
+            case = figure.case
+            print(f"{case.queries:2} {case.traffic.name:20} {case.mode:14} {figure.lowmark_ns:6.1f} ns, C "
+                  f"{figure.c_ns:6.1f}: {figure.ratio:.2f}", flush=True)  # fmt: skip
+            figures.append(figure)
+    rows = [(of.case.queries, of.case.traffic.name, of.case.mode, of.lowmark_ns, of.c_ns, of.ratio) for of in figures]
+    write_csv(results, "kernel", ("queries", "packets", "flush", "lowmark_ns", "c_ns", "ratio"), rows)
+    _plot(results, figures)
+    _measure_apart(results, _blocks(Traffic(groups[len(groups) // 2]), packets), repeat)
+    _measure_colliding(results, packets, repeat)
 
 
-def _measure_ten(results: Path, blocks: Sequence[FrameBlock], repeat: int) -> None:
+def _against_c(library: ctypes.CDLL, cases: Sequence[_Case], packets: int, repeat: int) -> Iterator[_Figure]:
+    for case in cases:
+        blocks, nodes = _blocks(case.traffic, packets), case.nodes
+        few = _blocks(case.traffic, min(packets, _COMPARED))
+        # Room for all that leaves at once: where it has to wait for room, it is at another packet.
+        said = differences(library, nodes, replace(case.config, output_rows=_SLOTS), [*few, *_later(few, 1)])
+        if said:
+            raise SystemExit(f"{case}: not the same is put out: {'; '.join(said)}")
+        by_hand = HandMade(library, nodes, case.config)
+        least = _timed({"lowmark": (_generated(nodes, case.config), blocks), "C": (by_hand.take, blocks)}, repeat)
+        yield _Figure(case, least["lowmark"], least["C"])
+
+
+def _measure_apart(results: Path, blocks: Sequence[FrameBlock], repeat: int) -> None:
     """Ten queries in one kernel, against a kernel for each."""
-    config = LowLevelConfig(slots=_SLOTS)
-    contenders = {"all": _taking(_nodes(_TEN, config))}
-    contenders |= {f"query {place}": _taking(_nodes([sql], config)) for place, sql in enumerate(_TEN, 1)}
-    least = _timed(blocks, contenders, repeat)
+    config = _MODES["slow"]
+    found = {"all": (_generated(_nodes(_TEN), config), blocks)}
+    found |= {f"query {place}": (_generated(_nodes([sql]), config), blocks) for place, sql in enumerate(_TEN, 1)}
+    least = _timed(found, repeat)
     apart = sum(least.values()) - least["all"]
     print(f"ten queries in one kernel {least['all']:.1f} ns, in one each {apart:.1f} ns, the first alone "
           f"{least['query 1']:.1f} ns")  # fmt: skip
     write_csv(results, "kernel-queries", ("queries", "ns"), list(least.items()))
 
 
-def _plot(results: Path, rows: Sequence[tuple[str, str, float, float, float]]) -> None:
-    names = [name if mode == "slow" else f"{name}, {mode}" for name, mode, *_ in rows]
+def _measure_colliding(results: Path, packets: int, repeat: int) -> None:
+    """Packets of somebody who knows the seed, against the speed at which every packet evicts another group."""
+    least = _timed({name: (_taking(nodes), blocks) for name, (nodes, blocks) in contenders(packets, _BLOCK).items()},
+                   repeat)  # fmt: skip
+    ratio = least["colliding"] / least["two slots"]
+    print(f"packets that all collide {least['colliding']:.1f} ns, any in a table of two slots {least['two slots']:.1f}"
+          f": {ratio:.2f} times; any in the large one {least['spread']:.1f}")  # fmt: skip
+    write_csv(results, "kernel-colliding", ("packets", "ns"), list(least.items()))
+
+
+def _plot(results: Path, figures: Sequence[_Figure]) -> None:
+    """By mode, a point for each kind of packets."""
+    modes = list(_MODES)
     with Figure(results, "kernel", "The generated kernel against C") as axes:
-        axes.barh(names, [ratio for *_, ratio in rows])
-        axes.axvline(_GOAL, color="black", linestyle="--")
-        axes.invert_yaxis()
-        axes.tick_params(labelsize=7)
-        axes.set_xlabel("time of C / time of the kernel (dashed: the goal)")
+        for queries, marker, shift in ((1, "o", -0.1), (10, "s", 0.1)):
+            some = [of for of in figures if of.case.queries == queries]
+            places = [modes.index(of.case.mode) + shift for of in some]
+            label = "1 query" if queries == 1 else "10 queries"
+            axes.plot(places, [of.ratio for of in some], marker, markersize=4, label=label)
+        axes.axhline(_GOAL, color="black", linestyle="--")
+        axes.set_xticks(range(len(modes)), modes)
+        axes.set_ylabel("time of C / time of the kernel (dashed: the goal)")
+        axes.legend()
 
 
 def _main(
     packets: Annotated[int, typer.Option(help="Packets of a repetition.")] = 1_000_000,
     groups: Annotated[list[int] | None, typer.Option(help="Numbers of groups (repeatable).")] = None,
     repeat: Annotated[int, typer.Option(help="Repetitions; the least counts.")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="The middle number of groups, and each mode once.")] = False,
     results: Annotated[Path, typer.Option(help="Where CSV files and plots go.")] = RESULTS,
 ) -> None:
     describe_machine(results)
-    measure_kernel(results, packets, groups or [66_000, 260_000, 520_000], repeat)
+    measure_kernel(results, packets, groups or [66_000, 260_000, 520_000], repeat, quick)
 
 
 if __name__ == "__main__":
