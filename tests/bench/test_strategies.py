@@ -21,6 +21,7 @@ from bench.unions import Q8_2, Q8_5, Union, measure_unions
 from highlevel.aggregate import AggregateOperator, CrowdedAggregateOperator
 from highlevel.aggregate.holding import PanedHolding
 from highlevel.aggregate.wid import WidHolding
+from highlevel.limits import GroupLimit
 from lowmark.query.plan import Aggregate
 
 
@@ -37,7 +38,7 @@ def test_fig_6_10_measures_what_its_labels_say(slide: int, chosen: type) -> None
     found = {}
     for label, (plan, builder) in contenders(slide).items():
         (step,) = (step.plan for step in plan.steps if isinstance(step.plan, Aggregate))
-        operator = builder(step)
+        operator = builder(step, GroupLimit(plan.name, plan.limits.groups))
         # The strategy of an operator that has several is that of what it holds.
         found[label] = type(operator._holding if isinstance(operator, AggregateOperator) else operator)
     del found["scan"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lowmark.app.config import load_config
-from lowmark.query.plan import Stage
+from lowmark.query.plan import Node
 from lowmark.wire.rows import Words
 from tests.integration.jobfeed import SLIDING, Feed, write_config
 from tests.integration.jobprocess import JobProcess, await_true
@@ -25,8 +25,8 @@ class Backlog(Feed):
 
     sent = 0
 
-    def _rows(self, stage: Stage, pane: int) -> Words:
-        schema = stage.nodes[0].reduction.schema
+    def _rows(self, node: Node, pane: int) -> Words:
+        schema = node.reduction.schema
         random = np.random.default_rng(pane)
         rows = np.zeros((_ROWS, schema.words), np.uint64)
         rows[:, schema.offset("pane")], rows[:, schema.offset("tuples")] = pane, 1

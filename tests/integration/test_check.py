@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from lowmark.app.config import Config, load_config
 from lowmark.app.planning import plan_queries, topics_of
 from lowmark.wire.kafka import admin, ensure_topics
 from tests.acceptance.command import lowmark
-from tests.integration.jobfeed import BUSY, write_config
+from tests.integration.jobfeed import BUSY, SOURCES, write_config
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +62,7 @@ def prefix_of(config: Config) -> str:
 @pytest.fixture
 def path(broker: str, tmp_path: Path) -> Path:
     path = write_config(tmp_path, broker, busy=BUSY)
-    for source in ("left", "right"):
+    for source in chain.from_iterable(SOURCES.values()):
         (tmp_path / f"{source}.pcap").write_bytes(bytes.fromhex("d4c3b2a1020004000000000000000000ffff000001000000"))
     return path
 
