@@ -87,7 +87,7 @@ class Completions:
     def advance(self, node: str, start: int, stop: int) -> list[Output]:
         """The node's frontier passed the granules from `start` up to `stop`, which are settled."""
         before = self._fronts()
-        self._carry(self._reach.of_node(node, start, stop))
+        self._note(node, start, stop)
         for route in self._landmarks:
             if node in route.nodes:
                 self.chain.touch(route.step, self._ledgers[node].held(start, stop))
@@ -110,7 +110,7 @@ class Completions:
         if finding.verdict.reasons:
             self.shift(node)
         outputs: list[Output] = []
-        self._carry(self._reach.of_node(node, start, stop))
+        self._note(node, start, stop)
         for route in self._routes:
             if node in route.nodes and route.step in self._sequences:
                 windows = self._sequences[route.step].closed_with(start, stop)
@@ -173,7 +173,13 @@ class Completions:
             if ledger.high is not None:
                 yield from ledger.content(ledger.high + 1)
 
-    def _carry(self, carried: Iterator[Carried]) -> None:
+    def _note(self, node: str, start: int, stop: int) -> None:
+        """What stands against granules of a node that have ended."""
+        self._carry(self._reach.of_node(node, start, stop))
+        if self._answer is None:
+            self._carry(self._reach.beside(node, start, stop))
+
+    def _carry(self, carried: Iterable[Carried]) -> None:
         """Marks that joins carry to an aggregate step's panes, or to the answer."""
         for step, mark in carried:
             (self._marks if step is None else self._losses.marks_of(step)).add(mark)
@@ -260,6 +266,7 @@ class Completions:
         for route in self._routes:
             for span in () if self._reach.carries(route.step) else spans.get(route.step, ()):
                 found += Finding(span.finding.verdict)
+                self._carry(self._reach.beside_span(route.window, span))
         saved.shifted |= self._counts and bool(found.verdict.reasons - _OF_VALUES)
         found += Finding(Verdict(_NUMBERING)) if saved.shifted else EXACT
         found += Finding(Verdict(frozenset(reason for step, _, reason in events.flaws if step not in self._known)))

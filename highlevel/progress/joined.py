@@ -189,10 +189,25 @@ class LossReach:
                 first, last = _start(pane, max(mark.start, start)), _start(pane, min(mark.stop, stop))
                 yield from self._carried(node, mark.verdict, _Same(first, last))
 
+    def beside(self, node: str, start: int, stop: int) -> Iterator[Carried]:
+        """What stands against these granules of a node whose rows go through no join: against their times in an answer
+        that other nodes may hold up."""
+        pane = self._ledgers[node].node.reduction.pane
+        if not self.carries(node):
+            for mark in self._ledgers[node].marks.within(start, stop):
+                first, last = _start(pane, max(mark.start, start)), _start(pane, min(mark.stop, stop))
+                yield None, Mark(first, last, mark.verdict)
+
     def of_span(self, step: int, window: Window, span: Span) -> Iterator[Carried]:
         """What stands against windows of an aggregate step."""
         if span.finding.verdict != EXACT.verdict and self.carries(step):
             yield from self._carried(step, span.finding.verdict, lambda attribute: _times(window, span, attribute))
+
+    def beside_span(self, window: Window | None, span: Span) -> Iterator[Carried]:
+        """The same of windows of an aggregate step."""
+        if window is not None and window.axis.kind is Kind.TIME and span.finding.verdict != EXACT.verdict:
+            start = window.start(span.first)
+            yield None, Mark(NEVER if start is None else start, window.end(span.to), span.finding.verdict)
 
     def _carried(self, source: str | int, verdict: Verdict, times: _TimesOf) -> Iterator[Carried]:
         for path in self._answer.get(source, ()):

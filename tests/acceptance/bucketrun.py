@@ -4,12 +4,13 @@ buckets whose state may be written and read between any two records."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from random import Random
 
 import numpy as np
+import numpy.typing as npt
 
 from highlevel.interface import State
 from highlevel.progress.driver import BucketDriver
@@ -119,13 +120,20 @@ def _certain(outputs: list[Output]) -> list[ResultRow]:
     return found
 
 
+def _times(output: ResultRows) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]:
+    """Those that a bound on times speaks of, and which there are: of a window its last moment; it begins long before
+    that."""
+    for column in output.schema:
+        if column.kind is Kind.TIME and column.name != "window_start":
+            times, there = column_of(output.schema, output.rows, column.name)
+            yield times - (column.name == "window_end"), there
+
+
 def _least_times(output: ResultRows) -> list[int]:
     """Of each row; one without times is before all others."""
     least = np.full(len(output.rows), FOREVER)
-    for column in output.schema:
-        if column.kind is Kind.TIME:
-            times, there = column_of(output.schema, output.rows, column.name)
-            least = np.where(there, np.minimum(least, times), least)
+    for times, there in _times(output):
+        least = np.where(there, np.minimum(least, times), least)
     return [-FOREVER if time == FOREVER else time for time in least.tolist()]
 
 
@@ -133,11 +141,7 @@ def _overtaken(outputs: list[Output]) -> int:
     found, end = 0, -(2**63)
     for output in outputs:
         if isinstance(output, ResultRows):
-            for column in output.schema:
-                if column.kind is Kind.TIME and column.name != "window_start":  # a window begins long before it ends
-                    times, there = column_of(output.schema, output.rows, column.name)
-                    past = times <= end if column.name == "window_end" else times < end
-                    found += int(np.count_nonzero(there & past))
+            found += sum(int(np.count_nonzero(there & (times < end))) for times, there in _times(output))
         elif isinstance(output, Complete) and output.windows is None:
             end = output.end
     return found

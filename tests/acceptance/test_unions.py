@@ -9,7 +9,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from highlevel.interface import State, Words
@@ -63,6 +63,11 @@ def test_random_unions(text: str, sent: Traffic, seed: int, buckets: int) -> Non
 
 
 @given(text=st.one_of(unions(), st.sampled_from((*TOGETHER.values(), *APART.values()))), sent=traffic(), seed=SEEDS)
+@example(
+    text=APART["other windows"],
+    sent=Traffic(seed=0, sizes=(("A", 90), ("B", 60)), disorder_s=0, nanoseconds=False),
+    seed=0,
+)
 @settings(bounded, max_examples=30)
 def test_a_loss_in_a_member_leaves_no_wrong_exact(text: str, sent: Traffic, seed: int) -> None:
     streams = packets_of(sent)
