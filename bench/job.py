@@ -38,6 +38,8 @@ Totals = dict[str, tuple[int, int, int]]
 
 def measure_job(results: Path, name: str, loads: Sequence[Grouping]) -> None:
     speeds: list[Speed] = []
+    having = loads[0].having
+    output = f"rows of more than {having} packets out" if having else "all rows out"
     with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as scratch, Broker(Path(scratch) / "broker") as broker:
         for number, load in enumerate(loads):
             panes = _panes(load)
@@ -49,9 +51,8 @@ def measure_job(results: Path, name: str, loads: Sequence[Grouping]) -> None:
             print(f"{load}: the same answer, {result_rows} rows in {len(our_totals)} windows")
             speeds += [ours, theirs]
             print_speeds(ours, theirs)
-    having = loads[0].having
-    output = f"rows of more than {having} packets out" if having else "all rows out"
-    report_speeds(results, name, speeds, f"Partial rows merged a second, {output}")
+            # After each, so that whoever ends a long run has what there is.
+            report_speeds(results, name, speeds, f"Partial rows merged a second, {output}")
 
 
 def _panes(load: Grouping) -> list[list[Partials]]:
