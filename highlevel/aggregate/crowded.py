@@ -104,8 +104,22 @@ class CrowdedAggregateOperator:
             self._extents.emit(bins, np.zeros_like(values), spans, out)
             for number, tuples in zip(ids.tolist(), _sums(panes, counts, spans).tolist(), strict=True):
                 out.closed(0, range(number, number + 1), tuples)
-        for key in state.keys(self._bins, window.first_needed(reached) // _PANES):
-            state.drop(self._bins, key)
+        self._let_go(window.first_needed(reached), state)
+
+    def _let_go(self, needed: int, state: State) -> None:
+        """Of the panes before `needed`; in a piece that has later ones, when they are most of it: at most twice as much
+        is kept as is needed."""
+        for key in state.keys(self._bins, needed // _PANES + 1):
+            table = state.get(self._bins, key) if key == needed // _PANES else None
+            if table is None:
+                state.drop(self._bins, key)
+                continue
+            passed = table.groups[:, 2].view(np.int64) < needed
+            if passed.all():
+                state.drop(self._bins, key)
+            elif 2 * np.count_nonzero(passed) > len(table):
+                table.take(passed)
+                state.put(self._bins, key, table)
 
 
 def _sums(panes: Ints, counts: Ints, spans: Spans) -> Ints:
