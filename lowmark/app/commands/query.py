@@ -135,7 +135,7 @@ def query(
             metavar="SIZE",
             help="Of each source's table: groups that it has room for (a power of two), or memory such as 64M.",
         ),
-    ] = "131072",
+    ] = "1048576",
     format_: Annotated[
         Format | None,
         typer.Option(
