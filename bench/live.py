@@ -117,9 +117,10 @@ def measure_live(results: Path, seconds: float, rates: Sequence[int]) -> None:
 
 
 def _search(reader: _Reader, flooded: _Run, seconds: float) -> Iterator[_Run]:
-    """Runs ever closer to the highest rate without loss, from a flood that lost some: by how long it idles."""
+    """From a flood that lost some, runs ever closer to the highest rate without loss, by how long it idles. Else one run,
+    for what a reader takes at a lower rate."""
     lossy, whole, idle = 0, 0, _IDLE
-    for _ in range(_STEPS if flooded.dropped else 0):
+    for _ in range(_STEPS if flooded.dropped else 1):
         run = reader(0, seconds, idle)
         yield run
         if run.dropped:
