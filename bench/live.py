@@ -117,7 +117,7 @@ def measure_live(results: Path, seconds: float, rates: Sequence[int]) -> None:
 
 
 def _search(reader: _Reader, flooded: _Run, seconds: float) -> Iterator[_Run]:
-    """From a flood that lost some, runs ever closer to the highest rate without loss, by how long it idles. Else one run,
+    """From a flood that lost some, runs ever closer to the highest rate without loss, by how long it idles. Else one,
     for what a reader takes at a lower rate."""
     lossy, whole, idle = 0, 0, _IDLE
     for _ in range(_STEPS if flooded.dropped else 1):
