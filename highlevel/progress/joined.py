@@ -183,20 +183,22 @@ class LossReach:
 
     def of_node(self, node: str, start: int, stop: int) -> Iterator[Carried]:
         """What stands against these granules of a node."""
-        pane = self._ledgers[node].node.reduction.pane
         if self.carries(node):
-            for mark in self._ledgers[node].marks.within(start, stop):
-                first, last = _start(pane, max(mark.start, start)), _start(pane, min(mark.stop, stop))
-                yield from self._carried(node, mark.verdict, _Same(first, last))
+            for mark in self._times_marked(node, start, stop):
+                yield from self._carried(node, mark.verdict, _Same(mark.start, mark.stop))
 
     def beside(self, node: str, start: int, stop: int) -> Iterator[Carried]:
         """What stands against these granules of a node whose rows go through no join: against their times in an answer
         that other nodes may hold up."""
-        pane = self._ledgers[node].node.reduction.pane
         if not self.carries(node):
-            for mark in self._ledgers[node].marks.within(start, stop):
-                first, last = _start(pane, max(mark.start, start)), _start(pane, min(mark.stop, stop))
-                yield None, Mark(first, last, mark.verdict)
+            yield from ((None, mark) for mark in self._times_marked(node, start, stop))
+
+    def _times_marked(self, node: str, start: int, stop: int) -> Iterator[Mark]:
+        """The marks on these granules of a node, on their times."""
+        pane = self._ledgers[node].node.reduction.pane
+        for mark in self._ledgers[node].marks.within(start, stop):
+            first, last = _start(pane, max(mark.start, start)), _start(pane, min(mark.stop, stop))
+            yield Mark(first, last, mark.verdict)
 
     def of_span(self, step: int, window: Window, span: Span) -> Iterator[Carried]:
         """What stands against windows of an aggregate step."""
