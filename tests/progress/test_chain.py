@@ -159,17 +159,23 @@ def test_having_may_leave_a_window_without_rows():
     assert [(c.windows.first, c.rows, c.merged) for c in found] == [(0, 0, 3), (1, 1, 9)]
 
 
-@pytest.mark.parametrize("cut", [False, True])
-def test_a_union_closes_what_all_of_it_has_ended(cut):
+def union_of_counts():
+    """A union of two inputs, and who sends each of them."""
     plan = compiled("SELECT count(*) [RANGE 10 seconds] FROM Main UNION Main")
     a, b = (
         Sender("a", stage=plan.stage.fingerprint, node=node.name, width=node.reduction.pane.width)
         for node in plan.stage.nodes
     )
+    return plan, a, b
 
-    def row(sender: Sender, pane: int, tuples: int):
-        return sender.words(np.array([[0, pane, tuples]], np.int64).view(np.uint64), {pane: tuples})
 
+def row(sender: Sender, pane: int, tuples: int):
+    return sender.words(np.array([[0, pane, tuples]], np.int64).view(np.uint64), {pane: tuples})
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_union_closes_what_all_of_it_has_ended(cut):
+    plan, a, b = union_of_counts()
     records = [row(a, 0, 3), a.promise(5), row(b, 0, 4), b.promise(1), row(b, 1, 7), b.end(), row(a, 6, 1), a.end()]
     outcomes = drive(plan, records, cut=cut)
     assert column(outcomes, "count") == [7, 7, 1]
@@ -178,15 +184,7 @@ def test_a_union_closes_what_all_of_it_has_ended(cut):
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_union_keeps_what_is_known_until_all_of_it_has_begun(cut):
-    plan = compiled("SELECT count(*) [RANGE 10 seconds] FROM Main UNION Main")
-    a, b = (
-        Sender("a", stage=plan.stage.fingerprint, node=node.name, width=node.reduction.pane.width)
-        for node in plan.stage.nodes
-    )
-
-    def row(sender: Sender, pane: int, tuples: int):
-        return sender.words(np.array([[0, pane, tuples]], np.int64).view(np.uint64), {pane: tuples})
-
+    plan, a, b = union_of_counts()
     records = [row(a, 0, 3), row(a, 1, 2), a.promise(0), a.promise(2, Account(1, 2, 2, dropped=4)), row(b, 0, 4)]
     records += [b.promise(1), b.promise(3), a.end(), b.end()]
     found = completes(drive(plan, records, cut=cut))
