@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from highlevel.progress.roster import Roster
 from lowmark.query.plan import QueryPlan, Stage
 from lowmark.wire.partials import Origin
 from lowmark.wire.registration import SourceKind
+from lowmark.wire.resultrows import RowFormat
 from lowmark.wire.schema import Schema
 from lowmark.wire.topics import Topic, TopicKind
 
@@ -27,6 +28,7 @@ class JobSpec:
     suppressed: Mapping[tuple[str, int], int]  # by query and bucket: windows that end at or before this are complete
     prefix: str  # of topic names
     parcels: str  # the folder into which executors put their results
+    formats: Mapping[str, RowFormat] = field(default_factory=dict)  # by query: how rows are written; else as JSON
 
     def stages(self) -> dict[str, Stage]:
         """By fingerprint, in the order of the queries."""
@@ -70,6 +72,9 @@ class JobSpec:
 
     def late_topic(self, query: str) -> str:
         return Topic(TopicKind.LATE, query, self.prefix).name
+
+    def format_of(self, query: str) -> RowFormat:
+        return self.formats.get(query, RowFormat.JSONL)
 
     def dead_topic(self) -> str:
         return Topic(TopicKind.DEAD, None, self.prefix).name

@@ -27,7 +27,10 @@ from lowmark.wire.partials import PartialBatch
 from lowmark.wire.promises import Punctuation
 from lowmark.wire.record import BadReason, BadRecord, RecordKind
 from lowmark.wire.registration import Exclusion, Retirement, Return, RosterChange, SourceKind
+from lowmark.wire.resultrows import RowFormat, arrow_records
 from lowmark.wire.results import Amendment, Complete, Correction, LateRow
+from lowmark.wire.rows import Words
+from lowmark.wire.schema import Schema
 from lowmark.wire.text import json_writer
 
 if TYPE_CHECKING:
@@ -142,10 +145,7 @@ class _BucketWork:
     def _encode(self, output: Output) -> None:
         match output:
             case ResultRows(query=query, rows=rows, schema=schema):
-                lines = json_writer(schema, b"").write(rows)
-                headers = result_headers(RecordKind.ROW, query, self._spec.generation, self._bucket)
-                topic = self._spec.results_topic(query)
-                self._parcel.put(Bundle(topic, self._bucket, headers, lines.starts.tobytes(), lines.data.tobytes()))
+                self._encode_rows(query, schema, rows)
             case Complete(query=query) | Amendment(query=query) | Correction(query=query):
                 self._parcel.put(Bundle.of(self._spec.results_topic(query), self._bucket, encode(output)))
             case Forward(exchange=exchange, partition=partition, record=record, schema=schema):
@@ -155,6 +155,16 @@ class _BucketWork:
                 self._bury(BadRecord(reason, detail), *self._seen[position])
             case LateRow(query=query):
                 self._parcel.put(Bundle.of(self._spec.late_topic(query), self._bucket, encode(output)))
+
+    def _encode_rows(self, query: str, schema: Schema, rows: Words) -> None:
+        topic, generation = self._spec.results_topic(query), self._spec.generation
+        if self._spec.format_of(query) is RowFormat.ARROW:
+            for record in arrow_records(generation, schema, rows):
+                self._parcel.put(Bundle.of(topic, self._bucket, record))
+            return
+        lines = json_writer(schema, b"").write(rows)
+        headers = result_headers(RecordKind.ROW, generation)
+        self._parcel.put(Bundle(topic, self._bucket, headers, lines.starts.tobytes(), lines.data.tobytes()))
 
     def _bury(self, bad: BadRecord, record: StoredRecord, value: bytes | None) -> None:
         self._dead[bad.reason] = count = self._dead.get(bad.reason, 0) + 1

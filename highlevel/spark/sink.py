@@ -116,9 +116,7 @@ class TransactionalSink:
         assert reader is not None
         self._ask(producer.begin_transaction)
         for bundle in bundles:
-            headers = list(bundle.headers)
-            for value in bundle.values():
-                self._produce(producer, bundle, value, headers)
+            self._produce(producer, bundle)
         place = TopicPartition(
             self._place.topic, self._place.partition, token.batch + 1, encode(token).value.decode()
         )  # fmt: skip
@@ -126,15 +124,18 @@ class TransactionalSink:
         self._ask(producer.send_offsets_to_transaction, [place], group, _ANSWER_WITHIN_S)
         self._ask(producer.commit_transaction, _ANSWER_WITHIN_S)
 
-    def _produce(self, producer: Producer, bundle: Bundle, value: bytes, headers: list[tuple[str, bytes]]) -> None:
-        while True:
-            try:
-                producer.produce(bundle.topic, value, partition=bundle.partition, headers=headers)
-                return
-            except BufferError:  # librdkafka's queue is full: let it send
-                producer.poll(0.1)
-            except KafkaException as error:
-                raise self._judged(error.args[0]) from None
+    def _produce(self, producer: Producer, bundle: Bundle) -> None:
+        """Once for each row of the job's answers: nothing is called here but what sends it."""
+        produce, topic, partition, headers = producer.produce, bundle.topic, bundle.partition, list(bundle.headers)
+        for value in bundle.values():
+            while True:
+                try:
+                    produce(topic, value, partition=partition, headers=headers)
+                    break
+                except BufferError:  # librdkafka's queue is full: let it send
+                    producer.poll(0.1)
+                except KafkaException as error:
+                    raise self._judged(error.args[0]) from None
 
     def _ask(self, call: Callable[..., R], *arguments: object) -> R:
         """A call to the broker, repeated while that may help."""

@@ -20,6 +20,7 @@ from lowmark.query.late import Late
 from lowmark.query.limits import Limits, parse_span
 from lowmark.query.strategy import Strategy
 from lowmark.wire.kafkasettings import KafkaSettings, Secret
+from lowmark.wire.resultrows import RowFormat
 from lowmark.wire.topics import Provision
 
 __all__ = ["Capture", "CaptureSource", "Config", "ConfigError", "Query", "QueryLimits", "Stream", "load_config"]
@@ -111,6 +112,7 @@ class Query:
     groups: int | None = None  # of a pane, at the most
     strategy: Strategy = Strategy.AUTO
     limits: QueryLimits = field(default_factory=QueryLimits)
+    format: RowFormat = RowFormat.JSONL  # of its rows on the result topic
     share: str | None = None  # queries of one such name have one stage, whatever states their aggregates keep
 
     @property

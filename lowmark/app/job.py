@@ -184,6 +184,7 @@ class _Job:
             suppressed=checkpoint.suppressed,
             prefix=config.prefix,
             parcels=str(folder.path / "parcels"),
+            formats={plan.name: config.queries[plan.name].format for plan in self._plans},
         )
 
     def _spark_settings(self, folder: CheckpointFolder, java: Java, jars: Sequence[Path]) -> SparkSettings:

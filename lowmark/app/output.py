@@ -16,7 +16,8 @@ from rich.table import Table
 
 from lowmark.app.errors import OutputError
 from lowmark.app.formats import Format
-from lowmark.wire.rows import Words, to_batch
+from lowmark.wire.resultrows import shown
+from lowmark.wire.rows import Words
 from lowmark.wire.schema import Kind, Schema
 from lowmark.wire.text import RowWriter, csv_header, csv_writer, json_writer, text_column
 
@@ -96,12 +97,12 @@ class _TableSink:
 
 
 class _ColumnSink:
-    """Parquet or an Arrow stream. Addresses, MACs and strings are text there, times and durations Arrow's own."""
+    """Parquet or an Arrow stream."""
 
     def __init__(self, file: BinaryIO, schema: Schema, format_: Format, close: Callable[[], None]) -> None:
         self._schema = schema
         self._close = close
-        arrow = _shown(schema, to_batch(schema, _nothing(schema))).schema
+        arrow = shown(schema, np.zeros((0, schema.words), np.uint64)).schema
         if format_ is Format.ARROW:
             self._writer = pa.ipc.new_stream(file, arrow)
         else:
@@ -110,23 +111,8 @@ class _ColumnSink:
             self._writer = pq.ParquetWriter(file, arrow)
 
     def write(self, rows: Words) -> None:
-        self._writer.write_batch(_shown(self._schema, to_batch(self._schema, rows), rows))
+        self._writer.write_batch(shown(self._schema, rows))
 
     def close(self) -> None:
         self._writer.close()
         self._close()
-
-
-def _nothing(schema: Schema) -> Words:
-    return np.zeros((0, schema.words), np.uint64)
-
-
-def _shown(schema: Schema, batch: pa.RecordBatch, rows: Words | None = None) -> pa.RecordBatch:
-    words = _nothing(schema) if rows is None else rows
-    arrays, fields = [], []
-    for column, array in zip(schema, batch.columns, strict=True):
-        if column.kind in (Kind.IP, Kind.MAC, Kind.COMMUNITY_ID, Kind.STR):
-            array = text_column(schema, words, column.name).cast(pa.string())
-        arrays.append(array)
-        fields.append(pa.field(column.name, array.type, column.nullable))
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

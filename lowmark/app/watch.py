@@ -21,7 +21,7 @@ from lowmark.wire import values
 from lowmark.wire.codec import Record, decode
 from lowmark.wire.kafka import KafkaSettings, admin
 from lowmark.wire.record import BadRecord
-from lowmark.wire.resultrows import ResultRow
+from lowmark.wire.resultrows import ResultRow, ResultRows
 from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason, Scalar, WindowSpan
 from lowmark.wire.topics import Topic, TopicKind
 
@@ -80,7 +80,8 @@ def follow(
         board = WindowBoard(partitions, beginning)
         for messages in reader.batches(stop):
             for message in messages:
-                yield from _events(board, decode(message.headers(), message.value(), lambda origin: None))
+                record = decode(message.headers(), message.value(), lambda origin: None)
+                yield from _events(board, message.partition(), record)
 
 
 def _partitions(kafka: KafkaSettings, topic: str, query: str, late: str) -> tuple[int, list[TopicPartition]]:
@@ -98,11 +99,14 @@ def _partitions(kafka: KafkaSettings, topic: str, query: str, late: str) -> tupl
     return len(found.partitions), [] if also is None else [TopicPartition(late, part) for part in also.partitions]
 
 
-def _events(board: WindowBoard, record: Record | BadRecord) -> Iterator[ResultRow | FinishedWindow | LateNews]:
+def _events(
+    board: WindowBoard, bucket: int, record: Record | BadRecord
+) -> Iterator[ResultRow | FinishedWindow | LateNews]:  # fmt: skip
     match record:
-        case ResultRow():
-            board.row(record)
-            yield record
+        case ResultRow() | ResultRows():
+            rows = [record] if isinstance(record, ResultRow) else record.one_by_one()
+            board.rows(bucket, rows)
+            yield from rows
         case Complete():
             yield from board.complete(record)
         case Amendment() | Correction() | LateRow():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from lowmark.wire.resultrows import ResultRow
@@ -44,9 +44,10 @@ class WindowBoard:
         self._generation = -1
         self._from_beginning = from_beginning
 
-    def row(self, row: ResultRow) -> None:
-        if self._current(row.generation):
-            self._buckets[row.bucket].pending.append(row.row)
+    def rows(self, bucket: int, rows: Iterable[ResultRow]) -> None:
+        for row in rows:
+            if self._current(row.generation):
+                self._buckets[bucket].pending.append(row.row)
 
     def complete(self, complete: Complete) -> Iterator[FinishedWindow]:
         """The windows that this completion makes complete in all buckets, in order; windows without rows are left

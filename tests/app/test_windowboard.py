@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -17,8 +18,14 @@ GAP = Verdict(frozenset({Reason.GAP}))
 LATE = Verdict(frozenset({Reason.LATE}), partial=True)
 
 
-def row(bucket: int, text: str, generation: int = 0) -> ResultRow:
-    return ResultRow("q", generation, bucket, text.encode())
+@dataclass(frozen=True)
+class Row:
+    bucket: int
+    row: ResultRow
+
+
+def row(bucket: int, text: str, generation: int = 0) -> Row:
+    return Row(bucket, ResultRow(generation, text.encode()))
 
 
 def complete(
@@ -37,11 +44,11 @@ def up_to(bucket: int, end: int, rows: int) -> Complete:
     return Complete("q", 0, bucket, 2, None, None, end, "ts", rows, rows, rows, 0, 0, None, (), EXACT)
 
 
-def feed(board: WindowBoard, *records: ResultRow | Complete) -> list[FinishedWindow]:
+def feed(board: WindowBoard, *records: Row | Complete) -> list[FinishedWindow]:
     out: list[FinishedWindow] = []
     for record in records:
-        if isinstance(record, ResultRow):
-            board.row(record)
+        if isinstance(record, Row):
+            board.rows(record.bucket, [record.row])
         else:
             out += board.complete(record)
     return out
@@ -101,7 +108,7 @@ def test_every_window_comes_once_and_in_order_however_the_buckets_are_interleave
     buckets = data.draw(st.integers(1, 4))
     windows = data.draw(st.integers(1, 6))
     counts = [[data.draw(st.integers(0, 2)) for _ in range(windows)] for _ in range(buckets)]
-    queues: list[list[Sequence[ResultRow | Complete]]] = [
+    queues: list[list[Sequence[Row | Complete]]] = [
         [
             [
                 *(row(bucket, f"{window}") for _ in range(counts[bucket][window])),

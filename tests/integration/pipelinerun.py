@@ -21,7 +21,7 @@ from lowmark.query.compile import compile_query
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.codec import decode
 from lowmark.wire.kafkasettings import consumer_options
-from lowmark.wire.resultrows import ResultRow
+from lowmark.wire.resultrows import ResultRow, ResultRows, RowFormat
 from lowmark.wire.results import Complete
 from lowmark.wire.topics import Topic, TopicKind
 from tests.acceptance.test_golden import at
@@ -129,6 +129,7 @@ def _write_config(folder: Path, broker: str, cases: Sequence[PipelineCase], chan
         *(
             f"[queries.{case.name}]\nsql = '''{case.sql}'''\nbuckets = {_buckets(case, chance)}"
             + (f'\nshare = "{case.share}"' if case.share else "")
+            + f'\nformat = "{chance.choice(list(RowFormat))}"'
             for case in cases
         ),
         f'[streams.{metered.STREAM}]\ndisorder = "{metered.DISORDER}"',
@@ -219,9 +220,10 @@ def _results(pipeline: Pipeline) -> dict[str, Results]:
             continue
         name, place = topics[message.topic()], (message.topic(), message.partition())
         record = decode(message.headers(), message.value(), lambda origin: None)
-        if isinstance(record, ResultRow):
-            rows[name][message.partition()].append(record.row)
-            since[place] += 1
+        if isinstance(record, ResultRow | ResultRows):
+            written = [record] if isinstance(record, ResultRow) else record.one_by_one()
+            rows[name][message.partition()] += [row.row for row in written]
+            since[place] += len(written)
         else:
             assert isinstance(record, Complete), record
             completions[name][message.partition()].append((record, since[place]))

@@ -42,7 +42,7 @@ class Place:
 
     def rows(self, values: list[bytes], partition: int = 0, generation: int = 1) -> Bundle:
         starts = np.cumsum([0, *map(len, values)]).astype(np.int64)
-        headers = result_headers(RecordKind.ROW, "q", generation, partition)
+        headers = result_headers(RecordKind.ROW, generation)
         return Bundle(self.results, partition, headers, starts.tobytes(), b"".join(values))
 
     def complete(self, window: int, partition: int = 0, generation: int = 1) -> Bundle:

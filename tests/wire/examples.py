@@ -12,7 +12,7 @@ from lowmark.wire.resultrows import ResultRow, ResultRows
 from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Merge, Reason, Verdict, WindowSpan
 from lowmark.wire.schema import Kind
 from lowmark.wire.sinktoken import Token
-from tests.wire.strategies import partial_rows
+from tests.wire.strategies import partial_rows, result_rows
 
 MINUTE = 60 * 10**9
 T0 = 1_763_471_220 * 10**9  # 2025-11-18T13:07:00Z
@@ -77,8 +77,8 @@ EXAMPLES: dict[str, Record] = {
     "exclusion": Exclusion("Main", "host-2/eth0", 29391190),
     "return": Return("Main", "host-2/eth0", 29391195),
     "retirement": Retirement("9f3a5c"),
-    "row": ResultRow("q8_1", 2, 3, b'{"window_start":"2025-11-18T13:07:00Z","srcIP":"10.0.0.1","count":3}'),
-    "rows": ResultRows("q8_1", 2, 3, ROWS),
+    "row": ResultRow(2, b'{"window_start":"2025-11-18T13:07:00Z","srcIP":"10.0.0.1","count":3}'),
+    "rows": ResultRows(2, result_rows()),
     "complete": complete(),
     "complete-partial": complete(verdict=Verdict(partial=True)),
     "complete-empty-run": complete(windows=WindowSpan(-3, 5), rows=0, merged=0, promised=0, covered_by=()),

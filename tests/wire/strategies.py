@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import strategies as st
 
+from lowmark.wire.resultrows import shown
 from lowmark.wire.rows import Words, to_batch
 from lowmark.wire.schema import Column, Kind, Schema
 
@@ -89,11 +91,19 @@ PARTIALS = Schema(
 )
 
 
-def partial_rows() -> object:
-    """Two rows of PARTIALS, in panes 5 and 6, for 3 and 4 tuples."""
+def _two_rows() -> Words:
+    """Of PARTIALS, in panes 5 and 6, for 3 and 4 tuples."""
     moment = 1_763_471_200_123_456_789
     rows = [
         [5, 3, 0xFFFF << 32 | 0x0A000001, 1, 1, 2.5, moment, 1_500_000_000, 0x0242AC110002],
         [6, 4, 0x20010DB8 << 96 | 1, 0, None, None, moment + 1, 0, 0],
     ]
-    return to_batch(PARTIALS, matrix(PARTIALS, rows))
+    return matrix(PARTIALS, rows)
+
+
+def partial_rows() -> pa.RecordBatch:
+    return to_batch(PARTIALS, _two_rows())
+
+
+def result_rows() -> pa.RecordBatch:
+    return shown(PARTIALS, _two_rows())

@@ -15,10 +15,12 @@ from lowmark.wire.deadletters import HEAD_BYTES, bury
 from lowmark.wire.partials import MAX_BATCH_BYTES, Origin, PartialBatch, encode_batch, split_batch, tuples_per_pane
 from lowmark.wire.promises import Account, Bound, Ledger, Promise, Punctuation
 from lowmark.wire.record import MAX_RECORD_BYTES, BadReason, BadRecord, OversizeRecord, WireRecord
+from lowmark.wire.resultrows import ResultRow, ResultRows, arrow_records, shown
 from lowmark.wire.rows import to_batch, to_words
 from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.text import json_writer
 from tests.wire.examples import EXAMPLES, NODE
-from tests.wire.strategies import INT64, NAMES, PARTIALS, matrix
+from tests.wire.strategies import INT64, NAMES, PARTIALS, matrix, tables
 
 NATURAL = st.integers(0, 2**63 - 1)
 HEADER_NAMES = ["lm-kind", "lm-version", "lm-stage", "lm-source", "lm-epoch", "lm-sequence", "lm-tuples", "x"]
@@ -211,6 +213,29 @@ def test_split_keeps_to_any_limit(limit: int, count: int) -> None:
     parts = split_batch(many_rows([1] * count), limit)
     assert sum(part.num_rows for part in parts) == count
     assert all(len(write_rows(part)) <= limit for part in parts)
+
+
+@given(tables())
+def test_result_rows_in_arrow_are_the_same_rows_as_json(table: tuple[Schema, list[list[object]]]) -> None:
+    schema, rows = table
+    words = matrix(schema, rows)
+    back = read(encode(ResultRows(3, shown(schema, words))))
+    assert isinstance(back, ResultRows)
+    assert back.one_by_one() == [ResultRow(3, line) for line in json_writer(schema, b"").write(words)]
+
+
+def test_result_rows_are_divided_into_records() -> None:
+    words = matrix(PARTIALS, [[i, 1, 0xFFFF0A000001, 1, None, 0.5, 0, 0, 0] for i in range(30_000)])
+    parts = list(arrow_records(3, PARTIALS, words))
+    assert len(parts) > 2
+    read_back = [part for record in parts if isinstance(part := read(record), ResultRows)]
+    assert [pane for part in read_back for pane in part.rows.column("pane").to_pylist()] == list(range(30_000))
+    assert not list(arrow_records(3, PARTIALS, words[:0]))
+
+
+def test_result_rows_of_types_that_no_result_has() -> None:
+    foreign = pa.record_batch({"a": pa.array([b"x"])})
+    assert bad("rows", value=write_rows(foreign)) is BadReason.SCHEMA
 
 
 @pytest.mark.parametrize("compression", Compression)
