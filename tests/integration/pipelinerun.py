@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import IO
 from uuid import uuid4
@@ -129,13 +130,13 @@ def _write_config(folder: Path, broker: str, cases: Sequence[PipelineCase], chan
         *(
             f"[queries.{case.name}]\nsql = '''{case.sql}'''\nbuckets = {_buckets(case, chance)}"
             + (f'\nshare = "{case.share}"' if case.share else "")
-            + f'\nformat = "{chance.choice(list(RowFormat))}"'
-            for case in cases
+            + f'\nformat = "{row_format}"'
+            for case, row_format in zip(cases, cycle(RowFormat), strict=False)
         ),
         f'[streams.{metered.STREAM}]\ndisorder = "{metered.DISORDER}"',
         f'[sources.{metered.SOURCE}]\nstream = "{metered.STREAM}"',
         f'file = "{metered.write(folder / "metered.pcap")}"',
-        f"[queries.{metered.QUERY}]\nsql = '''{metered.SQL}'''\nbuckets = 1",
+        f"[queries.{metered.QUERY}]\nsql = '''{metered.SQL}'''\nbuckets = 1\nformat = 'arrow'",
         f'[streams.{HELD}]\n[sources.held]\nstream = "{HELD}"\nfile = "-"',
         f"[queries.held]\nsql = '''{HELD_SQL}'''",
     ]
