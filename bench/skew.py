@@ -1,13 +1,13 @@
 """Fig. 6-19: memory, latency and time of eager aggregation (WID), lazy aggregation and AdaptWID, over skewed data.
 
-Q6-7 is a tumbling sum over one link, over the data sets of table 6-2; Q6-8 a sliding count over three links, one of
-which lags behind. Both run at operator level on tuples: panes are 20 ms long, so that a group of which not much comes
-has a pane for each tuple, and lazy aggregation keeps tuples. Then Q6-8 as the product runs it, on partials of panes.
+Q6-7 is a tumbling sum over one link, over the data sets of table 6-2, and, as its sentence has it where its SELECT has
+one second, a sum over ten; Q6-8 a sliding count over three links, one of which lags behind. They run at operator level
+on tuples, in panes of 20 ms. Then Q6-8 as the product runs it, on partials of panes of a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,10 @@ from statistics import median
 import numpy as np
 
 from bench.aggregating import Feeding, Taken, aggregate_of, feed, rows_of
+from bench.baselines.buffering import LazyOperator
 from bench.reports import Figure, spread, write_csv
 from highlevel.aggregate import AggregateOperator
-from highlevel.aggregate.switching import COSTS, Costs
+from highlevel.interface import Operator, Words
 from lowmark.query.evaluate import Ints
 from lowmark.query.plan import Aggregate
 from lowmark.query.strategy import Strategy
@@ -37,9 +38,10 @@ _SMALL = {"DS1": 0.01, "DS2": 0.03, "DS3": 0.05, "DS4": 0.07, "DS5": 0.09}
 _FINE = 50
 """Panes of a second."""
 
+_WAYS = {"eager": Strategy.WID, "lazy": None, "AdaptWID": Strategy.ADAPT}
+"""None: tuples are buffered."""
+
 _SEED = 8
-_NEVER = Costs(aggr=1 << 40)
-"""Costs at which no group is ever eager: lazy aggregation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ _PANELS: tuple[tuple[str, str, str, Callable[[_Run], float]], ...] = (
 def measure_skew(results: Path, *, seconds: int, rate: int, repeat: int, skews: Sequence[int] = SKEWS) -> None:
     """`rate`: tuples a second of Q6-7's link, and of the two main links of Q6-8 together."""
     runs = [
-        *_tumbling(seconds, rate, repeat),
+        *_single(seconds, rate, repeat, 1),
+        *_single(seconds, rate, repeat, 10),
         *_sliding(seconds, rate, repeat, skews, _FINE),
         *_sliding(seconds, rate, repeat, skews, 1),
     ]
@@ -79,6 +82,7 @@ def measure_skew(results: Path, *, seconds: int, rate: int, repeat: int, skews: 
     )  # fmt: skip
     for query, label, name in (
         ("Q6-7", "data set: more and more small groups", "fig_6_19_q6_7"),
+        ("Q6-7 over 10 s", "data set: more and more small groups", "fig_6_19_q6_7_sliding"),
         ("Q6-8", "skew of the Control link, seconds", "fig_6_19_q6_8"),
         ("Q6-8 on panes of 1 s", "skew of the Control link, seconds", "fig_6_19_panes"),
     ):
@@ -99,14 +103,15 @@ def measure_skew(results: Path, *, seconds: int, rate: int, repeat: int, skews: 
                 axes.legend()
 
 
-def _tumbling(seconds: int, rate: int, repeat: int) -> Iterator[_Run]:
-    """Large and medium groups go on from second to second; small ones are new each time."""
-    window = Window(WindowKind.SLIDING, _FINE, _FINE, Axis("ts", Kind.TIME, 10**9 // _FINE))
+def _single(seconds: int, rate: int, repeat: int, size: int) -> Iterator[_Run]:
+    """Large and medium groups go on from second to second; small ones are new each time. `size`: of a window, in
+    seconds."""
+    window = Window(WindowKind.SLIDING, size * _FINE, _FINE, Axis("ts", Kind.TIME, 10**9 // _FINE))
+    query = "Q6-7" if size == 1 else f"Q6-7 over {size} s"
     for name, small in _SMALL.items():
         random = np.random.default_rng(_SEED)
         parts = [(_panes(second, rate, random), _groups(second, rate, small, random)) for second in range(seconds)]
-        ways = {"eager": (Strategy.WID, COSTS), "lazy": (Strategy.ADAPT, _NEVER), "AdaptWID": (Strategy.ADAPT, COSTS)}
-        yield from _compared("Q6-7", name, "sum(len)", window, ways, repeat, partial(_in_order, parts))
+        yield from _compared(query, name, "sum(len)", window, _WAYS, repeat, partial(_in_order, parts))
 
 
 def _sliding(seconds: int, rate: int, repeat: int, skews: Sequence[int], fine: int) -> Iterator[_Run]:
@@ -114,9 +119,7 @@ def _sliding(seconds: int, rate: int, repeat: int, skews: Sequence[int], fine: i
     of the data, as in DS3. `fine`: panes of a second."""
     window = Window(WindowKind.SLIDING, 10 * fine, fine, Axis("ts", Kind.TIME, 10**9 // fine))
     query = "Q6-8" if fine > 1 else "Q6-8 on panes of 1 s"
-    ways = {"eager": (Strategy.WID, COSTS), "lazy": (Strategy.ADAPT, _NEVER), "AdaptWID": (Strategy.ADAPT, COSTS)}
-    if fine == 1:
-        ways["paned"] = (Strategy.PANED, COSTS)
+    ways = _WAYS if fine > 1 else {**_WAYS, "paned": Strategy.PANED}
     for skew in skews:
         random = np.random.default_rng(_SEED)
         parts = [
@@ -136,12 +139,16 @@ _CONTROL = 1 << 30
 
 
 def _compared(
-    query: str, at: str | int, call: str, window: Window, ways: dict[str, tuple[Strategy, Costs]], repeat: int,
+    query: str, at: str | int, call: str, window: Window, ways: Mapping[str, Strategy | None], repeat: int,
     stream: Callable[[Aggregate], Iterator[Feeding]],
 ) -> Iterator[_Run]:  # fmt: skip
-    plans = {way: aggregate_of(call, window, strategy) for way, (strategy, _) in ways.items()}
-    operators = {way: partial(AggregateOperator, plans[way], costs=costs) for way, (_, costs) in ways.items()}
-    feedings = list(stream(plans["eager"]))
+    operators: dict[str, Callable[[], Operator]] = {
+        way: partial(AggregateOperator, aggregate_of(call, window, strategy))
+        if strategy
+        else partial(LazyOperator, aggregate_of(call, window, Strategy.AUTO))
+        for way, strategy in ways.items()
+    }
+    feedings = list(stream(aggregate_of(call, window, Strategy.AUTO)))
     # What is kept is asked for in runs of their own, which also load all that is loaded when it is first used.
     kept = {way: feed(operator(), feedings, measure=True) for way, operator in operators.items()}
     if len(rows := {taken.rows for taken in kept.values()}) > 1:
@@ -190,8 +197,17 @@ def _lagging(parts: Parts, control: Parts, skew: int, fine: int, plan: Aggregate
         late = second - skew
         came = [part[of] for part, of in ((parts, second), (control, late)) if 0 <= of < len(part)]
         panes, groups = (np.concatenate(column) for column in zip(*came, strict=True))
-        yield Feeding(rows_of(plan, panes, groups), (late + 1) * fine if late >= 0 else None)
+        rows = rows_of(plan, panes, groups) if fine > 1 else _partials(plan, panes, groups)
+        yield Feeding(rows, (late + 1) * fine if late >= 0 else None)
     yield _end(plan)
+
+
+def _partials(plan: Aggregate, panes: Ints, groups: Ints) -> Words:
+    """Of a count, as the low level sends them: one a group and pane."""
+    (panes, groups), tuples = np.unique((panes, groups), axis=1, return_counts=True)
+    rows = rows_of(plan, panes, groups)
+    rows[:, 2] = tuples
+    return rows
 
 
 def _end(plan: Aggregate) -> Feeding:

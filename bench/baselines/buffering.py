@@ -2,7 +2,7 @@
 
 It takes no promises. How far tuples may be out of order is declared as slack: a window closes when a tuple comes that
 lies so far behind its end. A tuple that comes for windows that have closed is dropped from these windows (generous
-slack), or, if there is any such window, from all (consistent slack).
+slack), or, if there is any such window, from all (consistent slack). `LazyOperator` waits for promises (6.3).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from highlevel.aggregate.groups import GroupTable
 from highlevel.aggregate.incoming import in_windows
 from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.resultrows import ResultRows
+from highlevel.aggregate.spaces import ONLY, rows_space
 from highlevel.interface import Out, Port, State, Words
 from lowmark.query.evaluate import Ints
 from lowmark.query.plan import Aggregate
@@ -22,7 +23,7 @@ from lowmark.wire.partials import PANE
 from lowmark.wire.promises import Promise
 from lowmark.wire.values import INT64_MIN
 
-__all__ = ["BufferingOperator"]
+__all__ = ["BufferingOperator", "LazyOperator"]
 
 
 class BufferingOperator:
@@ -104,6 +105,36 @@ class BufferingOperator:
             rows = np.concatenate([self._buffer, *self._parts])
             self._buffer = rows[np.argsort(_panes(rows), kind="stable")]
             self._parts = []
+
+
+class LazyOperator(BufferingOperator):
+    """The same where a promise closes windows, and nothing comes too late. The tuples are state, so that they can be
+    measured."""
+
+    def __init__(self, plan: Aggregate) -> None:
+        super().__init__(plan)
+        self._space = rows_space("tuples", plan.input.words)
+
+    def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
+        rows = in_windows(rows, _panes(rows), self._window)
+        if len(rows):
+            self._parts.append(rows)
+            self._high = max(self._high, int(_panes(rows).max()))
+        state.put(self._space, ONLY, [self._buffer, *self._parts])
+
+    def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
+        frontier = promise.below(PANE)
+        if self._high > INT64_MIN and frontier is not None:
+            end = self._window.wids(self._high).stop
+            end = end if promise.last else min(end, self._window.closed_by(frontier))
+            if self._next is None:
+                self._order()
+                first = self._window.wids(int(_panes(self._buffer)[0])).start
+                self._next = first if first < end else None
+            self._close(end, out)
+        state.put(self._space, ONLY, [self._buffer, *self._parts])
+        if promise.last:
+            out.promise(0, Promise((), last=True))
 
 
 def _panes(rows: Words) -> Ints:

@@ -2,7 +2,8 @@
 
 Every group begins lazily: a packet of a group that never comes again costs one partial, however many windows hold it.
 The groups that take less in windows than in panes are eager. All are looked at twice a window's length of panes, before
-these are let go, and lazy ones also when as much is buffered again as was kept when they last were:
+these are let go, and lazy ones also when as much is buffered again as was kept when they last were; where there are no
+more panes than open windows no group can be better off eager, and none is looked at:
 
 - lazy to eager: the group's partials of panes are merged into the windows that are open, and leave their panes;
 - eager to lazy: what comes from then on goes into panes. What its windows hold stays there until they close (a group in
@@ -20,13 +21,12 @@ from heapq import merge
 import numpy as np
 
 from highlevel.aggregate.assembly import Panes
-from highlevel.aggregate.groups import GroupTable
+from highlevel.aggregate.groups import GroupRows, GroupTable
 from highlevel.aggregate.holding import Ended, holding_windows
 from highlevel.aggregate.layout import Layout
-from highlevel.aggregate.lazy import Buffer
 from highlevel.aggregate.parts import Part
-from highlevel.aggregate.spaces import ONLY
-from highlevel.aggregate.splitting import by_pane
+from highlevel.aggregate.spaces import ONLY, tables_space
+from highlevel.aggregate.splitting import by_pane, split
 from highlevel.aggregate.switching import COSTS, Costs, Mode, mode_space
 from highlevel.aggregate.wid import Windows
 from highlevel.interface import State, Words
@@ -42,7 +42,7 @@ class AdaptHolding:
     def __init__(self, window: Window, layout: Layout, costs: Costs = COSTS) -> None:
         self.window = window
         self.layout = layout
-        self.lazy = Buffer(window, layout)
+        self.lazy = tables_space("lazy", layout)
         self.windows = Windows(window, layout)
         self._keys = layout.of_keys
         self._mode = mode_space(self._keys)
@@ -50,25 +50,28 @@ class AdaptHolding:
 
     def take(self, panes: Ints, rows: Words, state: State) -> None:
         mode = state.get(self._mode, ONLY) or Mode(self._keys)
-        panes, rows = by_pane(panes, rows)
-        mode.high = max(mode.high, int(panes[-1]))
+        mode.high = max(mode.high, int(panes.max()))
         if len(mode.groups):
+            panes, rows = by_pane(panes, rows)
             places = mode.groups.find(rows)
             eager = places >= 0
             if eager.any():
                 mode.show(places[eager], panes[eager])
                 self.windows.take(panes[eager], rows[eager], state)
                 panes, rows = panes[~eager], rows[~eager]
-        self.lazy.take(panes, rows, state)
-        mode.since += len(rows)
+        for pane, part in split(panes, rows):
+            table = state.get(self.lazy, pane) or GroupTable(self.layout)
+            mode.since -= len(table)
+            table.merge(part)
+            mode.since += len(table)
+            state.put(self.lazy, pane, table)
         if mode.since > max(mode.kept, self._costs.least):
             self._enter(mode, state)
         state.put(self._mode, ONLY, mode)
 
     def ended(self, frontier: int | None, state: State) -> Ended:
         closed = None if frontier is None else self.window.closed_by(frontier)
-        pieces = Panes(self.lazy.space, state, None if frontier is None else frontier // self.lazy.panes)
-        return _EndedParts(self, pieces, closed, state)
+        return _EndedParts(self, Panes(self.lazy, state, frontier), closed, state)
 
     def look(self, first: int, state: State) -> None:
         """Decide anew how groups are held, when windows below `first` are out and their panes still there."""
@@ -93,36 +96,44 @@ class AdaptHolding:
 
     def _enter(self, mode: Mode, state: State, out: int = 0) -> None:
         """Make those groups eager that it pays for. `out`: windows just out, whose panes are still there."""
-        known = GroupTable(self._keys)
-        tables = self.lazy.tables(state)
-        places = [known.merge_groups(self.lazy.groups(table)) for _, table in tables]
-        buffered = np.bincount(np.concatenate(places), minlength=len(known)) if places else np.zeros(0, np.int64)
-        mode.kept, mode.since = int(buffered.sum()), 0
+        panes = state.keys(self.lazy)
         first = mode.first
         if first is None:
-            first = self.lazy.window.wids(tables[0][0]).start if tables else 0
-        eager = known.take(self._costs.eager(buffered, self._open(mode, first - out)))
+            first = self.window.wids(panes[0]).start if panes else 0
+        windows = self._open(mode, first - out)
+        if not self._costs.any_eager(len(panes), windows):
+            mode.kept, mode.since = mode.kept + mode.since, 0
+            return
+        known = GroupTable(self._keys)
+        tables = [(pane, table) for pane in panes if (table := state.get(self.lazy, pane)) is not None]
+        places = [known.merge_table(table) for _, table in tables]
+        buffered = np.bincount(np.concatenate(places), minlength=len(known))
+        mode.kept, mode.since = int(buffered.sum()), 0
+        eager = known.take(self._costs.eager(buffered, windows))
         if not len(eager):
             return
         mode.enter(eager)
-        for piece, table in tables:
-            chosen = eager.find_groups(self.lazy.groups(table)) >= 0
-            panes, groups = self.lazy.take_out(piece, table, chosen, state)
-            self.windows.enter(panes, groups, first, state)
-            mode.kept -= len(panes)
+        for pane, table in tables:
+            taken = table.take(eager.find_groups(GroupRows.of((table,))) >= 0)
+            if not len(taken):
+                continue
+            # The piece stays, if need be empty: it says which windows hold tuples.
+            state.put(self.lazy, pane, table)
+            self.windows.enter(np.full(len(taken), pane), GroupRows.of((taken,)), first, state)
+            mode.kept -= len(taken)
 
 
 class _EndedParts:
-    def __init__(self, holding: AdaptHolding, pieces: Panes, below: int | None, state: State) -> None:
+    def __init__(self, holding: AdaptHolding, panes: Panes, below: int | None, state: State) -> None:
         self._holding = holding
-        self._pieces = pieces
+        self._panes = panes
         self._below = below  # windows that have ended
         self._state = state
 
     @property
     def span(self) -> range | None:
-        wids, pieces = self._holding.lazy.window.wids, self._pieces.keys
-        spans = [range(wids(pieces[0]).start, wids(pieces[-1]).stop)] if pieces else []
+        wids, panes = self._holding.window.wids, self._panes.keys
+        spans = [range(wids(panes[0]).start, wids(panes[-1]).stop)] if panes else []
         eager = self._holding.windows.span(self._below, self._state)
         if eager is not None:
             spans.append(eager)
@@ -130,7 +141,7 @@ class _EndedParts:
 
     def parts(self, first: int, end: int) -> Iterator[Part]:
         known = first - 1
-        lazy = holding_windows(self._holding.lazy.window, self._pieces, first, end)
+        lazy = holding_windows(self._holding.window, self._panes, first, end)
         eager = list(self._holding.windows.numbers(first, end, self._state))
         for window in merge(lazy, eager):
             if window > known:
@@ -139,16 +150,18 @@ class _EndedParts:
             known = window
 
     def _table(self, window: int) -> GroupTable:
-        extent = self._holding.lazy.window.extent(window)
-        lazy = [self._pieces.table(piece) for piece in self._pieces.within(extent.start, extent.stop)]
+        extent = self._holding.window.extent(window)
+        lazy = [self._panes.table(pane) for pane in self._panes.within(extent.start, extent.stop)]
         eager = self._holding.windows.held(window, self._state)
+        if eager is None and len(lazy) == 1:
+            return lazy[0]
         table = GroupTable(self._holding.layout)
         if eager is not None:
             table.merge_groups(eager.groups)
-        self._holding.lazy.merge(lazy, table)
+        table.merge_tables(lazy)
         return table
 
     def leave(self, first: int) -> None:
         self._holding.look(first, self._state)
-        self._pieces.drop(self._holding.lazy.window.first_needed(first))
+        self._panes.drop(self._holding.window.first_needed(first))
         self._holding.windows.leave(first, self._state)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from highlevel.interface import Out, Words
 from lowmark.query.windows import Window, WindowKind
 
-__all__ = ["in_windows", "panes_of", "timely", "with_pane_as_key", "without_pane_as_key"]
+__all__ = ["in_windows", "panes_of", "timely", "with_pane_as_key"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -38,20 +38,11 @@ def in_windows(rows: Words, panes: Ints, window: Window) -> Words:
 
 
 def with_pane_as_key(rows: Words) -> Words:
-    """Partials as those of a `Layout.by_pane`."""
+    """Partials as those of a schema that is `keyed_by_pane`."""
     found = np.empty((len(rows), rows.shape[1] + 1), np.uint64)
     low = np.uint64(3)  # the bits of pane and tuples, which are never null
     found[:, 0] = (rows[:, 0] & ~low) << np.uint64(1)
     found[:, 1:_ATTRIBUTES] = rows[:, 1:_ATTRIBUTES]
     found[:, _ATTRIBUTES] = rows[:, 1]
     found[:, _ATTRIBUTES + 1 :] = rows[:, _ATTRIBUTES:]
-    return found
-
-
-def without_pane_as_key(groups: Words) -> Words:
-    """Groups of a `Layout.by_pane` as those of the layout."""
-    found = np.empty((len(groups), groups.shape[1] - 1), np.uint64)
-    found[:, 0] = groups[:, 0] >> np.uint64(2) << np.uint64(1)
-    found[:, 1] = groups[:, 1]
-    found[:, 2:] = groups[:, 3:]
     return found

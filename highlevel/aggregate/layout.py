@@ -86,12 +86,6 @@ class Layout:
         return Layout(Schema(columns, self.partials.strings), self.keys, ())
 
     @cached_property
-    def by_pane(self) -> Layout:
-        """Of the same groups, those of each pane apart: the pane is their first key."""
-        schema, at = keyed_by_pane(self.partials)
-        return Layout(schema, (at, *self.keys), self.folds)
-
-    @cached_property
     def float_keys(self) -> tuple[int, ...]:
         """The words of a partial's row that hold doubles of its key."""
         columns = self.partials.columns[2 : 2 + len(self.keys)]

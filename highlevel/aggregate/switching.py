@@ -45,6 +45,10 @@ class Costs:
         """Cond. 6.9: whether `buffered` partials of panes take more than a partial in each of the open windows."""
         return buffered * self.tup > windows * self.aggr
 
+    def any_eager(self, panes: int, windows: int) -> bool:
+        """Whether that can be so of any group at all, when so many panes are kept."""
+        return panes * self.tup > windows * self.aggr
+
     def lazy(self, shown: Ints, of: int, buffered: int, windows: int) -> Bools:
         """Whether they would take clearly less, of groups that showed in `shown` out of `of` panes, while `buffered`
         panes are kept: an eager group is to be lazy."""

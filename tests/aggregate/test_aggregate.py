@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from highlevel.aggregate import AggregateOperator, ReduceOperator
 from highlevel.aggregate.groups import GroupTable
 from highlevel.aggregate.layout import Layout
+from highlevel.aggregate.switching import COSTS, Costs
 from highlevel.interface import Words
 from lowmark.query.plan import Aggregate
 from lowmark.query.windows import Window, WindowKind
@@ -129,9 +130,9 @@ def with_pane(groups: Words, pane: int) -> Words:
     return rows
 
 
-def run(planned: Plans, arrivals: list[Row], state: Live | Stored, draw: st.DrawFn) -> Sink:
+def run(planned: Plans, arrivals: list[Row], state: Live | Stored, draw: st.DrawFn, costs: Costs = COSTS) -> Sink:
     sink = Sink()
-    reduce, operator = ReduceOperator(planned.reduce), AggregateOperator(planned.aggregate)
+    reduce, operator = ReduceOperator(planned.reduce), AggregateOperator(planned.aggregate, costs=costs)
     layout = Layout(
         planned.aggregate.input, (*planned.aggregate.keys, *planned.aggregate.details), planned.aggregate.folds
     )

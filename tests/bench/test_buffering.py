@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.baselines.buffering import BufferingOperator
+from bench.baselines.buffering import BufferingOperator, LazyOperator
 from highlevel.aggregate import ReduceOperator
 from highlevel.state import MemoryState
 from lowmark.query.windows import Window, WindowKind
@@ -54,6 +54,32 @@ def test_rows_are_those_of_what_was_not_dropped(
     assert [told.start for told, _ in sink.closings] == list(wanted)
     assert [count for _, count in sink.closings] == [answer.tuples for answer in wanted.values()]
     for rows, answer in zip(sink.matrices, wanted.values(), strict=True):
+        assert_same_rows(values(made.aggregate.output, rows), answer.rows)
+
+
+@given(windows, st.lists(st.integers(-20, 40), max_size=25), st.data())
+@settings(deadline=None)
+def test_lazy_aggregation_closes_by_promises(window: Window, times: list[int], data: st.DataObject) -> None:
+    made = plans(CALLS, ["port"], window)
+    operator, state, sink = LazyOperator(made.aggregate), MemoryState(), Sink()
+    arrivals = [
+        Row(zip(TUPLE.names, (ts, position, 1, position % 2, 0.0, position, None, None, 0), strict=True))
+        for position, ts in enumerate(times)
+    ]
+    done = 0
+    while done < len(arrivals):
+        cut = data.draw(st.integers(done + 1, len(arrivals)))
+        rows = matrix(TUPLE, [[row[name] for name in TUPLE.names] for row in arrivals[done:cut]])
+        operator.on_batch(0, reduced(ReduceOperator(made.reduce), rows), state, sink)
+        done = cut
+        least = min((row["ts"] // window.axis.unit for row in arrivals[done:]), default=60)
+        operator.on_promise(0, panes_ended(least), state, sink)
+        assert all(told.start < window.closed_by(least) for told, _ in sink.closings)
+    operator.on_promise(0, panes_ended(FOREVER), state, sink)
+    answers = expected(window, ["port"], CALLS, arrivals)
+    wanted = [answer for answer in answers if answer.tuples]
+    assert [(told.start, count) for told, count in sink.closings] == [(one.window, one.tuples) for one in wanted]
+    for rows, answer in zip(sink.matrices, wanted, strict=True):
         assert_same_rows(values(made.aggregate.output, rows), answer.rows)
 
 

@@ -35,7 +35,8 @@ def test_panes_of_one_cell_are_held_by_the_same_windows(size: int, slide: int, p
         assert sliding(size, slide).wids(pane) == sliding(size, slide).wids(pane + 1)
 
 
-def test_there_are_two_a_slide() -> None:
+def test_there_are_two_a_slide_or_one() -> None:
     assert (cells_of(sliding(12, 5)).window.size, cells_of(sliding(12, 5)).window.slide) == (5, 2)
-    assert cells_of(sliding(10, 5)).window == sliding(10, 5)
+    assert (cells_of(sliding(10, 5)).window.size, cells_of(sliding(10, 5)).window.slide) == (2, 1)
+    assert cells_of(sliding(3, 2)).window == sliding(3, 2)
     assert cells_of(sliding(7, 1)).window == sliding(7, 1)
