@@ -27,8 +27,8 @@ _LEAST_CAPACITY = 64
 _SMALL = 4096
 """Groups up to which a table that is full grows fourfold: each time costs calls, which take longer than merges."""
 
-_FEW = 256
-"""Groups of a table for which a call of its own takes longer than a copy of them."""
+_TOGETHER = 1 << 13
+"""Groups of several tables that are merged in one call: calls of their own take longer than a copy within the cache."""
 
 _NO_POSITIONS = np.empty(0, np.int64)
 
@@ -157,15 +157,20 @@ class GroupTable:
         return positions
 
     def merge_tables(self, others: Iterable[GroupTable]) -> None:
-        """Merge the groups of tables of this layout, one after the other: small ones in one call."""
+        """Merge the groups of tables of this layout, one after the other: several small ones in one call."""
         small: list[Words] = []
+        waiting = 0
         for other in others:
-            if len(other) < _FEW and not other._carries:
+            copied = not self._used and not small and len(other) >= _LEAST_CAPACITY  # with its index
+            alone = copied or len(other) > _TOGETHER or len(other._carries) > 0
+            if alone or waiting + len(other) > _TOGETHER:
+                self._merge_all(small)
+                small, waiting = [], 0
+            if alone:
+                self.merge_table(other)
+            else:
                 small.append(other.groups)
-                continue
-            self._merge_all(small)
-            small = []
-            self.merge_table(other)
+                waiting += len(other)
         self._merge_all(small)
 
     def _merge_all(self, parts: Sequence[Words]) -> None:

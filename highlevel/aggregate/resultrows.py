@@ -95,7 +95,8 @@ class ResultRows:
         """Groups without tuples are gone; with details, what they split is one group again."""
         live = groups.rows[:, 1] != 0
         if not self._plan.details:
-            rows, lacking = groups.rows[live], self._lacking(groups, live)
+            rows = groups.rows if live.all() else groups.rows[live]
+            lacking = self._lacking(groups, live)
             return _Window(rows, lacking, rows, np.arange(len(rows)))
         whole = GroupTable(self._layout)
         positions = whole.merge_groups(groups)
@@ -143,5 +144,8 @@ class ResultRows:
 
 def _spread(kind: Kind, bounds: Sequence[int | None], of: Ints) -> Values:
     """Windows of the first and the last times that there are reach beyond them: they end where time does."""
-    numbers = np.array([min(max(bound or 0, INT64_MIN), INT64_MAX) for bound in bounds], np.int64)
-    return Values(kind, numbers[of], np.array([bound is not None for bound in bounds])[of])
+    numbers = [min(max(bound or 0, INT64_MIN), INT64_MAX) for bound in bounds]
+    known = [bound is not None for bound in bounds]
+    if len(bounds) == 1:
+        return Values(kind, np.full(len(of), numbers[0], np.int64), np.full(len(of), known[0]))
+    return Values(kind, np.array(numbers, np.int64)[of], np.array(known)[of])

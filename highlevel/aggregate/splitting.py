@@ -43,6 +43,7 @@ def split(panes: Ints, rows: Words) -> Iterator[tuple[int, Words]]:
     """Each pane with its rows, ascending; `panes` has one entry a row."""
     if not len(rows):
         return
+    panes = np.ascontiguousarray(panes)  # which is gone over several times
     low, high = int(panes.min()), int(panes.max())
     if low == high:
         yield low, rows

@@ -105,7 +105,7 @@ class _Evaluation:
 
 
 def _constant(value: bool, rows: int) -> Bools:
-    return np.broadcast_to(np.bool_(value), rows)
+    return np.ones(rows, np.bool_) if value else np.zeros(rows, np.bool_)
 
 
 def _literal(value: int | float | None, kind: Kind, rows: int) -> Values:

@@ -11,6 +11,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+from itertools import accumulate
 
 __all__ = ["Column", "Kind", "Schema"]
 
@@ -28,12 +30,8 @@ class Kind(Enum):
     COMMUNITY_ID = "community_id"  # 160-bit number, a SHA-1; high word first, as an address
     STR = "str"  # index into the schema's sorted `strings`: all of a query's strings are known when it is planned
 
-    @property
-    def words(self) -> int:
-        return _WORDS.get(self, 1)
-
-
-_WORDS = {Kind.IP: 2, Kind.COMMUNITY_ID: 3}
+    def __init__(self, name: str) -> None:
+        self.words = {"ip": 2, "community_id": 3}.get(name, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class Column:
     nullable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Schema:
     """Columns in order, and the strings that its STR columns index: sorted, so that codes compare as strings do."""
 
@@ -65,24 +63,30 @@ class Schema:
     def __len__(self) -> int:
         return len(self.columns)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
 
-    @property
+    @cached_property
     def words(self) -> int:
         """Words of one row, the null mask included."""
         return 1 + sum(column.kind.words for column in self.columns)
 
     def index(self, name: str) -> int:
-        return self.names.index(name)
+        return self._places[name][0]
 
     def column(self, name: str) -> Column:
         return self.columns[self.index(name)]
 
     def offset(self, name: str) -> int:
         """The first word of a column in a row."""
-        return 1 + sum(column.kind.words for column in self.columns[: self.index(name)])
+        return self._places[name][1]
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[int, int]]:
+        """Of each column its number and its first word."""
+        starts = accumulate((column.kind.words for column in self.columns[:-1]), initial=1)
+        return dict(zip(self.names, enumerate(starts), strict=False))  # of no columns there is a start, and no name
 
     def select(self, names: tuple[str, ...]) -> Schema:
         return Schema(tuple(self.column(name) for name in names), self.strings)
