@@ -99,6 +99,8 @@ class _EndedPanes:
 def holding_windows(window: Window, panes: Panes, first: int, end: int) -> Iterator[int]:
     """The windows from `first` up to `end` that hold a tuple, ascending: from the panes, not from the windows."""
     for pane in panes.keys:
+        if first >= end:
+            return
         wids = window.wids(pane)
         yield from range(max(first, wids.start), min(end, wids.stop))
         first = max(first, min(end, wids.stop))
