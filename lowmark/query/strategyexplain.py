@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lowmark.query.plan import Aggregate
 from lowmark.query.strategy import Rates, Strategy
-from lowmark.query.weighing import can_choose, partials_of, weigh
+from lowmark.query.weighing import Weighed, can_choose, panes_pay, partials_of, tuples_of, weigh
 from lowmark.wire.fields import Json
 from lowmark.wire.schema import Kind
 
@@ -21,6 +21,7 @@ def describe_strategy(plan: Aggregate, asked: Strategy, rates: Rates) -> dict[st
         "chosen": _reason(plan, asked),
         "assumes": _assumed(plan, rates),
         "costs": [f"{item.strategy.value} {_short(item.cost)} merges (eq. {item.equation})" for item in weighed],
+        **_paying(plan, weighed[0], rates),
         "keeps_of": "a group in every pane, or in one: "
         + ", ".join(f"{item.strategy.value} {item.dense} or {item.sparse} states" for item in weighed),
     }
@@ -45,6 +46,18 @@ def _assumed(plan: Aggregate, rates: Rates) -> str:
     if plan.window.axis.kind is Kind.TIME:
         return f"{groups}, of {rates.tuples:,.10g} tuples a second and at most {rates.groups:,} groups"
     return f"{groups}, of at most {rates.groups:,} groups"
+
+
+def _paying(plan: Aggregate, weighed: Weighed, rates: Rates) -> dict[str, Json]:
+    found = panes_pay(plan.window, plan.folds, rates)
+    if found is None or plan.window.axis.kind is not Kind.TIME:
+        return {}
+    least, against = found
+    assumed = tuples_of(plan.window, rates) / partials_of(plan.window, rates)
+    return {
+        "panes_pay": f"from {_short(max(1.0, least))} tuples a partial on (eq. {weighed.equation} against {against}); "
+        f"{_short(assumed)} are assumed"
+    }
 
 
 def _short(number: float) -> str:

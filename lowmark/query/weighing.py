@@ -11,9 +11,12 @@ cells (`cells`) these are Q and T.
 
 Eqs. 6.1 and 6.2 print a T/P + b G, the cost of one pane; a window brings S new ones (or P, if it is shorter than a
 slide). Eq. 6.3 prints a N P + b G; here a partial's group is looked for once, and then merged into windows that lie
-side by side, which costs less each (a'), while to take a window out from between the others costs more (b'). Eq. 6.4 is
-of a buffering implementation, which the bench has and no plan takes. The constants are those by which the choice was
-nearest to the best over the grid of `bench.windows costs`.
+side by side, which costs less each (a'), while to take a window out from between the others costs more (b'). The
+constants are those by which the choice was nearest to the best over the grid of `bench.windows costs`.
+
+Eqs. 6.3 and 6.4 as they are printed, over n tuples a pane, are what windows cost without panes: a n P, or 2 a n S of
+what is differential. No plan takes that side, for the low level reduces tuples to panes wherever they are captured;
+`panes_pay` tells from when on that saves anything (6.2.3), which is for whoever chooses RANGE and SLIDE.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ from lowmark.query.strategy import Rates, Strategy
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.schema import Kind
 
-__all__ = ["MUCH_OVERLAP", "Weighed", "can_choose", "cheapest", "chosen", "partials_of", "weigh"]
+__all__ = [
+    "MUCH_OVERLAP", "Weighed", "can_choose", "cheapest", "chosen", "panes_pay", "partials_of", "tuples_of", "weigh",
+]  # fmt: skip
 
 MUCH_OVERLAP = 3
 """Windows that hold a pane, from which on it pays to keep more than the panes."""
@@ -117,12 +122,27 @@ def cheapest(plan: Aggregate, rates: Rates) -> Strategy:
     return Strategy.WID if wid.cost < paned.cost else Strategy.PANED
 
 
+def panes_pay(window: Window, folds: Sequence[Fold], rates: Rates) -> tuple[float, str] | None:
+    """From how many tuples of a group and pane on panes take less than windows that each tuple is put into, and by
+    which equation these are reckoned. None: a tuple is in one window only, and panes spare nothing."""
+    without, equation = window.size, "6.3"
+    if 2 * window.slide < window.size and all(fold.op in DIFFERENTIAL for fold in folds):
+        without, equation = 2 * window.slide, "6.4"
+    spared = _A * (without - window.slide)  # a tuple: its way into its pane is to be paid
+    if spared <= 0:
+        return None
+    paned = weigh(window, folds, rates)[0]
+    return paned.cost / partials_of(window, rates) / spared, equation
+
+
 def partials_of(window: Window, rates: Rates) -> float:
     """Of a pane: N, and G, of which a source sends one each."""
+    return max(1.0, min(tuples_of(window, rates), float(rates.groups)))
+
+
+def tuples_of(window: Window, rates: Rates) -> float:
+    """Of a pane; of attributes that have no rate, one a group."""
     axis = window.axis
-    tuples = float(rates.groups)
     if axis.kind is Kind.TIME:
-        tuples = axis.unit / 1e9 * rates.tuples
-    elif axis.attribute == ROW_NUM:
-        tuples = float(axis.unit)
-    return max(1.0, min(tuples, float(rates.groups)))
+        return axis.unit / 1e9 * rates.tuples
+    return float(axis.unit) if axis.attribute == ROW_NUM else float(rates.groups)

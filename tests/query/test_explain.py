@@ -40,6 +40,7 @@ above, in each bucket
     chosen       as it takes the fewest merges a window
     assumes      10k partials a pane, of 10,000 tuples a second and at most 10,000 groups
     costs        paned 30k merges (eq. 6.2), wid 165k merges (eq. 6.3), adapt 37.5k merges (eq. 6.1, by group)
+    panes pay    from 3 tuples a partial on (eq. 6.2 against 6.4); 20 are assumed
     keeps of     a group in every pane, or in one: paned 4 or 2 states, wid 3 or 3 states, adapt 3 or 1 states
   step 1
     does         reduces rows to partials of the next stage

@@ -16,7 +16,7 @@ from lowmark.query.evaluate import Ints
 from lowmark.query.expected import Expected
 from lowmark.query.plan import Aggregate, QueryPlan
 from lowmark.query.strategy import Rates, Strategy
-from lowmark.query.weighing import cheapest, weigh
+from lowmark.query.weighing import cheapest, panes_pay, weigh
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.native import Laid
 from tests.aggregate.harness import AskedCall, axis, plans
@@ -79,6 +79,33 @@ def test_rates_that_cannot_be(tuples: float, groups: int) -> None:
 
 
 GROUPS = 7
+
+
+@pytest.mark.parametrize(("size", "slide", "call", "against"), [
+    (3, 1, "count", "6.4"), (60, 1, "count", "6.4"), (12, 5, "count", "6.4"), (3, 2, "count", "6.3"),
+    (2, 1, "max", "6.3"), (5, 1, "max", "6.3"), (12, 5, "max", "6.3"),
+])  # fmt: skip
+def test_panes_pay_from_where_they_cost_what_tuples_do(size: int, slide: int, call: str, against: str) -> None:
+    """Li's comparison of 6.1 with 6.3 and of 6.2 with 6.4: the number of tuples a group and pane where both sides meet,
+    whatever groups there are, and more tuples than that make panes the cheaper side."""
+    window = Window(WindowKind.SLIDING, size, slide, axis(10**9))
+    folds = plans((AskedCall(call, ("len",) if call == "max" else ()),), ("host",), window).aggregate.folds
+    found = [panes_pay(window, folds, Rates(tuples=1e9, groups=groups)) for groups in (1, 1000)]
+    (least, equation), (of_more, _) = (one or pytest.fail("panes pay nothing") for one in found)
+    assert equation == against
+    assert least == pytest.approx(of_more)
+    merged = weigh(window, folds, Rates(tuples=1e9, groups=100))[0].cost  # of partials, one of each group a pane
+    for more in (0.9, 1.0, 1.1):
+        tuples = least * more * 100  # a pane
+        with_panes = tuples * slide + merged
+        over = tuples * size  # T
+        without = over if against == "6.3" else 2 * slide * over / size
+        assert (with_panes < without) == (more > 1) or with_panes == pytest.approx(without)
+
+
+def test_panes_pay_nothing_where_a_tuple_is_in_one_window() -> None:
+    for size, slide in ((1, 1), (1, 3)):
+        assert panes_pay(Window(WindowKind.SLIDING, size, slide, axis(1)), (), Rates()) is None
 
 
 @pytest.mark.parametrize(("size", "slide"), [*WINDOWS, (400, 1), (11, 10)])
