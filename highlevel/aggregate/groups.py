@@ -261,8 +261,9 @@ class GroupTable:
             if self._index is None:
                 size = 2 * max(_LEAST_CAPACITY, 1 << max(0, len(self._table) - 1).bit_length())
                 self._index = np.zeros(size, np.uint64)
-                layout = self._layout
-                fill_index(self._table, self._used, self._index, layout.key_end, layout.key_mask, SEED)
+                if self._used:
+                    layout = self._layout
+                    fill_index(self._table, self._used, self._index, layout.key_end, layout.key_mask, SEED)
             self._arguments = Laid(self._table, self._index)
         return self._arguments
 
