@@ -32,7 +32,7 @@ _MEANING = {
     f"error of {100 * sketches.CELL_ERROR:.1f}%: two of three answers are nearer, 95 of 100 within twice that.",
     "approx_quantile": f"The value that `quantile` gives, up to 1/{_LEADING} of itself; whole numbers below {_LEADING} "
     "are exact.",
-    "avg": "The exact sum, of however many bits, divided once by the number of values.",
+    "avg": "The exact sum, of however many bits, divided once by the number of values: of integers the nearest double.",
     "bit_and": "Bitwise and of all values.",
     "bit_or": "Bitwise or of all values.",
     "count": "`count(*)` counts tuples, `count(x)` those where x is not null.",
@@ -46,9 +46,10 @@ _MEANING = {
     "median": "Middle value; of an even number of values the mean of the middle two.",
     "min": "Least value; IPv4 addresses are less than IPv6 ones.",
     "quantile": "`quantile(x, q)`: the value at rank max(1, ceil(q·n)), q taken as the exact decimal.",
-    "stddev": "Square root of the variance.",
+    "stddev": "Square root of the variance, within one unit in the last place where that is the nearest double.",
     "sum": "Exact for integers; a sum that leaves 64 bits is null and makes its window lossy.",
-    "variance": "Variance of the population; null, and the window lossy, where the sum of squares leaves 128 bits.",
+    "variance": "Variance of the population, of integers the nearest double; null, and the window lossy, where the sum of "
+    "squares leaves 128 bits.",
 }
 
 

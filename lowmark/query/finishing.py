@@ -1,7 +1,7 @@
 """From the merged state of groups to an aggregate's values: one vectorised function for each way to finish.
 
 A finisher gets the state of all groups of a window and the call's parameters, and gives one value a group. Sums of
-integers come exact; whatever has to be divided is divided once.
+integers come exact; whatever has to be divided is divided once, and so rounded once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
 from lowmark.query.evaluate import Bools, Data, Ints, Values, all_valid
+from lowmark.query.quotients import quotient
 from lowmark.wire.schema import Kind
 
 __all__ = [
@@ -22,10 +22,8 @@ __all__ = [
     "heavy_hitter", "heavy_hitter_count", "mean", "median", "only", "quantile", "total", "value_of_order", "variance",
 ]  # fmt: skip
 
-_NS = 1e9
+_NS = 10**9
 _SMALL = 2.0**62  # products below it, as computed in doubles, fit into int64 with room for two
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,14 +62,18 @@ def mean(groups: Groups, parameters: tuple[str, ...]) -> Values:
     (summed,) = groups.folds[0]
     counts = _counts(groups, 1)
     valid = counts > 0
-    quotient = summed.data / np.where(valid, counts, 1)
+    n = np.where(valid, counts, 1)
+    if summed.kind is Kind.FLOAT:
+        return Values(Kind.FLOAT, summed.data / n, valid)
+    unit = _unit(summed.kind)
+    means = quotient(summed.data, n, unit)
     for group in np.flatnonzero(_lacking(groups, 0)).tolist():
-        quotient[group] = _whole(groups, 0, group) / int(counts[group])
-    return Values(Kind.FLOAT, _in_seconds(quotient, summed.kind), valid)
+        means[group] = _whole(groups, 0, group) / (int(n[group]) * unit)
+    return Values(Kind.FLOAT, means, valid)
 
 
 def variance(groups: Groups, parameters: tuple[str, ...]) -> Values:
-    """Of the population: (n·Σx² − (Σx)²) / n²."""
+    """Of the population: (n·Q − S²) / n² with Q = Σx², S = Σx."""
     squares, (summed,) = groups.folds[:2]
     counts = _counts(groups, 2)
     valid = counts > 0
@@ -80,15 +82,23 @@ def variance(groups: Groups, parameters: tuple[str, ...]) -> Values:
         # Two passes are not to be had here: rounding may leave a small negative number where all values are equal.
         means = summed.data / n
         return Values(Kind.FLOAT, np.maximum(squares[0].data / n - means * means, 0.0), valid)
-    quotient = _exact_variance(squares[0].data, squares[1].data, summed.data, n)
-    for group in np.flatnonzero(_lacking(groups, 1)).tolist():
-        high, low = (int(part.data[group]) for part in squares)
-        square, linear, count = (high << 64) + low % 2**64, _whole(groups, 1, group), int(n[group])
-        quotient[group] = (count * square - linear * linear) / (count * count)
-    return Values(Kind.FLOAT, _in_seconds(_in_seconds(quotient, summed.kind), summed.kind), valid)
+    high, low = (part.data for part in squares)  # Q = high·2⁶⁴ + low, low without a sign
+    square = _unit(summed.kind) ** 2
+    reals = summed.data.astype(np.float64)
+    small = (high == 0) & (low >= 0) & (low.astype(np.float64) * n < _SMALL) & (reals * reals < _SMALL)
+    small &= (n < 1 << 31) & (_lacking(groups, 1) == 0)
+    spread, pairs = np.where(small, n * low - summed.data * summed.data, 0), np.where(small, n * n, 1)
+    result = quotient(spread, pairs, square)
+    for group in np.flatnonzero(~small).tolist():
+        count, linear = int(n[group]), _whole(groups, 1, group)
+        total_square = (int(high[group]) << 64) + int(low[group]) % 2**64
+        result[group] = (count * total_square - linear * linear) / (count * count * square)
+    return Values(Kind.FLOAT, result, valid)
 
 
 def deviation(groups: Groups, parameters: tuple[str, ...]) -> Values:
+    """Of integers within one unit in the last place: half of one is the root's rounding, and at most half of one comes
+    from the variance's."""
     squared = variance(groups, parameters)
     return Values(Kind.FLOAT, np.sqrt(squared.data), squared.valid)
 
@@ -118,11 +128,13 @@ def median(groups: Groups, parameters: tuple[str, ...]) -> Values:
     low = ranked.at(lambda n: (n + 1) // 2)
     high = ranked.at(lambda n: n // 2 + 1)
     if low.kind is Kind.FLOAT:
-        middle = low.data / 2 + high.data / 2
-    else:
-        below = (low.data & high.data) + ((low.data ^ high.data) >> 1)  # the mean rounded down, without overflow
-        middle = below + 0.5 * ((low.data ^ high.data) & 1)
-    return Values(Kind.FLOAT, _in_seconds(middle, low.kind), low.valid)
+        return Values(Kind.FLOAT, low.data / 2 + high.data / 2, low.valid)
+    unit, twice = _unit(low.kind), np.full_like(low.data, 2)
+    doubled = low.data + high.data
+    middle = quotient(doubled, twice, unit)
+    for group in np.flatnonzero(((doubled ^ low.data) & (doubled ^ high.data)) < 0).tolist():  # it has left 64 bits
+        middle[group] = (int(low.data[group]) + int(high.data[group])) / (2 * unit)
+    return Values(Kind.FLOAT, middle, low.valid)
 
 
 def quantile(groups: Groups, parameters: tuple[str, ...]) -> Values:
@@ -230,20 +242,9 @@ def _whole(groups: Groups, index: int, group: int) -> int:
     return int(groups.folds[index][0].data[group]) + (int(groups.lacking[index][group]) << 64)
 
 
-def _in_seconds(values: Floats, kind: Kind) -> Floats:
-    return values / _NS if kind is Kind.DURATION else values
-
-
-def _exact_variance(high: Ints, low: Ints, summed: Ints, n: Ints) -> Floats:
-    """(n·Q − S²) / n² with Q = high·2⁶⁴ + low (low without a sign): exact up to the division."""
-    sums = summed.astype(np.float64)
-    small = (high == 0) & (low >= 0) & (low.astype(np.float64) * n < _SMALL) & (sums * sums < _SMALL)
-    result = (n * low - summed * summed) / (n.astype(np.float64) * n)
-    for index in np.flatnonzero(~small):
-        count, linear = int(n[index]), int(summed[index])
-        square = (int(high[index]) << 64) + (int(low[index]) & 2**64 - 1)
-        result[index] = (count * square - linear * linear) / (count * count)
-    return result
+def _unit(kind: Kind) -> int:
+    """How many of what is stored make 1 of what is shown: means of durations are in seconds."""
+    return _NS if kind is Kind.DURATION else 1
 
 
 def given(details: Details | None) -> Details:
