@@ -48,8 +48,8 @@ _MEANING = {
     "quantile": "`quantile(x, q)`: the value at rank max(1, ceil(q·n)), q taken as the exact decimal.",
     "stddev": "Square root of the variance, within one unit in the last place where that is the nearest double.",
     "sum": "Exact for integers; a sum that leaves 64 bits is null and makes its window lossy.",
-    "variance": "Variance of the population, of integers the nearest double; null, and the window lossy, where the sum of "
-    "squares leaves 128 bits.",
+    "variance": "Variance of the population, of integers the nearest double; null, and the window lossy, where the sum "
+    "of squares leaves 128 bits.",
 }
 
 
