@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from bench.day import KINDS, most, simulate
+from bench.day import most, simulate
 
 HOUR = 6  # samples
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sliding", "rows", "slide by rank", "stages"])
+@pytest.mark.parametrize("kind", ["sliding", "distinct", "rows", "idle PA let go", "slide by rank", "stages"])
 def test_state_stays_as_it_was(kind: str) -> None:
-    samples = simulate(KINDS[kind], hours=5, rate=2)
+    samples = simulate(kind, hours=5, rate=2)
     (pieces, size), (later_pieces, later) = most(samples[:HOUR]), most(samples[-HOUR:])
     assert later_pieces <= 1.2 * pieces
     assert later <= 1.5 * size
