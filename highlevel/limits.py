@@ -27,5 +27,5 @@ class GroupLimit:
                 f"query {self.query}: more than {self.most:,} different ({', '.join(keys)}) in a bucket, and no "
                 f"window's end lets them go: this is its limits.groups. Raise it ([queries.{self.query}.limits] or "
                 "[job.limits] in the configuration, --limit-groups of lowmark query), use more buckets, ask for fewer "
-                "groups, or, where they are values of PA, let idle ones go (expire_idle)"
+                "groups or coarser values, or, where they are values of PA, let idle ones go (expire_idle)"
             )

@@ -25,6 +25,7 @@ from highlevel.aggregate.together import complete, progressing, within_reach
 from highlevel.aggregate.wid import WidHolding
 from highlevel.interface import Out, Port, State, Words
 from highlevel.limits import GroupLimit
+from lowmark.query.aggregates import kept_by
 from lowmark.query.cells import cells_of
 from lowmark.query.plan import Aggregate
 from lowmark.query.strategy import Strategy
@@ -139,7 +140,7 @@ class AggregateOperator:
         told = first
         for part in ended.parts(first, end):
             if self._limit is not None:
-                self._limit.check(len(part.groups.rows), self._plan.keys)
+                self._limit.check(len(part.groups.rows), kept_by(self._plan))
             rows, flaws = self._result.together(part)
             out.rows(0, rows)
             for window, reason in flaws:

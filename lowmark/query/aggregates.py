@@ -22,12 +22,12 @@ from lowmark.query.errors import BadEntryPoint
 from lowmark.query.expressions import Expr, Named
 from lowmark.query.functions import BUILT_IN, AggregateFunction, Result
 from lowmark.query.lifting import Lift, opposite
-from lowmark.query.plan import AggregateCall, Fold, FoldOp
+from lowmark.query.plan import Aggregate, AggregateCall, Fold, FoldOp
 from lowmark.wire.schema import Column, Kind
 
 __all__ = [
     "DIFFERENTIAL", "ENTRY_POINTS", "AggregateFunction", "BadAggregate", "CallPlanner", "PlannedCall", "Result",
-    "function", "names", "plan_aggregate",
+    "function", "kept_by", "names", "plan_aggregate",
 ]  # fmt: skip
 
 ENTRY_POINTS = "lowmark.aggregates"
@@ -106,6 +106,16 @@ def _check(called: AggregateFunction, name: str, args: tuple[Expr, ...], paramet
         called.check(parameters)
     except ValueError as error:
         raise BadAggregate(str(error), len(args)) from None
+
+
+def kept_by(plan: Aggregate) -> tuple[str, ...]:
+    """For people, what tells rows of its state apart: keys, and what splits groups, by the first call it is for."""
+    split: dict[str, str] = {}
+    for call in plan.calls:
+        for detail in call.details:
+            if detail in plan.details:
+                split.setdefault(detail, f"what {call.column.name} counts by")
+    return (*plan.keys, *split.values())
 
 
 @dataclass

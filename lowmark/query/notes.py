@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from lowmark.query.aggregates import function
+from lowmark.query.aggregates import function, kept_by
 from lowmark.query.limits import Limits
 from lowmark.query.plan import Aggregate, Counted, Join, Number
 from lowmark.query.printing import span_text
@@ -28,8 +28,9 @@ def _buckets(halves: Halves, wanted: int) -> Iterator[str]:
 def _growth(halves: Halves, limits: Limits) -> Iterator[str]:
     for step in halves.steps:
         match step.plan:
-            case Aggregate(window=window, keys=keys) if window.kind is WindowKind.LANDMARK and keys:
-                yield f"{_grows(keys)}: a landmark window forgets none; {_stops(limits)}"
+            case Aggregate(window=window) as plan if window.kind is WindowKind.LANDMARK and kept_by(plan):
+                yield from _errors(plan)
+                yield f"{_grows(kept_by(plan))}: a landmark window forgets none; {_stops(limits)}"
             case Aggregate(details=details) as plan if details:
                 yield from _details(plan)
             case Join(equal=()):
@@ -67,12 +68,16 @@ def _stops(limits: Limits) -> str:
     return f"the query stops at more than {limits.groups:,} in a bucket (limits.groups)"
 
 
+def _errors(plan: Aggregate | Counted) -> Iterator[str]:
+    for call in plan.calls:
+        if error := function(call.function).error:
+            yield f"{call.column.name} {error}"
+
+
 def _details(plan: Aggregate | Counted) -> Iterator[str]:
     """What groups are split into for calls whose value does not follow from a row each."""
+    yield from _errors(plan)
     calls = [(call, function(call.function)) for call in plan.calls if call.details]
-    for call, called in calls:
-        if called.error:
-            yield f"{call.column.name} {called.error}"
     most = {call.details: called.most(plan.input.column(call.details[0]).kind) for call, called in calls if called.most}
     if any(call.details not in most for call, _ in calls):
         yield "state grows with the distinct values in a window: a holistic aggregate keeps a count of each"

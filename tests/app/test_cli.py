@@ -264,6 +264,16 @@ def test_a_limit_of_groups_stops_a_query_in_a_sentence(
     assert "Traceback" not in said
 
 
+def test_values_that_split_groups_count_for_the_limit(lowmark: Command, capture: Path) -> None:
+    sql = (
+        "SELECT heavy_hitter(srcIP, 1) AS host, heavy_hitter_count(srcIP, 1) AS n [RANGE ALL, SLIDE 1 second] FROM Main"
+    )
+    assert lowmark("query", "-r", str(capture), "--limit-groups", "6", sql).code == 0
+    stopped = lowmark("query", "-r", str(capture), "--limit-groups", "5", sql)
+    assert stopped.code == 1
+    assert "more than 5 different (what heavy_hitter_srcIP_1 counts by) in a bucket" in " ".join(stopped.err.split())
+
+
 def test_an_average_whose_sum_leaves_64_bits(lowmark: Command, capture: Path) -> None:
     """It fits itself; the sum does not. That sums leave the table for it is no want of room."""
     sql = "SELECT avg(len) AS a, avg(len * 1000000000000000) AS w [RANGE 1 day] FROM M"

@@ -198,14 +198,26 @@ def test_approximate_aggregates_say_how_far_they_err_and_what_a_group_keeps() ->
     )
 
 
-@pytest.mark.parametrize("sql", [
-    "SELECT srcIP, count(*) [RANGE ALL, SLIDE 1 minute] FROM Main GROUP BY srcIP",
-    "SELECT srcIP, count(*) [RANGE 5 rows, WA row_num, PA srcIP] FROM Main",
+LANDMARK = "SELECT srcIP, {} [RANGE ALL, SLIDE 1 minute] FROM Main GROUP BY srcIP"
+
+
+@pytest.mark.parametrize(("sql", "kept"), [
+    (LANDMARK.format("count(*)"), "srcIP"),
+    (LANDMARK.format("heavy_hitter(destPort, 1), heavy_hitter_count(destPort, 1) AS n, count(distinct srcIP) AS c"),
+     "srcIP, what heavy_hitter_destPort_1 counts by"),
+    ("SELECT median(len) [RANGE ALL, SLIDE 1 minute] FROM Main", "what median_len counts by"),
+    ("SELECT srcIP, count(*) [RANGE 5 rows, WA row_num, PA srcIP] FROM Main", "srcIP"),
 ])  # fmt: skip
-def test_what_grows_for_ever_names_its_limit(sql: str) -> None:
+def test_what_grows_for_ever_names_its_limit(sql: str, kept: str) -> None:
     (note,) = (note for note in compile_query(sql, limits=Limits(groups=1_234)).notes if "grows" in note)
-    assert "every new (srcIP)" in note
+    assert f"every new ({kept})" in note
     assert "stops at more than 1,234 in a bucket (limits.groups)" in note
+
+
+def test_a_landmark_window_of_approximate_values_tells_their_error() -> None:
+    first, second = compile_query(LANDMARK.format("approx_count_distinct(destIP) AS d")).notes
+    assert first == "approx_count_distinct_destIP has a standard error of 1.6%"
+    assert "every new (srcIP, what approx_count_distinct_destIP counts by)" in second
 
 
 def test_what_is_let_go_of_when_idle_is_told() -> None:
