@@ -1,10 +1,12 @@
-"""A window of every kind in one job that is killed in the middle of them: the rows of the definitions, each once."""
+"""A window of every kind in one job that is killed in the middle of them, and queries that reach their limits: the rows
+of the definitions, each once."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -58,10 +60,12 @@ WINDOWS = {
 }
 STRATEGIES = {"wid": "wid", "adapt": "adapt"}
 IDLE_S = {"idle": 2}
+FEW = 2
+"""Groups of a bucket, which has more."""
 TRAFFIC = Traffic(seed=5, sizes=(("A", 260), ("A", 240), ("B", 250)), disorder_s=2, nanoseconds=True)
 
 
-def write_config(folder: Path, broker: str) -> Path:
+def write_config(folder: Path, broker: str, queries: Mapping[str, str]) -> Path:
     path = folder / "lowmark.toml"
     lines = [
         f'[kafka]\nbootstrap = "{broker}"',
@@ -71,7 +75,7 @@ def write_config(folder: Path, broker: str) -> Path:
     ]
     for stream, sources in TRAFFIC.sources.items():
         lines += [f'[sources.{stream}-{i}]\nstream = "{stream}"\nfile = "not-read"' for i in range(len(sources))]
-    for name, sql in WINDOWS.items():
+    for name, sql in queries.items():
         lines += [f'[queries.{name}]\nsql = "{sql}"', f'strategy = "{STRATEGIES.get(name, "auto")}"']
         lines += [f'limits = {{expire_idle = "{IDLE_S[name]} s"}}'] if name in IDLE_S else []
     path.write_text("\n".join(lines) + "\n")
@@ -136,7 +140,7 @@ def test_every_kind_of_window_through_kills(broker: str, tmp_path: Path) -> None
     seed = int(os.environ.get("WINDOWS_SEED") or random.SystemRandom().randrange(10**6))
     print(f"WINDOWS_SEED={seed}")
     chance = random.Random(seed)
-    config = load_config(path := write_config(tmp_path, broker))
+    config = load_config(path := write_config(tmp_path, broker, WINDOWS))
     plans: Mapping[str, QueryPlan] = {plan.name: plan for plan in plan_queries(config)}
     assert ensure_topics(admin(config.kafka), topics_of(config, list(plans.values()))) == []
     waiting = {name: sent(plan, chance) for name, plan in plans.items()}
@@ -171,3 +175,37 @@ def test_every_kind_of_window_through_kills(broker: str, tmp_path: Path) -> None
         assert len(rows) > 5
         reasons = {reason for complete in completions for reason in complete.verdict.reasons}
         assert reasons == ({Reason.NUMBERING} if name in IDLE_S else set()), name
+
+
+def test_a_limit_stops_the_job_and_a_higher_one_lets_it_go_on(broker: str, tmp_path: Path) -> None:
+    """Windows that had closed are told before, the others afterwards, those of the job's other queries too."""
+    names = ("landmark", "partitioned", "sliding")
+    path = write_config(tmp_path, broker, {name: WINDOWS[name] for name in names})
+    text = path.read_text()
+    config = load_config(path)
+    plans = {plan.name: plan for plan in plan_queries(config)}
+    assert ensure_topics(admin(config.kafka), topics_of(config, list(plans.values()))) == []
+    for plan in plans.values():
+        produce(config, plan, sent(plan, random.Random(1)))
+
+    for limits in ({"partitioned": FEW, "landmark": 1000}, {"landmark": FEW, "partitioned": 1000}):
+        path.write_text(text + "".join(f"[queries.{name}.limits]\ngroups = {most}\n" for name, most in limits.items()))
+        with JobProcess(path) as job:
+            assert job.wait() == 1, job.said
+        (name,) = (name for name, most in limits.items() if most == FEW)
+        said = job.lines[-1]
+        assert f"of stage {plans[name].stage.fingerprint} (queries: {name}): query {name}: more than {FEW}" in said
+        assert re.search(r"LimitReached in bucket \d+ of stage", said), said
+        assert "different (srcIP) in a bucket" in said
+        assert f"limits.groups. Raise it ([queries.{name}.limits]" in said
+        assert "Traceback" not in job.said
+    before = sum(len(shown(config, plan)[0]) for plan in plans.values())
+
+    path.write_text(text)
+    with JobProcess(path, "--until-last") as job:
+        assert job.wait() == 0, job.said
+    found = {name: shown(config, plan) for name, plan in plans.items()}
+    assert 0 < before < sum(len(rows) for rows, _ in found.values())
+    for name, (rows, completions) in found.items():
+        assert differences(rows, rows_of(WINDOWS[name], packets_of(TRAFFIC))) == [], name
+        assert all(complete.verdict.exact for complete in completions)
