@@ -253,7 +253,7 @@ class Completions:
         self, events: Events, settled: Mapping[str, Finding], spans: Mapping[int, list[Span]]
     ) -> Iterator[Output]:
         """Of a query without windows: its rows as they come, and how far they are complete when that has moved and
-        there were rows or losses since."""
+        there were rows or losses since, or nothing will follow."""
         saved = self._saved
         for output in ResultRows.together(self.plan.name, events.rows, self.plan.output):
             saved.rows += len(output.rows)
@@ -275,9 +275,9 @@ class Completions:
         moved = bound is not None and (saved.announced is None or bound > saved.announced)
         if not settled or not moved or bound is None:
             return
-        reached = FOREVER if self.complete_to() == FOREVER else bound
-        found += self._marks.finding(NEVER if saved.announced is None else saved.announced, reached)
-        if saved.rows or not found.verdict.exact:
+        ended = self.complete_to() == FOREVER
+        found += self._marks.finding(NEVER if saved.announced is None else saved.announced, FOREVER if ended else bound)
+        if saved.rows or not found.verdict.exact or ended:
             yield self._announce(bound, found)
             saved.announced, saved.rows, saved.since = bound, 0, NOTHING
             self._marks.prune(bound)
