@@ -64,14 +64,15 @@ class Outbox:
         self._next = [0] * partitions
         self._sent: list[dict[int, int]] = [{} for _ in range(partitions)]  # tuples of granules not yet promised
         self._given_up: dict[int, int] = {}
-        self._counters = {"tuples": 0, "late": 0, "dropped": 0, "given_up": 0, "late_given_up": 0}
+        self._counters = {"tuples": 0, "promised": 0, "late": 0, "dropped": 0, "given_up": 0, "late_given_up": 0}
         self._promised_ns: int | None = None
         self._step = rows_of_a_batch(self._schema)
 
     @property
     def counters(self) -> dict[str, int]:
-        """Cumulative since the epoch began: tuples sent, late and given up, frames dropped; late tuples that were to be
-        sent and were given up. Late tuples and dropped frames are counted when their granule is promised."""
+        """Cumulative since the epoch began: tuples sent, and those of them that accounts
+        told; late and given up, frames dropped; late tuples that were to be sent and were given up. Late tuples and
+        dropped frames are counted when their granule is promised."""
         return dict(self._counters)
 
     def take(self, output: NodeOutput, ending: Ending = Ending.NONE) -> Iterator[Outgoing]:
@@ -141,6 +142,7 @@ class Outbox:
         self, promise: Promise, granules: list[int], progress: Progress, ending: Ending
     ) -> Iterator[tuple[int, Punctuation]]:
         everywhere = {granule: sum(sent.get(granule, 0) for sent in self._sent) for granule in granules}
+        self._counters["promised"] += sum(everywhere.values())
         counters = dict(self._counters)
         for partition, sent in enumerate(self._sent):
             accounts = tuple(

@@ -79,6 +79,8 @@ class Received:
         self.promised[partition] = promise.below("ts")
         for account in record.ledger.accounts:
             self.accounts[partition][account.granule] += [account.here, account.everywhere]
+        told = sum(everywhere for _, everywhere in self.accounts[partition].values())
+        assert record.ledger.counters["promised"] == told
         self.ended[partition] = promise.last
         assert (record.ending is Ending.END) == promise.last
 
