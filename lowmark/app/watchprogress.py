@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import groupby
 
 from confluent_kafka import Message, TopicPartition
 from rich.console import Console
@@ -15,7 +16,8 @@ from rich.table import Table
 
 from lowmark.app.config import Config
 from lowmark.app.planning import plan_queries
-from lowmark.app.progressboard import ProgressBoard, QueryProgress, Waiting
+from lowmark.app.progressboard import ProgressBoard
+from lowmark.app.queryprogress import QueryProgress, Waiting
 from lowmark.app.reading import PatientReader
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.codec import decode
@@ -72,6 +74,8 @@ def _parts(config: Config, plans: Sequence[QueryPlan], reader: PatientReader) ->
     sources = Topic(TopicKind.SOURCES, None, config.prefix).name
     wanted = {(Topic(TopicKind.PARTIALS, plan.stage.fingerprint, config.prefix).name, 0) for plan in plans}
     for plan in plans:
+        if plan.exchanges is not None:
+            wanted.add((Topic(TopicKind.EXCHANGE, plan.exchanges.fingerprint, config.prefix).name, 0))
         results = Topic(TopicKind.RESULTS, plan.name, config.prefix).name
         wanted |= {(results, bucket) for bucket in range(plan.stage.buckets)}
     parts = [TopicPartition(sources, 0, reader.watermarks(sources, 0)[0])] if sources in there else []
@@ -113,27 +117,41 @@ def _screen(stack: ExitStack) -> Show:
 
 
 def _table(found: Sequence[QueryProgress]) -> Table:
-    """A line for each open window of a query, the first with what is known of the whole query."""
+    """Columns are called as in JSON. The first line of a query tells what is known of all of it; open windows that wait
+    for the same are one line, with the distances of the first of them."""
     table = Table(header_style="bold")
-    for name, right in (("query", 0), ("complete to", 0), ("frontier", 0), ("open", 1), ("window ends", 0),
-                        ("waits for", 0), ("rows", 1), ("late", 1), ("lossy", 1)):  # fmt: skip
+    for name, right in (("query", 0), ("complete to", 0), ("frontier", 0), ("tuples ahead", 1), ("open windows", 1),
+                        ("end", 0), ("waiting", 0), ("rows", 1), ("late", 1), ("lossy windows", 1)):  # fmt: skip
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for item in found:
-        waiting = "all sources have ended" if item.ended else _waited(item.waiting)
+        first, *others = list(_open(item)) or [("", _waited(item))]
         table.add_row(
-            item.query, _shown(item.complete_to), _shown(item.frontier), _shown(item.open_windows),
-            _shown(item.open[0].end if item.open else None), waiting,
-            f"{item.rows:,}", f"{item.late:,}", f"{item.lossy_windows:,}",
+            item.query, _shown(item.complete_to), _shown(item.frontier), f"{item.tuples_ahead:,}",
+            _shown(item.open_windows), *first, f"{item.rows:,}", f"{item.late:,}", f"{item.lossy_windows:,}",
         )  # fmt: skip
-        for window in item.open[1:]:
-            table.add_row("", "", "", "", str(window.end), _waited(window.waiting))
+        for ends, waiting in others:
+            table.add_row("", "", "", "", "", ends, waiting)
         untold = (item.open_windows or 0) - len(item.open)
-        if untold > 0:
-            table.add_row("", "", "", "", f"and {untold:,} later ones")
+        if item.open and untold > 0:
+            table.add_row("", "", "", "", "", f"and {untold:,} later ones")
     return table
 
 
-def _waited(waiting: Sequence[Waiting]) -> str:
+def _open(item: QueryProgress) -> Iterator[tuple[str, str]]:
+    """Ends, and what is waited for."""
+    for _, alike in groupby(item.open, lambda window: [(each.who, each.why, each.up_to) for each in window.waiting]):
+        first, *others = alike
+        ends = f"{first.end}\nto {others[-1].end}" if others else str(first.end)
+        yield ends, _lines_of(first.waiting)
+
+
+def _waited(item: QueryProgress) -> str:
+    if item.waiting:
+        return _lines_of(item.waiting)
+    return "nothing: all sources have ended" if item.ended else "nothing"
+
+
+def _lines_of(waiting: Sequence[Waiting]) -> str:
     return "\n".join(item.text for item in waiting)
 
 

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from lowmark.app.progressboard import ProgressBoard, QueryProgress
+from lowmark.app.progressboard import ProgressBoard
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import QueryPlan
 from lowmark.wire.partials import Origin
 from lowmark.wire.promises import Bound, Ending, Ledger, Promise, Punctuation
 from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
+from tests.app.boardfeed import SECOND, only, waits
 
-SECOND = 10**9
-STAGED = """
-CREATE STREAM p AS SELECT srcIP, count(*) AS n [RANGE 10 s] FROM Main GROUP BY srcIP;
-SELECT srcIP, max(n) [RANGE 30 s, WA window_end] FROM p GROUP BY srcIP
-"""
-JOINED = """
-SELECT A.srcIP, count(*) [RANGE 10 s, WA A.ts] FROM Main [RANGE 2 s] AS A, Main [RANGE 3 s] AS B
-WHERE A.srcIP = B.destIP GROUP BY A.srcIP
-"""
-PLAN = compile_query(
-    "SELECT srcIP, count(*) [RANGE 20 s, SLIDE 10 s] FROM Main GROUP BY srcIP", name="q", streams={"Main": 2}, buckets=2
-)
+WINDOWED = "SELECT srcIP, count(*) [RANGE 20 s, SLIDE 10 s] FROM Main GROUP BY srcIP"
+PLAN = compile_query(WINDOWED, name="q", streams={"Main": 2}, buckets=2)
 NODE = PLAN.stage.nodes[0].name
 
 
@@ -37,31 +25,12 @@ def promise(source: str, second: int | None, epoch: int = 5, ending: Ending = En
     return Punctuation(Origin(PLAN.stage.fingerprint, source, epoch, NODE), 0, made, Ledger(), ending)
 
 
-def lagging(plan: QueryPlan) -> ProgressBoard:
-    """Source a has promised 47 s, b 22."""
-    of = ProgressBoard([plan], {"Main": ("a", "b")})
-    for node in plan.stage.nodes:
-        for source, second in (("a", 47), ("b", 22)):
-            promised = Promise((Bound("ts", second * SECOND),))
-            of.promised(Punctuation(Origin(plan.stage.fingerprint, source, 5, node.name), 0, promised, Ledger()))
-    return of
-
-
 def complete(bucket: int, wid: int, rows: int = 1, generation: int = 1, verdict: Verdict | None = None) -> Complete:
     assert PLAN.window is not None
     return Complete(
         "q", generation, bucket, 2, WindowSpan(wid, wid), PLAN.window.start(wid), PLAN.window.end(wid), "ts", rows,
         3, 3, 0, 1, None, (), verdict or Verdict(),
     )  # fmt: skip
-
-
-def only(of: ProgressBoard) -> QueryProgress:
-    (found,) = of.progress()
-    return found
-
-
-def waits(of: ProgressBoard) -> list[tuple[str, str]]:
-    return [(item.who, item.why) for item in only(of).waiting]
 
 
 def test_a_source_that_was_never_seen_and_one_that_has_promised_nothing() -> None:
@@ -81,7 +50,7 @@ def test_the_source_that_is_behind_and_how_far() -> None:
     assert (found.open[0].start, found.open[0].end) == ("1970-01-01T00:00:10Z", "1970-01-01T00:00:30Z")
     assert (found.complete_to, found.frontier) == ("1970-01-01T00:00:20Z", "1970-01-01T00:00:22Z")
     assert [(item.who, item.behind_ns) for item in found.waiting] == [("b", 8 * SECOND)]
-    assert found.waiting[0].text == "b: it has not promised to be past it, 8 s behind"
+    assert found.waiting[0].text == "b: it has not promised to be past it (up to 1970-01-01T00:00:22Z, 8 s behind)"
     assert found.open_windows == 4
     assert [(window.end[-3:-1], [(item.who, item.behind_ns) for item in window.waiting]) for window in found.open] == [
         ("30", [("b", 8 * SECOND)]),
@@ -98,10 +67,12 @@ def test_the_job_is_behind_when_no_source_is() -> None:
     of.promised(promise("a", 47))
     of.promised(promise("b", 22))
     of.promised(promise("b", 47))
-    assert waits(of) == [("the job", "all sources are past it, buckets 0, 1 are not")]
+    assert waits(of) == [("the job", "all sources are past it, buckets 0, 1 have completed nothing yet")]
     of.complete(complete(0, 2))
     of.complete(complete(1, 1))
-    assert waits(of) == [("the job", "all sources are past it, buckets 1 are not")]
+    assert only(of).waiting[0].text == (
+        "the job: all sources are past it, bucket 1 has not completed it (up to 1970-01-01T00:00:20Z, 10 s behind)"
+    )
     of.complete(complete(1, 2))
     of.complete(complete(0, 3))
     of.complete(complete(1, 3))
@@ -148,15 +119,6 @@ def test_what_was_late_or_dropped_is_counted_once_for_all_buckets() -> None:
     assert (only(of).late, only(of).dropped) == (5, 5)
 
 
-def test_a_query_without_windows_waits_for_the_least_promise() -> None:
-    plan = compile_query("SELECT ts, srcIP FROM Main", name="q", streams={"Main": 2}, buckets=2)
-    of = lagging(plan)
-    found = only(of)
-    assert [item.who for item in found.waiting] == ["b"]
-    assert (found.open, found.open_windows) == ((), None)
-    assert found.frontier == "1970-01-01T00:00:22Z"
-
-
 def test_of_many_open_windows_the_oldest_are_told() -> None:
     of = board()
     of.promised(promise("a", 4700))
@@ -164,29 +126,3 @@ def test_of_many_open_windows_the_oldest_are_told() -> None:
     found = only(of)
     assert (found.open_windows, len(found.open)) == (470, 10)
     assert found.waiting == found.open[0].waiting
-
-
-@pytest.mark.parametrize(
-    ("sql", "ends", "behind_s"),
-    [
-        ("SELECT srcIP, count(*) [RANGE 20 s, SLIDE 10 s, WA arrival_ts] FROM Main GROUP BY srcIP", "00:30", {"b": 8}),
-        ("SELECT srcIP, count(*) [RANGE 1 minute, WA ts + 5 s] FROM Main GROUP BY srcIP", "01:00", {"a": 8, "b": 33}),
-        ("SELECT srcIP, count(*) [RANGE ALL, SLIDE 30 s] FROM Main GROUP BY srcIP", "00:30", {"b": 8}),
-        (STAGED, "00:30", {"b": 8}),
-    ],
-)
-def test_windows_over_whatever_follows_time_wait_for_sources(sql: str, ends: str, behind_s: dict[str, int]) -> None:
-    plan = compile_query(sql, name="q", streams={"Main": 2}, buckets=2)
-    of = lagging(plan)
-    found = only(of)
-    assert found.open[0].end == f"1970-01-01T00:{ends}Z"
-    assert {item.who: (item.behind_ns or 0) // SECOND for item in found.open[0].waiting} == behind_s
-    assert found.open_windows
-
-
-@pytest.mark.parametrize("sql", ["SELECT count(*) [RANGE 5 rows, WA row_num] FROM Main", JOINED])
-def test_where_no_time_tells_which_windows_are_open_the_least_promise_is_waited_for(sql: str) -> None:
-    plan = compile_query(sql, name="q", streams={"Main": 2}, buckets=2)
-    of = lagging(plan)
-    found = only(of)
-    assert (found.open_windows, [item.who for item in found.waiting]) == (None, ["b"])

@@ -1,0 +1,111 @@
+"""How far an answer comes by promises alone: the query's own steps are asked, without rows."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+
+from highlevel.chain import Chain, build
+from highlevel.progress.joined import step_bounds
+from highlevel.progress.roster import NEVER
+from highlevel.progress.route import answer_step, routes
+from highlevel.state import MemoryState
+from lowmark.query.plan import Number, QueryPlan, Send
+from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.schema import Kind
+
+__all__ = ["Reach"]
+
+_LEAST, _MOST = -(2**61), 2**62
+"""Between these lie the times, in ns, and the numbers of rows that are tried."""
+
+
+class Reach:
+    """An answer with windows is told by the first one that is open, one without by the bound up to which it is
+    complete, in ns. Granules are panes of the nodes, those of exchanges too."""
+
+    def __init__(self, plan: QueryPlan) -> None:
+        self._plan = plan
+        self._answer = answer_step(plan)
+        self.window = None if self._answer is None else plan.window  # of the answer
+        self._number = _number(plan)
+        self._follows = any(route.step == self._answer and route.follows for route in routes(plan))
+        self._senders = {step.plan.node: at for at, step in enumerate(plan.steps) if isinstance(step.plan, Send)}
+        read = self._chain().nodes
+        self.nodes = tuple(node for node in plan.stage.nodes if node.name in read)
+        exchanges = () if plan.exchanges is None else plan.exchanges.each
+        self._panes = {node.name: node.reduction.pane for node in (*self.nodes, *(e.node for e in exchanges))}
+        self._needed: dict[tuple[str | None, int], int] = {}
+
+    @property
+    def numbers_rows(self) -> bool:
+        """Windows are of rows that are numbered in one sequence: promises alone close none."""
+        return self._number is not None
+
+    def of(self, granules: Mapping[str, int]) -> int:
+        """When the granules below these have ended in their nodes, and all in others. What an exchange is sent has come
+        back, where it is not among the nodes."""
+        chain, fronts = self._chain(), {node.name: granules.get(node.name, FOREVER) for node in self.nodes}
+        for node, front in fronts.items():
+            _promise(chain, node, front)
+        for node, sender in self._senders.items():
+            fronts[node] = granules.get(node, min(chain.fronts[sender]))
+            _promise(chain, node, fronts[node])
+        if self._answer is not None:
+            return self._first_open(chain)
+        starts = (at if at in (NEVER, FOREVER) else self._panes[node].start(at) for node, at in fronts.items())
+        return min(*starts, *step_bounds(self._plan, chain.fronts), FOREVER)
+
+    def of_rows(self, rows: int) -> int:
+        """When so many rows have been numbered, and more may come."""
+        assert self._number is not None
+        chain, (step, name) = self._chain(), self._number
+        chain.promised(step, 0, Promise((Bound(name, rows + 1),)))
+        chain.work()
+        return self._first_open(chain)
+
+    def needed(self, node: str, goal: int) -> int:
+        """The least time in ns up to which a node must be promised for the answer to come to this; FOREVER: to its
+        end."""
+        pane = self._panes[node]
+        first, last = pane.index(_LEAST), pane.index(_MOST)
+        found = self._least(node, goal, range(first, last), lambda granule: self.of({node: granule}))
+        return FOREVER if found == last else pane.start(found)
+
+    def needed_rows(self, goal: int) -> int:
+        """How many rows must have been numbered for the answer to come to this."""
+        return self._least(None, goal, range(_MOST), self.of_rows)
+
+    def _least(self, node: str | None, goal: int, among: range, of: Callable[[int], int]) -> int:
+        if (node, goal) not in self._needed:
+            place = bisect_left(among, True, 0, among.stop - among.start, key=lambda value: of(value) >= goal)
+            self._needed[node, goal] = among.start + place
+        return self._needed[node, goal]
+
+    def forget(self, goal: int) -> None:
+        """What lies before this will not be asked for again."""
+        self._needed = {asked: value for asked, value in self._needed.items() if asked[1] >= goal}
+
+    def _chain(self) -> Chain:
+        fronts = [[NEVER] * len(step.inputs) for step in self._plan.steps]
+        return Chain(self._plan, build, MemoryState(), fronts)
+
+    def _first_open(self, chain: Chain) -> int:
+        assert self._answer is not None
+        assert self.window is not None
+        front = min(chain.fronts[self._answer])
+        return front if self._follows or front in (NEVER, FOREVER) else self.window.closed_by(front)
+
+
+def _promise(chain: Chain, node: str, granule: int) -> None:
+    if granule > NEVER:
+        chain.promise(node, granule)
+        chain.work()
+
+
+def _number(plan: QueryPlan) -> tuple[int, str] | None:
+    """The step that numbers the rows of the answer's windows, and the column of the numbers."""
+    if plan.window is None or plan.window.axis.kind is not Kind.INT:
+        return None
+    found = ((at, step.plan.number) for at, step in enumerate(plan.steps) if isinstance(step.plan, Number))
+    return next(((at, name) for at, name in found if name is not None), None)

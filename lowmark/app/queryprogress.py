@@ -1,0 +1,114 @@
+"""Where a query stands, as `lowmark watch --progress` tells it: the names are those of its JSON and of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lowmark.wire import values
+from lowmark.wire.fields import Json
+
+__all__ = ["OpenWindow", "QueryProgress", "SourceProgress", "Waiting"]
+
+_NS = 10**9
+
+Shown = int | str | None
+"""A value of an attribute, as rows show it."""
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / _NS
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """`who`: a source, `the job`, or `rows` where the window is short of them. `up_to`: how far a source has promised,
+    or buckets have come; `behind_ns`: how far that is behind what is waited for."""
+
+    who: str
+    why: str
+    up_to: Shown = None
+    behind_ns: int | None = None
+
+    @property
+    def text(self) -> str:
+        parts = [] if self.up_to is None else [f"up to {self.up_to}"]
+        parts += [] if self.behind_ns is None else [f"{self.behind_ns / _NS:.10g} s behind"]
+        return f"{self.who}: {self.why}" + (f" ({', '.join(parts)})" if parts else "")
+
+    @property
+    def json(self) -> Json:
+        return {"who": self.who, "why": self.why, "up_to": self.up_to, "behind_s": _seconds(self.behind_ns)}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWindow:
+    """Its bounds as rows show them; `start` is None of a landmark window."""
+
+    start: Shown
+    end: int | str
+    waiting: tuple[Waiting, ...]
+
+    @property
+    def json(self) -> Json:
+        return {"start": self.start, "end": self.end, "waiting": [item.json for item in self.waiting]}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """`state`: never seen, silent (it has promised nothing in its present life), promising, stopped or ended."""
+
+    source: str
+    state: str
+    promised_ns: int | None = None  # the least of what its nodes have; None: nothing, or it has ended
+    behind_ns: int | None = None  # the query's source that has promised most, and has not ended
+
+    @property
+    def json(self) -> Json:
+        promised = None if self.promised_ns is None else values.time(self.promised_ns)
+        return {
+            "source": self.source, "state": self.state, "promised": promised, "behind_s": _seconds(self.behind_ns),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    """Counts are over the records that were read."""
+
+    query: str
+    complete_to: Shown  # in all buckets; None: nothing is known to be complete
+    frontier: str | None  # the least promise of its sources; None: one has promised nothing, or all have ended
+    sources: tuple[SourceProgress, ...]
+    tuples_ahead: int  # tuples beyond the frontier that sources have promised
+    open: tuple[OpenWindow, ...]  # the oldest first: the next one, and those that have begun besides
+    open_windows: int | None  # how many of them there are at most; None: not known, or there are no windows
+    waiting: tuple[Waiting, ...]  # what the next window waits for, or the answer where it has no windows
+    ended: bool  # all sources have
+    rows: int
+    tuples: int
+    late: int
+    dropped: int
+    lossy_windows: int  # counted in each bucket
+
+    @property
+    def json(self) -> dict[str, Json]:
+        return {
+            "query": self.query,
+            "complete_to": self.complete_to,
+            "frontier": self.frontier,
+            "sources": _json(self.sources),
+            "tuples_ahead": self.tuples_ahead,
+            "open": _json(self.open),
+            "open_windows": self.open_windows,
+            "waiting": _json(self.waiting),
+            "ended": self.ended,
+            "rows": self.rows,
+            "tuples": self.tuples,
+            "late": self.late,
+            "dropped": self.dropped,
+            "lossy_windows": self.lossy_windows,
+        }
+
+
+def _json(items: Sequence[SourceProgress | OpenWindow | Waiting]) -> Json:
+    return [item.json for item in items]

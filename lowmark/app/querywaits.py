@@ -1,0 +1,156 @@
+"""What a window waits for, or an answer that has none: sources, rows, an exchange, or buckets of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from highlevel.progress.channel import bucket_source
+from highlevel.progress.reach import Reach
+from highlevel.progress.roster import NEVER
+from lowmark.app.completionsseen import CompletionsSeen
+from lowmark.app.promisesseen import LaneSeen, PromisesSeen
+from lowmark.app.queryinputs import QueryInputs
+from lowmark.app.queryprogress import Waiting
+from lowmark.query.plan import Exchange, Node, QueryPlan
+from lowmark.wire import values
+from lowmark.wire.promises import FOREVER
+from lowmark.wire.schema import Kind
+
+__all__ = ["QueryWaits"]
+
+_JOB = "the job"
+_NOT_PAST = "it has not promised to be past it"
+
+Short = Callable[[Node, LaneSeen], int | None]
+"""How far a lane's promise, in ns, is behind what is waited for; None: it is not waited for."""
+
+
+class QueryWaits:
+    """As things stand. `exchanged`: what buckets have promised before exchanges."""
+
+    def __init__(
+        self, plan: QueryPlan, reach: Reach, inputs: QueryInputs, exchanged: PromisesSeen, seen: CompletionsSeen
+    ) -> None:  # fmt: skip
+        self._plan = plan
+        self._reach = reach
+        self._inputs = inputs
+        self._progress = tuple(inputs.progress())
+        self._exchanged = exchanged
+        self._seen = seen
+
+    def window(self, number: int) -> tuple[Waiting, ...]:
+        if self._inputs.ended:
+            return tuple(self._job(number))
+        if self._reach.numbers_rows:
+            return tuple(self._for_rows(number))
+        held = tuple(self._sources(lambda node, lane: self._short(node, lane, number), _NOT_PAST))
+        return held or tuple(self._job(number))
+
+    def answer(self) -> tuple[Waiting, ...]:
+        """Of one without windows; of others before the first window is known, or when all sources have ended."""
+        held, window = tuple(self._behind()), self._reach.window
+        goal = self._reach.of(self._inputs.granules())
+        if goal == NEVER or (window is not None and (goal != FOREVER or window.axis.kind is not Kind.TIME)):
+            return held
+        return held + (tuple(self._exchange(goal, goal)) or tuple(self._untold(goal)))
+
+    def _for_rows(self, number: int) -> Iterator[Waiting]:
+        before, ahead = self._inputs.tuples
+        complete = self._seen.complete_to(self._plan.stage.buckets)
+        if before is None or (complete is not None and before < complete - 1):  # its end is the number of the next row
+            yield from self._behind()
+            yield Waiting("rows", "how many have come is not known")
+            return
+        missing = self._reach.needed_rows(number + 1) - before
+        if missing <= 0:
+            yield from self._job(number)
+            return
+        yield from self._behind()
+        if missing > ahead:
+            yield Waiting("rows", f"{missing - ahead:,} more must come")
+
+    def _short(self, node: Node, lane: LaneSeen, number: int) -> int | None:
+        needed = self._reach.needed(node.name, number + 1)
+        return needed - lane.promised_ns if needed > lane.promised_ns else None
+
+    def _behind(self) -> Iterator[Waiting]:
+        """Sources that are behind the one that has promised most, or will promise no more."""
+        furthest, others_ended = self._inputs.furthest_ns or 0, any(at.state == "ended" for at in self._progress)
+
+        def short(node: Node, lane: LaneSeen) -> int | None:
+            waited = lane.promised_ns < furthest or lane.stopped or others_ended
+            return furthest - lane.promised_ns if waited and not lane.ended else None
+
+        return self._sources(short, "another has promised more")
+
+    def _sources(self, short: Short, why: str) -> Iterator[Waiting]:
+        for at in self._progress:
+            if at.state == "never seen":
+                yield Waiting(at.source, "it has never been seen")
+            elif at.state == "silent":
+                yield Waiting(at.source, "it has promised nothing yet")
+            elif at.promised_ns is not None:
+                found = [short(node, lane) for node, lane in self._inputs.sources[at.source] if lane is not None]
+                behind = max((each for each in found if each is not None), default=None)
+                if behind is not None:
+                    told = behind if 0 < behind < FOREVER // 2 else None  # what is needed may be its end
+                    why_so = "it has stopped" if at.state == "stopped" else why
+                    yield Waiting(at.source, why_so, values.time(at.promised_ns), told)
+
+    def _job(self, number: int) -> Iterator[Waiting]:
+        """All sources are past a window's end."""
+        assert self._reach.window is not None
+        end = self._reach.window.end(number)
+        sending = tuple(self._exchange(number + 1, end))
+        if sending:
+            yield from sending
+            return
+        behind: dict[int | None, list[int]] = {}
+        for bucket in range(self._plan.stage.buckets):
+            last = self._seen.last.get(bucket)
+            if last is None or last.end < end:
+                behind.setdefault(None if last is None else last.end, []).append(bucket)
+        for reached, buckets in behind.items():
+            what = "completed nothing yet" if reached is None else "not completed it"
+            yield self._of_job(f"all sources are past it, {_named(buckets)} {what}", reached, end)
+
+    def _exchange(self, goal: int, end: int) -> Iterator[Waiting]:
+        """The first exchange into which buckets have not sent all that the answer needs to come to this."""
+        exchanges = () if self._plan.exchanges is None else self._plan.exchanges.each
+        for exchange in exchanges:
+            behind = dict(self._not_sent(exchange, goal))
+            if behind:
+                reached = min(behind.values())
+                what = f"{_named(list(behind))} not sent all of it into exchange {exchange.node.name}"
+                window = self._reach.window
+                up_to = reached if window is None or reached == NEVER else window.end(reached - 1)
+                yield self._of_job(f"{what}: {exchange.reason}", None if up_to == NEVER else up_to, end)
+                return
+
+    def _not_sent(self, exchange: Exchange, goal: int) -> Iterator[tuple[int, int]]:
+        """Buckets, and how far the answer would come by what each has promised."""
+        assert self._plan.exchanges is not None
+        node = exchange.node.name
+        for bucket in range(self._plan.stage.buckets):
+            lane = self._exchanged.lane(self._plan.exchanges.fingerprint, node, bucket_source(bucket))
+            reached = NEVER if lane is None else self._reach.of({node: lane.granule})
+            if reached < goal:
+                yield bucket, reached
+
+    def _untold(self, goal: int) -> Iterator[Waiting]:
+        """How far an answer without windows is complete is only told when there were rows, and at its end."""
+        reached = max((last.end for last in self._seen.last.values()), default=None)
+        if self._inputs.has_tuples(NEVER if reached is None else reached, goal):
+            why = "tuples have come since it told of rows: they made none, or it is behind"
+            yield self._of_job(why, reached, goal)
+
+    def _of_job(self, why: str, reached: int | None, end: int) -> Waiting:
+        window = self._reach.window
+        kind = Kind.TIME if window is None else window.axis.kind
+        shown = None if reached is None else values.show(kind, reached)
+        known = reached is not None and kind is Kind.TIME and end != FOREVER
+        return Waiting(_JOB, why, shown, end - reached if known and reached is not None else None)
+
+
+def _named(buckets: Sequence[int]) -> str:
+    return f"bucket {buckets[0]} has" if len(buckets) == 1 else f"buckets {', '.join(map(str, buckets))} have"
