@@ -19,7 +19,6 @@ from lowmark.wire.schema import Kind
 __all__ = ["QueryWaits"]
 
 _JOB = "the job"
-_NOT_PAST = "it has not promised to be past it"
 
 Short = Callable[[Node, LaneSeen], int | None]
 """How far a lane's promise, in ns, is behind what is waited for; None: it is not waited for."""
@@ -43,15 +42,18 @@ class QueryWaits:
             return tuple(self._job(number))
         if self._reach.numbers_rows:
             return tuple(self._for_rows(number))
-        held = tuple(self._sources(lambda node, lane: self._short(node, lane, number), _NOT_PAST))
-        return held or tuple(self._job(number))
+        return tuple(self._short(number + 1, "it has not promised to be past it")) or tuple(self._job(number))
 
     def answer(self) -> tuple[Waiting, ...]:
         """Of one without windows; of others before the first window is known, or when all sources have ended."""
-        held, window = tuple(self._behind()), self._reach.window
-        goal = self._reach.of(self._inputs.granules())
+        window, goal = self._reach.window, self._reach.of(self._inputs.granules())
         if goal == NEVER or (window is not None and (goal != FOREVER or window.axis.kind is not Kind.TIME)):
-            return held
+            return tuple(self._behind())
+        if window is None and self._plan.window is not None and goal != FOREVER:
+            self._reach.forget(goal)
+            held = tuple(self._short(goal + 1, "it has not promised to be past the next groups"))
+        else:
+            held = tuple(self._behind())
         return held + (tuple(self._exchange(goal, goal)) or tuple(self._untold(goal)))
 
     def _for_rows(self, number: int) -> Iterator[Waiting]:
@@ -69,16 +71,22 @@ class QueryWaits:
         if missing > ahead:
             yield Waiting("rows", f"{missing - ahead:,} more must come")
 
-    def _short(self, node: Node, lane: LaneSeen, number: int) -> int | None:
-        needed = self._reach.needed(node.name, number + 1)
-        return needed - lane.promised_ns if needed > lane.promised_ns else None
+    def _short(self, goal: int, why: str) -> Iterator[Waiting]:
+        """Sources without whose promise the answer does not come to this."""
+
+        def short(node: Node, lane: LaneSeen) -> int | None:
+            needed = self._reach.needed(node.name, goal)
+            return needed - lane.promised_ns if needed > lane.promised_ns else None
+
+        return self._sources(short, why)
 
     def _behind(self) -> Iterator[Waiting]:
-        """Sources that are behind the one that has promised most, or will promise no more."""
+        """Sources that are behind the one that has promised most by a granule, on whose grid rows are numbered and
+        answers complete; or that will promise no more."""
         furthest, others_ended = self._inputs.furthest_ns or 0, any(at.state == "ended" for at in self._progress)
 
         def short(node: Node, lane: LaneSeen) -> int | None:
-            waited = lane.promised_ns < furthest or lane.stopped or others_ended
+            waited = lane.granule < node.reduction.pane.index(furthest) or lane.stopped or others_ended
             return furthest - lane.promised_ns if waited and not lane.ended else None
 
         return self._sources(short, "another has promised more")
@@ -147,9 +155,10 @@ class QueryWaits:
     def _of_job(self, why: str, reached: int | None, end: int) -> Waiting:
         window = self._reach.window
         kind = Kind.TIME if window is None else window.axis.kind
-        shown = None if reached is None else values.show(kind, reached)
-        known = reached is not None and kind is Kind.TIME and end != FOREVER
-        return Waiting(_JOB, why, shown, end - reached if known and reached is not None else None)
+        if reached is None:
+            return Waiting(_JOB, why)
+        behind = end - reached if kind is Kind.TIME and end != FOREVER else None
+        return Waiting(_JOB, why, values.show(kind, reached), behind)
 
 
 def _named(buckets: Sequence[int]) -> str:

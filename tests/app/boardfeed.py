@@ -25,10 +25,10 @@ def lagging(plan: QueryPlan, **tuples: Sequence[int]) -> ProgressBoard:
 
 
 def go_on(
-    of: ProgressBoard, plan: QueryPlan, source: str, second: int | None, tuples: Sequence[int] = (), before: int = 0
+    of: ProgressBoard, plan: QueryPlan, source: str, second: float | None, tuples: Sequence[int] = (), before: int = 0
 ) -> None:  # fmt: skip
     """It promises, with the seconds of its tuples since it last did, and how many there had been before."""
-    promised = Promise((), True) if second is None else Promise((Bound("ts", second * SECOND),))
+    promised = Promise((), True) if second is None else Promise((Bound("ts", round(second * SECOND)),))
     for node in plan.stage.nodes:
         granules = Counter(node.reduction.pane.index(at * SECOND) for at in tuples)
         ledger = Ledger(

@@ -48,7 +48,6 @@ def test_windows_over_whatever_follows_time_wait_for_sources(sql: str, ends: str
     [
         "SELECT ts, srcIP FROM Main",
         "SELECT A.ts, B.ts AS other FROM Main [RANGE 2 s] AS A, Main [RANGE 3 s] AS B WHERE A.srcIP = B.destIP",
-        "SELECT srcIP, count(*) FROM Main GROUP BY srcIP, ts/60 AS minute",
         "SELECT srcIP, count(*) [RANGE 5 rows, WA row_num, PA srcIP] FROM Main GROUP BY srcIP",
     ],
 )
@@ -60,6 +59,22 @@ def test_where_there_is_no_sequence_of_windows_whoever_is_behind_is_waited_for(s
     ]
     assert (found.open, found.open_windows) == ((), None)
     assert found.frontier == "1970-01-01T00:00:22Z"
+
+
+def test_groups_wait_for_whoever_has_not_promised_to_be_past_them() -> None:
+    sql = "SELECT srcIP, count(*) FROM Main GROUP BY srcIP, ts/60 AS minute"
+    found = only(lagging(compile_query(sql, name="q", streams={"Main": 2}, buckets=2)))
+    assert [(item.who, item.behind_ns) for item in found.waiting] == [("a", 13 * SECOND), ("b", 38 * SECOND)]
+
+
+def test_a_source_in_the_same_granule_is_not_behind() -> None:
+    plan = compile_query("SELECT ts, srcIP FROM Main", name="q", streams={"Main": 2}, buckets=2)
+    of = lagging(plan)
+    go_on(of, plan, "b", 46.5)
+    assert waits(of) == [("b", "another has promised more")]
+    go_on(of, plan, "a", 47.5)
+    go_on(of, plan, "b", 47)
+    assert waits(of) == []
 
 
 def test_each_source_is_told_with_its_distance_from_the_furthest() -> None:

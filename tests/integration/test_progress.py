@@ -6,6 +6,7 @@ import contextlib
 import json
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,12 +14,15 @@ import pytest
 
 from lowmark.app.broker import Broker
 from tests.acceptance.command import Row, lowmark
-from tests.acceptance.test_golden import at
-from tests.integration.jobprocess import await_true
+from tests.acceptance.test_golden import at, clock
+from tests.integration.jobprocess import JobProcess, await_true
 from tests.integration.processes import Command
 from tests.naive.frames import frame, write_pcap
 
 pytestmark = pytest.mark.slow
+
+_HEADER = 24
+"""Bytes before the first packet of a capture."""
 
 CONFIG = """
 [kafka]
@@ -39,12 +43,97 @@ sql = "SELECT count(*) [RANGE 10 s] FROM Main"
 """
 
 
-def waiting(config: Path) -> dict[str, Row]:
+HELD = """
+[kafka]
+bootstrap = "{broker}"
+[topics]
+prefix = "{prefix}-"
+[capture]
+metrics = "127.0.0.1:0"
+[job]
+metrics = "127.0.0.1:0"
+heap = "512m"
+[streams.Main]
+[sources.going]
+stream = "Main"
+file = "-"
+[sources.quiet]
+stream = "Main"
+file = "-"
+[queries.joined]
+sql = '''SELECT A.srcIP, count(*) [RANGE 10 s, WA A.ts] FROM Main [RANGE 2 s] AS A, Main [RANGE 3 s] AS B
+WHERE A.srcIP = B.srcIP GROUP BY A.srcIP'''
+[queries.rows]
+sql = "SELECT count(*) [RANGE 4 rows, WA row_num] FROM Main"
+[queries.top]
+sql = "SELECT srcIP, count(*) AS n [RANGE 10 s] FROM Main GROUP BY srcIP ORDER BY n DESC LIMIT 3"
+buckets = 2
+"""
+
+
+def told(config: Path) -> dict[str, Row]:
+    """By query."""
     outcome = lowmark("watch", "--progress", "--once", "--json", "-c", str(config))
     assert outcome.code == 0, outcome.error
-    (row,) = (json.loads(line) for line in outcome.out.splitlines())
-    assert row["query"] == "count"
-    return {item["who"]: item for item in row["waiting"]}
+    return {row["query"]: row for row in map(json.loads, outcome.out.splitlines())}
+
+
+def waiting(config: Path) -> dict[str, Row]:
+    return {item["who"]: item for item in told(config)["count"]["waiting"]}
+
+
+class Pipe:
+    """A source that sends packets of these seconds, and goes on when it is told to."""
+
+    def __init__(self, stack: contextlib.ExitStack, config: Path, source: str, seconds: Sequence[float]) -> None:
+        command = Command("capture", "-c", str(config), "--source", source, stdin=subprocess.PIPE)
+        self.capture = stack.enter_context(command)
+        self._file = config.parent / f"{source}.pcap"
+        self._write(seconds, 0)
+
+    def send(self, seconds: Sequence[float]) -> None:
+        self._write(seconds, _HEADER)
+
+    def _write(self, seconds: Sequence[float], skipped: int) -> None:
+        assert self.capture.process.stdin is not None
+        self.capture.process.stdin.write(write_pcap(self._file, map(frame, map(at, seconds))).read_bytes()[skipped:])
+        self.capture.process.stdin.flush()
+
+
+def test_one_silent_source_holds_up_a_join_a_window_over_rows_and_an_exchange(broker: str, tmp_path: Path) -> None:
+    config = tmp_path / "lowmark.toml"
+    config.write_text(HELD.format(broker=broker, prefix=uuid4().hex[:8]))
+    with contextlib.ExitStack() as stack:
+        going = Pipe(stack, config, "going", [1, 2, 3, 15, 27, 47])
+        quiet = Pipe(stack, config, "quiet", [4, 22])
+        job = stack.enter_context(JobProcess(config))
+        await_true(lambda: all(held(row) == ["quiet"] for row in told(config).values()))
+        found = told(config)
+        assert [(item["why"], item["behind_s"]) for item in found["joined"]["waiting"]] == [
+            ("it has not promised to be past it", 10),  # of 32 s: A.ts waits 2 s for B
+        ]
+        assert found["joined"]["complete_to"] == found["top"]["complete_to"] == clock("12:00:20")
+        assert [(item["why"], item["behind_s"]) for item in found["rows"]["waiting"]] == [
+            ("another has promised more", 25), ("2 more must come", None),
+        ]  # fmt: skip
+        assert (found["rows"]["complete_to"], found["rows"]["tuples_ahead"]) == (5, 1)
+        assert [(item["why"], item["behind_s"]) for item in found["top"]["waiting"]] == [
+            ("it has not promised to be past it", 10),
+        ]
+        job.terminate()
+        assert job.wait() == 0, job.said
+        for source in (going, quiet):
+            source.send([61])
+        await_true(lambda: all(held(row) == ["the job"] for row in told(config).values()))
+        (exchange,) = told(config)["top"]["waiting"]
+        assert exchange["why"].startswith("buckets 0, 1 have not sent all of it into exchange top.x0: LIMIT is over")
+        assert (exchange["up_to"], exchange["behind_s"]) == (clock("12:00:20"), 10)
+        (bucket,) = told(config)["rows"]["waiting"]
+        assert bucket["why"] == "all sources are past it, bucket 0 has not completed it"
+
+
+def held(row: Row) -> list[str]:
+    return [item["who"] for item in row["waiting"] if item["who"] != "rows"]
 
 
 def test_a_window_waits_first_for_a_source_then_for_another_then_for_the_job(broker: str, tmp_path: Path) -> None:
