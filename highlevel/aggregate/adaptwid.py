@@ -87,8 +87,8 @@ class AdaptHolding:
             panes = max(1, mode.high - self.window.first_needed(first - 1) + 1)
             mode.leave(self._costs.lazy(mode.shown, came, panes, self._open(mode, first - 1)))
         mode.shown[:] = 0
-        self._enter(mode, state, out=1)
         mode.looked = mode.high
+        self._enter(mode, state, out=1)
 
     def _open(self, mode: Mode, first: int) -> int:
         """Windows from `first` on that are open."""
@@ -112,15 +112,20 @@ class AdaptHolding:
         eager = known.take(self._costs.eager(buffered, windows))
         if not len(eager):
             return
-        mode.enter(eager)
+        latest, shown = np.zeros(len(eager), np.int64), np.zeros(len(eager), np.int64)
         for pane, table in tables:
-            taken = table.take(eager.find_groups(GroupRows.of((table,))) >= 0)
+            found = eager.find_groups(GroupRows.of((table,)))
+            taken = table.take(found >= 0)
             if not len(taken):
                 continue
             # The piece stays, if need be empty: it says which windows hold tuples.
             state.put(self.lazy, pane, table)
             self.windows.enter(np.full(len(taken), pane), GroupRows.of((taken,)), first, state)
             mode.kept -= len(taken)
+            found = found[found >= 0]
+            latest[found] = pane
+            shown[found] += mode.looked is None or pane > mode.looked
+        mode.enter(eager, latest, shown)
 
 
 class _EndedParts:
@@ -145,21 +150,23 @@ class _EndedParts:
         eager = list(self._holding.windows.numbers(first, end, self._state))
         for window in merge(lazy, eager):
             if window > known:
-                table = self._table(window)
-                yield Part.of(window, table, table.tuples)
+                yield self._part(window)
             known = window
 
-    def _table(self, window: int) -> GroupTable:
+    def _part(self, window: int) -> Part:
         extent = self._holding.window.extent(window)
-        lazy = [self._panes.table(pane) for pane in self._panes.within(extent.start, extent.stop)]
+        panes = map(self._panes.table, self._panes.within(extent.start, extent.stop))
+        lazy = [table for table in panes if len(table)]
         eager = self._holding.windows.held(window, self._state)
+        if eager is not None and not lazy:
+            return eager
         if eager is None and len(lazy) == 1:
-            return lazy[0]
+            return Part.of(window, lazy[0], lazy[0].tuples)
         table = GroupTable(self._holding.layout)
         if eager is not None:
             table.merge_groups(eager.groups)
         table.merge_tables(lazy)
-        return table
+        return Part.of(window, table, table.tuples)
 
     def leave(self, first: int) -> None:
         self._holding.look(first, self._state)

@@ -86,12 +86,11 @@ class Mode:
         """Groups of these places show, each in a pane; panes are ascending."""
         _show(places, panes, self.latest, self.shown)
 
-    def enter(self, groups: GroupTable) -> None:
-        """Groups that become eager, none of which is."""
+    def enter(self, groups: GroupTable, latest: Ints, shown: Ints) -> None:
+        """Groups that become eager, none of which is, with what is known of them from their panes."""
         self.groups.merge_table(groups)
-        count = len(self.groups) - len(self.latest)
-        self.latest = np.concatenate((self.latest, np.full(count, self.high)))
-        self.shown = np.concatenate((self.shown, np.zeros(count, np.int64)))
+        self.latest = np.concatenate((self.latest, latest))
+        self.shown = np.concatenate((self.shown, shown))
 
     def leave(self, chosen: Bools) -> None:
         """Groups that become lazy."""

@@ -180,6 +180,17 @@ def test_a_group_becomes_eager_and_lazy_again() -> None:
     assert stream.sink.closings == plain.sink.closings
 
 
+@pytest.mark.parametrize(("size", "slide"), [(12, 5), (21, 2), (16, 5)])
+def test_a_group_that_is_always_there_becomes_eager_once(size: int, slide: int) -> None:
+    """Wherever between two looks that was: in how many panes it showed before then is known from the panes."""
+    stream = Stream(Strategy.ADAPT, Window(WindowKind.SLIDING, size, slide, axis(1)), Costs(least=1))
+    seen = []
+    for _ in range(120):
+        stream.pane([1, 2])
+        seen.append(len(stream.eager))
+    assert [count for count, before in zip(seen[1:], seen, strict=False) if count != before] == [2]
+
+
 def test_under_a_flood_of_groups_of_one_packet_the_state_is_that_of_lazy() -> None:
     """Spoofed sources: groups that never come again, beside some that always do."""
     window = Window(WindowKind.SLIDING, 10, 2, axis(1))
@@ -232,7 +243,7 @@ def test_the_mode_is_the_same_from_bytes(shown: list[tuple[int, int]], gone: int
     rows[:, 4] = np.arange(10)
     table = GroupTable(layout)
     table.merge(rows)
-    mode.enter(table)
+    mode.enter(table, np.zeros(10, np.int64), np.zeros(10, np.int64))
     for pane, place in shown:
         mode.show(np.array([place]), np.array([pane]))
     mode.leave(np.arange(10) < gone)
