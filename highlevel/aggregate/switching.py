@@ -32,27 +32,32 @@ _HEADER = struct.Struct(">qBqBqqqI")  # high, first and looked (each behind whet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What is kept, in any unit: `aggr` for a window's partial of a group, `tup` for a pane's. They are rows of one and
-    the same form. A group goes back to lazy at `back` percent of what makes it eager, so that it does not oscillate.
-    `least`: partials that may come for lazy groups before anything is looked at."""
+    """What is kept, in any unit: `aggr` for a window's partial of a group, `tup` for a pane's, which are rows of one and
+    the same form, and `entry` for what is known of an eager group, its keys again and two counts. A group goes back to
+    lazy at `back` percent of what makes it eager, so that it does not oscillate. `least`: partials that may come for
+    lazy groups before anything is looked at."""
 
     aggr: int = 1
     tup: int = 1
+    entry: int = 1
     back: int = 75
     least: int = 1024
 
     def eager(self, buffered: Ints, windows: int) -> Bools:
         """Cond. 6.9: whether `buffered` partials of panes take more than a partial in each of the open windows."""
-        return buffered * self.tup > windows * self.aggr
+        return buffered * self.tup > self._eager(windows)
 
     def any_eager(self, panes: int, windows: int) -> bool:
         """Whether that can be so of any group at all, when so many panes are kept."""
-        return panes * self.tup > windows * self.aggr
+        return panes * self.tup > self._eager(windows)
 
     def lazy(self, shown: Ints, of: int, buffered: int, windows: int) -> Bools:
         """Whether they would take clearly less, of groups that showed in `shown` out of `of` panes, while `buffered`
         panes are kept: an eager group is to be lazy."""
-        return shown * (buffered * 100 * self.tup) <= windows * of * self.aggr * self.back
+        return shown * (buffered * 100 * self.tup) <= of * self._eager(windows) * self.back
+
+    def _eager(self, windows: int) -> int:
+        return windows * self.aggr + self.entry
 
 
 COSTS = Costs()

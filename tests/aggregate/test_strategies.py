@@ -221,6 +221,20 @@ def test_dense_groups_are_held_as_wid_holds_them() -> None:
     assert 1.5 * adapt < paned
 
 
+@pytest.mark.parametrize(("size", "slide"), [(3, 2), (7, 3), (12, 5), (21, 2), (10, 2), (40, 7)])
+def test_groups_that_are_always_there_take_no_more_than_lazily(size: int, slide: int) -> None:
+    """What is known of an eager group counts: it is a state, too."""
+    window = Window(WindowKind.SLIDING, size, slide, axis(1))
+    adapt, lazy = (Stream(Strategy.ADAPT, window, costs) for costs in (COSTS, Costs(aggr=10**6)))
+    held = []
+    for _ in range(4 * size):
+        for stream in (adapt, lazy):
+            stream.pane([1, 2, 3])
+        held.append((adapt.held, lazy.held))
+    settled = held[2 * size :]
+    assert sum(ours for ours, _ in settled) <= sum(theirs for _, theirs in settled)
+
+
 def test_a_source_that_lags_makes_more_windows_open_and_groups_lazy() -> None:
     """Eq. 6.5: the more windows are open, the more an eager group keeps. No promise comes while a source is behind."""
     stream = Stream(Strategy.ADAPT, FINE)
