@@ -32,10 +32,10 @@ _HEADER = struct.Struct(">qBqBqqqI")  # high, first and looked (each behind whet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What is kept, in any unit: `aggr` for a window's partial of a group, `tup` for a pane's, which are rows of one and
-    the same form, and `entry` for what is known of an eager group, its keys again and two counts. A group goes back to
-    lazy at `back` percent of what makes it eager, so that it does not oscillate. `least`: partials that may come for
-    lazy groups before anything is looked at."""
+    """What is kept, in any unit: `aggr` for a window's partial of a group, `tup` for a pane's, which are rows of one
+    and the same form, and `entry` for what is known of an eager group, its keys again and two counts. A group goes back
+    to lazy at `back` percent of what makes it eager, so that it does not oscillate. `least`: partials that may come
+    for lazy groups before anything is looked at."""
 
     aggr: int = 1
     tup: int = 1
