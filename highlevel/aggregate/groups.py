@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from highlevel.aggregate.findkernel import find_rows
-from highlevel.aggregate.layout import SEED, Layout
+from highlevel.aggregate.layout import SEED, Layout, with_one_form
 from highlevel.aggregate.mergekernel import fill_index, merge_rows
 from highlevel.interface import Words
 from lowmark.query.aggregates import DIFFERENTIAL
 from lowmark.wire.native import Laid
 
-__all__ = ["GroupRows", "GroupTable", "add_carry", "with_one_form"]
+__all__ = ["GroupRows", "GroupTable", "add_carry"]
 
 _HEADER = struct.Struct(">III")  # groups, words of a group, carries
 _LEAST_CAPACITY = 64
@@ -31,10 +31,6 @@ _TOGETHER = 1 << 13
 """Groups of several tables that are merged in one call: calls of their own take longer than a copy within the cache."""
 
 _NO_POSITIONS = np.empty(0, np.int64)
-
-_FLOAT_MAGNITUDE = np.uint64(0x7FFFFFFFFFFFFFFF)
-_FLOAT_EXPONENT = np.uint64(0x7FF0000000000000)
-_NAN = np.uint64(0x7FF8000000000000)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -294,16 +290,3 @@ def add_carry(carries: dict[tuple[int, int], int], of: tuple[int, int], lacks: i
     total = carries.pop(of, 0) + lacks
     if total:
         carries[of] = total
-
-
-def with_one_form(rows: Words, layout: Layout) -> Words:
-    """Rows of `layout.partials`: -0.0 is 0.0 in a key, and there is one NaN."""
-    if not layout.float_keys or not len(rows):
-        return rows
-    rows = rows.copy()
-    for word in layout.float_keys:
-        bits = rows[:, word]
-        magnitude = bits & _FLOAT_MAGNITUDE
-        bits[magnitude == 0] = 0
-        bits[magnitude > _FLOAT_EXPONENT] = _NAN
-    return rows

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from highlevel.interface import Words
 from lowmark.query.plan import Fold, FoldOp
 from lowmark.wire.native import Laid
 from lowmark.wire.partials import PANE, TUPLES
@@ -20,7 +21,7 @@ from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = [
     "ADD", "ADD_FLOAT", "ADD_WIDE", "BIT_AND", "BIT_OR", "BLOCK", "BY_ADDRESS", "BY_FLOAT", "BY_NUMBER", "BY_WORD",
-    "GREATEST", "LEAST", "SEED", "Layout", "Merging", "keyed_by_pane",
+    "GREATEST", "LEAST", "SEED", "Layout", "Merging", "keyed_by_pane", "with_one_form",
 ]  # fmt: skip
 
 ADD, ADD_WIDE, ADD_FLOAT, BIT_AND, BIT_OR, LEAST, GREATEST = range(7)
@@ -29,6 +30,10 @@ BY_WORD, BY_FLOAT, BY_ADDRESS, BY_NUMBER = range(4)
 BLOCK = 128
 """Rows that are merged together: they and their groups stay in the nearest cache, and the misses of finding them
 overlap."""
+
+_FLOAT_MAGNITUDE = np.uint64(0x7FFFFFFFFFFFFFFF)
+_FLOAT_EXPONENT = np.uint64(0x7FF0000000000000)
+_NAN = np.uint64(0x7FF8000000000000)
 
 # Keys come from the network. The order of groups is that of their first rows, so the seed shows nowhere.
 SEED = np.uint64(secrets.randbits(64))
@@ -129,6 +134,19 @@ def keyed_by_pane(partials: Schema) -> tuple[Schema, str]:
     pane, tuples, *rest = partials.columns
     at = Column("" if "" not in partials.names else " ", Kind.INT)
     return Schema((pane, tuples, at, *rest), partials.strings), at.name
+
+
+def with_one_form(rows: Words, layout: Layout) -> Words:
+    """Rows of `layout.partials`: -0.0 is 0.0 in a key, and there is one NaN."""
+    if not layout.float_keys or not len(rows):
+        return rows
+    rows = rows.copy()
+    for word in layout.float_keys:
+        bits = rows[:, word]
+        magnitude = bits & _FLOAT_MAGNITUDE
+        bits[magnitude == 0] = 0
+        bits[magnitude > _FLOAT_EXPONENT] = _NAN
+    return rows
 
 
 class Merging:

@@ -10,8 +10,8 @@ import struct
 
 import numpy as np
 
-from highlevel.aggregate.groups import GroupRows, GroupTable, add_carry, with_one_form
-from highlevel.aggregate.layout import Layout
+from highlevel.aggregate.groups import GroupRows, GroupTable, add_carry
+from highlevel.aggregate.layout import Layout, with_one_form
 from highlevel.aggregate.parts import Part
 from highlevel.aggregate.spreadkernel import pack, spread_rows, unpack
 from highlevel.interface import Words
