@@ -114,8 +114,8 @@ BUILT_IN = (
         parameters=(_PLACE,), check=finishing.check_place, details=_values,
     ),
     AggregateFunction(
-        "approx_count_distinct", _ANY - {Kind.STR}, sketches.least_of_cell, _never_null(Kind.INT),
-        sketches.count_distinct, arguments=(1, None), details=sketches.cell, most=lambda kind: sketches.CELLS,
+        "approx_count_distinct", _ANY - {Kind.STR}, sketches.bit_of_cell, _never_null(Kind.INT),
+        sketches.count_distinct, arguments=(1, None), details=sketches.bit_row, most=lambda kind: sketches.BIT_ROWS,
         error=f"has a standard error of {100 * sketches.CELL_ERROR:.1f}%",
     ),
     AggregateFunction(

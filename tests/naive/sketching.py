@@ -11,15 +11,28 @@ from fractions import Fraction
 __all__ = ["coarse", "distinct", "hashed", "word_of"]
 
 
+_CELLS, _RANKS = 2**12, 52
+
+
 def distinct(values: Iterable[tuple[int, ...]]) -> int:
-    """The estimated number of different values, each given as its words."""
-    least: dict[int, int] = {}
+    """The estimated number of different values, each given as its words: the whole number nearest to that of which as
+    many bits are expected."""
+    bits = set()
     for value in values:
         drawn = hashed(value)
-        cell, rank = drawn % 2**12, drawn >> 12 & 2**51 - 1
-        least[cell] = min(rank, least.get(cell, rank))
-    empty = 2**12 - len(least)
-    return round(2**12 * len(least) / (empty + sum(rank + Fraction(1, 2) for rank in least.values()) / 2**51))
+        rest = drawn >> 12 & 2**51 - 1
+        bits.add((drawn % _CELLS, (rest & -rest).bit_length() - 1 if rest else _RANKS - 1))
+    low, high = 0, 2**51
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if _expected(middle + 0.5) < len(bits) else (low, middle)
+    return low
+
+
+def _expected(number: float) -> float:
+    """How many of the bits this many values set: one of the last rank as often as one of the last but one."""
+    chances = (2.0 ** -min(rank + 1, _RANKS - 1) / _CELLS for rank in range(_RANKS))
+    return _CELLS * math.fsum(-math.expm1(number * math.log1p(-chance)) for chance in chances)
 
 
 def hashed(words: Iterable[int]) -> int:

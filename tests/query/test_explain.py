@@ -182,13 +182,13 @@ def test_approximate_aggregates_say_how_far_they_err_and_what_a_group_keeps() ->
         for calls in (both.partition(",")[0], both, f"{both}, heavy_hitter(destPort, 1) AS h")
     )
     errors = (
-        "approx_count_distinct_destIP has a standard error of 1.6%",
+        "approx_count_distinct_destIP has a standard error of 1.1%",
         "approx_quantile_len_0_5 is within 1/128 of the value at that rank",
     )
-    assert one == (errors[0], "state of a group in each pane: at most 4,096 rows of 48 bytes (192 KiB)")
+    assert one == (errors[0], "state of a group in each pane: at most 3,328 rows of 48 bytes (156 KiB)")
     assert two[:2] == errors
     assert two[2].startswith(
-        "state of a group in each pane: at most 4,096 · 7,424 rows of 56 bytes (1.6 GiB), one for each"
+        "state of a group in each pane: at most 3,328 · 7,424 rows of 56 bytes (1.3 GiB), one for each"
     )
     many = ", ".join(f"approx_quantile(len + {n}, 0.5) AS q{n}" for n in range(5))
     assert "rows of 72 bytes (1,408 EiB)" in compile_query(sql.format(many), streams={"Main": 1}).notes[-1]
@@ -216,7 +216,7 @@ def test_what_grows_for_ever_names_its_limit(sql: str, kept: str) -> None:
 
 def test_a_landmark_window_of_approximate_values_tells_their_error() -> None:
     first, second = compile_query(LANDMARK.format("approx_count_distinct(destIP) AS d")).notes
-    assert first == "approx_count_distinct_destIP has a standard error of 1.6%"
+    assert first == "approx_count_distinct_destIP has a standard error of 1.1%"
     assert "every new (srcIP, what approx_count_distinct_destIP counts by)" in second
 
 
