@@ -171,11 +171,11 @@ def _print(name: str, sizes: Sequence[int], errors: Sequence[Errors], moves: Seq
 def _plot(results: Path, name: str, sizes: Sequence[int], errors: Sequence[Errors]) -> None:
     question = QUESTIONS[name]
     measures: tuple[tuple[str, str, Callable[[Errors], float]], ...] = (
-        ("error", "root of mean squared errors, %", lambda e: 100 * e.root_mean_square),
-        ("state", "bytes of state", lambda e: e.size),
+        ("error", "root of mean squares, %", lambda e: 100 * e.root_mean_square),
+        ("state", "bytes", lambda e: e.size),
     )
     for measure, label, of in measures:
-        with Figure(results, f"sketches-{name}-{measure}", f"The {question.title}") as axes:
+        with Figure(results, f"sketches-{name}-{measure}", f"The {question.title}: {measure}") as axes:
             for contender in question.contenders:
                 worst = [
                     max(of(e) for e in errors if (e.question, e.contender, e.values) == (name, contender, count))
@@ -185,8 +185,8 @@ def _plot(results: Path, name: str, sizes: Sequence[int], errors: Sequence[Error
             axes.set_xscale("log")
             if measure == "state" or name == "quantiles":
                 axes.set_yscale("log")
-            axes.set_xlabel("values of a group")
-            axes.set_ylabel(f"{label} (worst of {len(question.spreads)} kinds of values)")
+            axes.set_xlabel(f"values of a group; the worst of {', '.join(question.spreads)}")
+            axes.set_ylabel(label)
             axes.legend()
 
 

@@ -9,7 +9,7 @@ cut to the same estimate. What splits a group is not the value, but something wi
   keeps the same matrix, compressed). Its standard error is ln 2/√4096, and less where few bits are set. A row has 64
   cells of a rank.
 - *quantile*: the value's leading 7 bits. Whole numbers below 128 are themselves, all others lie within 1/128 of what
-  stands for them. Counts are exact, so the rank is.
+  stands for them. Counts are exact, so the value at the rank is among those that the one told stands for.
 """
 
 from __future__ import annotations
