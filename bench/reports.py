@@ -75,7 +75,7 @@ class Figure:
 def spread(values: Iterable[float]) -> str:
     """The least and the greatest, for a sentence."""
     found = sorted(values)
-    ends = list(dict.fromkeys(f"{value:.3g}" for value in (found[0], found[-1])))
+    ends = list(dict.fromkeys(f"{v:,.0f}" if abs(v) >= 1000 else f"{v:.3g}" for v in (found[0], found[-1])))
     return " to ".join(ends)
 
 

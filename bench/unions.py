@@ -72,7 +72,7 @@ def measure_unions(results: Path, union: Union) -> None:
     )  # fmt: skip
     name = union.figure.replace("fig_", "fig. ").replace("_", "-")
     most = [spread(sizes) for sizes in zip(*((item.oop / 2**10, item.iop / 2**10) for item in found), strict=True)]
-    ours = f"OOP takes {most[0]} KiB and IOP {most[1]}, lags of {found[0].lag} to {found[-1].lag} s"
+    ours = f"OOP takes {most[0]} KiB and IOP {most[1]} KiB at lags of {found[0].lag} to {found[-1].lag} s"
     with Figure(results, union.figure, f"{union.title} (after {name})", ours) as axes:
         axes.plot([item.lag for item in found], [item.iop / 2**20 for item in found], "s-", label="in order (IOP)")
         axes.plot(

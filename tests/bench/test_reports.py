@@ -41,3 +41,4 @@ def test_every_figure_that_the_bench_draws_is_known() -> None:
 
 def test_a_spread_is_from_the_least_to_the_greatest() -> None:
     assert (spread([2, 1.25, 1.5]), spread([3, 3.0001])) == ("1.25 to 2", "3")
+    assert spread([0.2234, 17_393.1]) == "0.223 to 17,393"
