@@ -21,6 +21,7 @@ __all__ = ["analyse", "texts"]
 
 def analyse(script: s.Script, text: str, streams: Mapping[str, int] | None, strings: tuple[str, ...]) -> Selected:
     """The relation of the last statement. `strings` are those of `texts`."""
+    _check_order(script, text)
     analysis = _Analysis(text, streams, strings)
     for statement in script.statements[:-1]:
         analysis.create(statement)
@@ -40,6 +41,24 @@ def texts(script: s.Script, streams: Mapping[str, int] | None) -> tuple[str, ...
         elif isinstance(node, s.StreamRef):
             found.add(_bound_name(node.name.text, streams) or node.name.text)
     return tuple(sorted(found))
+
+
+def _check_order(script: s.Script, text: str) -> None:
+    """A statement reads packets and what stands before it: a name that is created further down would be taken for a
+    stream of packets."""
+    created = [item.name.text.casefold() if isinstance(item, s.CreateStream) else None for item in script.statements]
+    for number, statement in enumerate(script.statements):
+        for node in s.walk(statement):
+            if not isinstance(node, s.StreamRef):
+                continue
+            name = node.name.text.casefold()
+            if name in created[:number] or name not in created[number:]:
+                continue
+            if name == created[number]:
+                hint = "give it another name than that of the stream it reads"
+                raise QueryError(f"stream {node.name.text} reads itself", text, node.span, hint=hint)
+            hint = f"put CREATE STREAM {node.name.text} before what reads it"
+            raise QueryError(f"stream {node.name.text} is created further down", text, node.span, hint=hint)
 
 
 def _bound_name(name: str, streams: Mapping[str, int] | None) -> str | None:

@@ -170,6 +170,8 @@ def syntax_error(
             return QueryError("a hint cannot stand here", text, Span(start, start + 3), hint=_HINT_PLACE)
         return QueryError("this comment has no end", text, Span(start, start + 2), hint="it ends with */")
     if terminal == "NAME" and previous in _SIZE and before[-2] in {"_RANGE", "_SLIDE", "_TUMBLING"}:
+        if word.casefold() in {"row", "rows"}:
+            return QueryError("a number of rows is a whole number", text, span, hint="for example 100 rows")
         return unknown_word("unit", word, text, span, _UNITS)
     shown = word if len(word) <= 40 else word[:39] + "…"
     hint = _OTHER_LANGUAGES.get(pair) or _OTHER_LANGUAGES.get(word) or _hint(word, terminal, before, valid)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lowmark.query import syntax as s
+from lowmark.query.errors import QueryError
 from lowmark.query.expressions import Expr, Named
 from lowmark.query.lowering import Lowering
 from lowmark.query.names import InputNames, is_aggregated
@@ -28,6 +29,7 @@ class Keys:
 
 def bind_keys(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> Keys:
     lowering = Lowering(scope.text, strings, InputNames(scope, "GROUP BY", "group by fields; aggregates go to HAVING"))
+    _check_aliases(select, scope)
     named: list[Named] = []
     aliases: dict[str, Named] = {}
     shown: dict[str, str] = {}
@@ -42,6 +44,17 @@ def bind_keys(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> Keys:
             aliases[alias.text.casefold()] = key
             shown.setdefault(key.name, alias.text)
     return Keys(tuple(named), aliases, shown)
+
+
+def _check_aliases(select: s.Select, scope: Scope) -> None:
+    seen: set[str] = set()
+    for item in select.group_by:
+        if item.alias is None:
+            continue
+        if item.alias.text.casefold() in seen:
+            hint = "give one of them another name"
+            raise QueryError(f"two keys are called {item.alias.text}", scope.text, item.alias.span, hint=hint)
+        seen.add(item.alias.text.casefold())
 
 
 def free_name(name: str, taken: tuple[str, ...]) -> str:

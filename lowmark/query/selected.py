@@ -31,6 +31,9 @@ def selected_columns(
             expr = lowering.lower(expression)
             key = aliases.get(expr.name) if isinstance(expr, Field) else None
             name = item.alias.text if item.alias else key or shown_name(expression, scope)
+            if not name:
+                hint = "give it one: … AS name"
+                raise QueryError("this column has no name", scope.text, item.span, hint=hint)
             if name.casefold() in names:
                 hint = "give one of them another name: … AS name"
                 raise QueryError(f"two columns are called {name}", scope.text, item.span, hint=hint)

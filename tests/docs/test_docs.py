@@ -76,7 +76,7 @@ def test_the_guide_has_queries() -> None:
     [
         (
             "ORDER BY over a whole stream of groups",
-            "CREATE STREAM a AS SELECT count(*) [RANGE 1 s] FROM A; SELECT * FROM a ORDER BY window_end",
+            "CREATE STREAM s AS SELECT count(*) [RANGE 1 s] FROM A; SELECT * FROM s ORDER BY window_end",
         ),
         ("or by what is no time", "SELECT len FROM A ORDER BY row_num"),
     ],

@@ -24,6 +24,9 @@ class Output:
 
 
 def run_select(select: s.Select, text: str, streams: Streams) -> Table:
+    aliases = [item.alias.text.casefold() for item in select.group_by if item.alias]
+    if len(set(aliases)) < len(aliases):
+        raise Refused("two keys of one name")
     select = dataclasses.replace(
         select,
         items=tuple(
@@ -90,6 +93,8 @@ def _outputs(select: s.Select, text: str, joined: Joined, groups: Sequence[Outpu
         outputs.append(Output(written, expression))
     if len({output.name.casefold() for output in outputs}) < len(outputs):
         raise Refused("two columns of one name")
+    if not all(output.name for output in outputs):
+        raise Refused("a column without a name")
     return outputs
 
 
