@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -178,7 +178,13 @@ GOLDEN = {
     "skewed-union": SKEWED_UNION, "ungated": UNGATED, "nulls": NULLS, "addresses": ADDRESSES, "quantiles": QUANTILES,
     "stages": STAGES, "selected": SELECTED, "distinct": DISTINCT,
 }  # fmt: skip
-every_golden = pytest.mark.parametrize("golden", [pytest.param(golden, id=name) for name, golden in GOLDEN.items()])
+
+
+def every_golden_of(cases: Mapping[str, Golden]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("golden", [pytest.param(golden, id=name) for name, golden in cases.items()])
+
+
+every_golden = every_golden_of(GOLDEN)
 
 
 QUICK = ("border", "nulls", "addresses", "top", "ungated")
