@@ -20,6 +20,7 @@ from lowmark.query.scope import Scope, shown_name
 from lowmark.query.windows import Axis, Window, WindowKind
 from lowmark.wire.partials import PANE
 from lowmark.wire.schema import Kind
+from lowmark.wire.values import seconds
 
 __all__ = [
     "GRANULE", "Frame", "bind_window", "group_frame", "least", "progresses", "progressing_columns", "promised",
@@ -179,15 +180,18 @@ class _Binder:
         kind, size, slide = self._extent(spec, attribute.kind)
         length = gcd(size, slide)
         if max(size, slide) // length > MAX_PANES:
-            unit = f"{length} ns" if attribute.kind is Kind.TIME else str(length)
+            unit = str(length)
+            if attribute.kind is Kind.TIME:
+                unit = f"{length} ns" if length < 1000 else f"{seconds(length)} s"
             raise self._error(
                 f"RANGE and SLIDE have nothing in common but {unit}: {max(size, slide) // length} panes to a window",
                 spec.span, hint="choose sizes with a greater common divisor",
             )  # fmt: skip
         panes = [way.pane(length) for way in ways]
         if None in panes:
-            hint = f"take the window over {progressing_columns(self._scope)[0]}, or multiples of its factor"
-            message = f"windows of this size over {name} cannot run yet: their lengths in ts differ"
+            factor = lcm(*(way.step for way in ways))
+            message = f"windows over {name} cannot run yet where RANGE and SLIDE are no multiples of {factor}"
+            hint = f"choose multiples of {factor}, or take the window over {progressing_columns(self._scope)[0]}"
             raise self._error(message, spot, hint=hint)
         axis = Axis(name, attribute.kind, length)
         arms = self._scope.relation.arms
