@@ -47,9 +47,11 @@ _MEANING = {
     "min": "Least value; IPv4 addresses are less than IPv6 ones.",
     "quantile": "`quantile(x, q)`: the value at rank max(1, ceil(q·n)), q taken as the exact decimal.",
     "stddev": "Square root of the variance, within one unit in the last place where that is the nearest double.",
-    "sum": "Exact for integers; a sum that leaves 64 bits is null and makes its window lossy.",
-    "variance": "Variance of the population, of integers the nearest double; null, and the window lossy, where the sum "
-    "of squares leaves 128 bits.",
+    "sum": "Exact for integers; a sum that leaves 64 bits is null and makes its window lossy. Of floats "
+    "what they come to in twice a double's digits, rounded at the end: the same in whatever order they come, but for a "
+    "last digit now and then.",
+    "variance": "Variance of the population, of integers the nearest double, of floats from sums of twice "
+    "the digits; null, and the window lossy, where the sum of squares leaves 128 bits.",
 }
 
 

@@ -35,19 +35,40 @@ def _float_rank(word: np.uint64) -> np.int64:
     return bits if bits >= 0 else bits ^ np.int64(0x7FFFFFFFFFFFFFFF)
 
 
-def _define_sum_of_doubles(typing, a, b):  # type: ignore[no-untyped-def]
-    """Of two doubles as the words they are."""
+def _define_double_of(typing, word):  # type: ignore[no-untyped-def]
     from llvmlite import ir
     from numba import types
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        total = builder.fadd(*(builder.bitcast(word, ir.DoubleType()) for word in arguments))
-        return builder.bitcast(total, ir.IntType(64))
+        return builder.bitcast(arguments[0], ir.DoubleType())
 
-    return types.uint64(types.uint64, types.uint64), generate
+    return types.float64(types.uint64), generate
 
 
-_sum_of_doubles = cast("Callable[[np.uint64, np.uint64], np.uint64]", Intrinsic(_define_sum_of_doubles))
+def _define_word_of(typing, value):  # type: ignore[no-untyped-def]
+    from llvmlite import ir
+    from numba import types
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.uint64(types.float64), generate
+
+
+_double_of = cast("Callable[[np.uint64], np.float64]", Intrinsic(_define_double_of))
+_word_of = cast("Callable[[np.float64], np.uint64]", Intrinsic(_define_word_of))
+
+
+@compiled
+def _add_doubles(table: Words, g: int, at: int, high: np.uint64, low: np.uint64) -> None:
+    """A sum of doubles, and behind it what rounding has left out (Knuth's TwoSum): whatever the order of the values,
+    both together differ by less than what makes another double but rarely."""
+    old, new = _double_of(table[g, at]), _double_of(high)
+    total = old + new
+    part = total - old
+    lost = (old - (total - part)) + (new - part)
+    table[g, at] = _word_of(total)
+    table[g, at + 1] = _word_of(lost + _double_of(table[g, at + 1]) + _double_of(low))
 
 
 @compiled
@@ -146,7 +167,7 @@ def _fold_words(
         if g < 0 or rows[i, 0] & value_bit != _ZERO or _first_value(table, g, rows, i, shift, program, fold):
             continue
         if code == ADD_FLOAT:
-            table[g, at] = _sum_of_doubles(table[g, at], rows[i, at + shift])
+            _add_doubles(table, g, at, rows[i, at + shift], rows[i, at + 1 + shift])
         elif code == BIT_AND:
             table[g, at] &= rows[i, at + shift]
         elif code == BIT_OR:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum, nan
 
 import numpy as np
 
@@ -41,7 +42,9 @@ def _sums(values: Values, units: Ints) -> tuple[Data, Bools, Bools]:
     data = values.data[values.valid]
     some = np.bincount(units, minlength=count) > 0
     if values.kind is Kind.FLOAT:
-        return np.bincount(units, data, count), some, np.zeros(count, np.bool_)
+        order = np.argsort(units, kind="stable")
+        parts = np.split(data[order], np.cumsum(np.bincount(units, minlength=count))[:-1])
+        return np.array([_rounded_once(part) for part in parts]), some, np.zeros(count, np.bool_)
     # Halves of 32 bits cannot overflow in fewer than 2^31 rows; their sums are joined exactly.
     high, low = np.zeros(count, np.int64), np.zeros(count, np.int64)
     np.add.at(high, units, data >> _HALF)
@@ -50,3 +53,11 @@ def _sums(values: Values, units: Ints) -> tuple[Data, Bools, Bools]:
     fits = (high >= INT64_MIN >> _HALF) & (high <= INT64_MAX >> _HALF)
     joined = np.where(fits, high, 0) << _HALF | low & _LOW_HALF
     return joined, some & fits, some & ~fits
+
+
+def _rounded_once(values: Data) -> float:
+    """Their sum, whatever their order."""
+    try:
+        return fsum(values)
+    except (OverflowError, ValueError):  # beyond all doubles, or of both infinities
+        return nan

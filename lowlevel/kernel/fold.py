@@ -91,12 +91,19 @@ def write_merge(source: Source, reduction: Reduction, table: str, rows: str) -> 
 
 
 def _write_neutral_zero(source: Source, place: _Places, table: str, rows: str) -> None:
-    word = place.words[-1][0]
     match place.fold.op:
         case FoldOp.ADD_FLOAT:
-            total = f"double_of({table}[slot, {word}]) + double_of({rows}[k, {word}])"
-            source.line(f"{table}[slot, {word}] = word_of({total})")
+            (high,), (low,) = place.words
+            source.line(
+                f"old, new = double_of({table}[slot, {high}]), double_of({rows}[k, {high}])",
+                "total = old + new",
+                "part = total - old",
+                "lost = (old - (total - part)) + (new - part)",
+                f"lost += double_of({table}[slot, {low}]) + double_of({rows}[k, {low}])",
+                f"{table}[slot, {high}], {table}[slot, {low}] = word_of(total), word_of(lost)",
+            )
         case FoldOp.BIT_OR:
+            ((word,),) = place.words
             source.line(f"{table}[slot, {word}] |= {rows}[k, {word}]")
         case _:
             source.line(*(f"{table}[slot, {at}] = sum_{at}" for (at,) in place.words))

@@ -92,9 +92,10 @@ def _sums(totals: tuple[Total, ...]) -> tuple[tuple[Fold, ...], tuple[AggregateC
     for total in totals:
         first = len(folds)
         for lift in lifting.total((total.expr,), ()):
-            (part,) = lift.columns
-            column = Column(f"_part{len(folds)}", part.expr.kind, part.expr.nullable)
-            folds.append(Fold(lift.op, (column,), (part.expr,)))
+            columns = tuple(
+                Column(f"_part{len(folds)}{part.name}", part.expr.kind, part.expr.nullable) for part in lift.columns
+            )
+            folds.append(Fold(lift.op, columns, tuple(part.expr for part in lift.columns)))
         calls.append(AggregateCall("sum", tuple(range(first, len(folds))), (), (), total.column))
     return tuple(folds), tuple(calls)
 

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from lowmark.query.doubles import float_variance
 from lowmark.query.evaluate import Bools, Data, Ints, Values, all_valid
 from lowmark.query.quotients import quotient
 from lowmark.wire.schema import Kind
@@ -54,12 +55,12 @@ def count(groups: Groups, parameters: tuple[str, ...]) -> Values:
 
 
 def total(groups: Groups, parameters: tuple[str, ...]) -> Values:
-    (summed,) = groups.folds[0]
+    summed = _summed(groups, 0)
     return Values(summed.kind, summed.data, _counts(groups, 1) > 0)
 
 
 def mean(groups: Groups, parameters: tuple[str, ...]) -> Values:
-    (summed,) = groups.folds[0]
+    summed = _summed(groups, 0)
     counts = _counts(groups, 1)
     valid = counts > 0
     n = np.where(valid, counts, 1)
@@ -74,14 +75,14 @@ def mean(groups: Groups, parameters: tuple[str, ...]) -> Values:
 
 def variance(groups: Groups, parameters: tuple[str, ...]) -> Values:
     """Of the population: (n·Q − S²) / n² with Q = Σx², S = Σx."""
-    squares, (summed,) = groups.folds[:2]
+    squares, sums = groups.folds[:2]
     counts = _counts(groups, 2)
     valid = counts > 0
     n = np.where(valid, counts, 1)
-    if summed.kind is Kind.FLOAT:
-        # Two passes are not to be had here: rounding may leave a small negative number where all values are equal.
-        means = summed.data / n
-        return Values(Kind.FLOAT, np.maximum(squares[0].data / n - means * means, 0.0), valid)
+    if sums[0].kind is Kind.FLOAT:
+        spread_of_doubles = float_variance(n, (squares[0].data, squares[1].data), (sums[0].data, sums[1].data))
+        return Values(Kind.FLOAT, spread_of_doubles, valid)
+    (summed,) = sums
     high, low = (part.data for part in squares)  # Q = high·2⁶⁴ + low, low without a sign
     square = _unit(summed.kind) ** 2
     reals = summed.data.astype(np.float64)
@@ -240,6 +241,12 @@ def _lacking(groups: Groups, index: int) -> Ints:
 def _whole(groups: Groups, index: int, group: int) -> int:
     """The sum of a group, however many bits it has."""
     return int(groups.folds[index][0].data[group]) + (int(groups.lacking[index][group]) << 64)
+
+
+def _summed(groups: Groups, index: int) -> Values:
+    """The value of a fold that adds up."""
+    first, *rest = groups.folds[index]
+    return Values(first.kind, first.data + rest[0].data, first.valid) if rest else first
 
 
 def _unit(kind: Kind) -> int:

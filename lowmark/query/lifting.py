@@ -39,16 +39,21 @@ def count(args: tuple[Expr, ...], order: tuple[Named, ...]) -> tuple[Lift, ...]:
 
 def total(args: tuple[Expr, ...], order: tuple[Named, ...]) -> tuple[Lift, ...]:
     """Sum, then the count of its values unless it is the number of tuples."""
-    add = FoldOp.ADD_FLOAT if args[0].kind is Kind.FLOAT else FoldOp.ADD
-    return (Lift(add, (Named("", args[0]),)), *count(args, order))
+    (x,) = args
+    if x.kind is Kind.FLOAT:
+        return (
+            Lift(FoldOp.ADD_FLOAT, (Named("high", x), Named("low", _float(Op.FLOAT_SUB, x, x)))),
+            *count(args, order),
+        )
+    return (Lift(FoldOp.ADD, (Named("", x),)), *count(args, order))
 
 
 def squares(args: tuple[Expr, ...], order: tuple[Named, ...]) -> tuple[Lift, ...]:
     """Sum of squares, then what `total` gives."""
     (x,) = args
     if x.kind is Kind.FLOAT:
-        product = Call(Op.FLOAT_MUL, (x, x), Kind.FLOAT, x.nullable)
-        square = Lift(FoldOp.ADD_FLOAT, (Named("", product),))
+        high, low = _float_square(x)
+        square = Lift(FoldOp.ADD_FLOAT, (Named("high", high), Named("low", low)))
     else:
         high, low = _square(x)
         square = Lift(FoldOp.ADD_WIDE, (Named("high", high), Named("low", low)))
@@ -88,6 +93,22 @@ def _square(x: Expr) -> tuple[Expr, Expr]:
     carry = Call(Op.LT, unsigned, Kind.BOOL, x.nullable)
     upper = _call(Op.ADD, _call(Op.MUL, a, a), _call(Op.SHIFT_RIGHT, ab, Literal(31, Kind.INT)))
     return _call(Op.ADD, upper, carry), low
+
+
+def _float_square(x: Expr) -> tuple[Expr, Expr]:
+    """x² and what its rounding has left out, by halves of x whose products are doubles (Veltkamp, Dekker)."""
+    product = _float(Op.FLOAT_MUL, x, x)
+    split = _float(Op.FLOAT_MUL, x, Literal(2.0**27 + 1, Kind.FLOAT))
+    upper = _float(Op.FLOAT_SUB, split, _float(Op.FLOAT_SUB, split, x))
+    lower = _float(Op.FLOAT_SUB, x, upper)
+    mixed = _float(Op.FLOAT_MUL, upper, lower)
+    rest = _float(Op.FLOAT_SUB, _float(Op.FLOAT_MUL, upper, upper), product)
+    rest = _float(Op.FLOAT_ADD, _float(Op.FLOAT_ADD, rest, mixed), mixed)
+    return product, _float(Op.FLOAT_ADD, rest, _float(Op.FLOAT_MUL, lower, lower))
+
+
+def _float(op: Op, *args: Expr) -> Expr:
+    return Call(op, args, Kind.FLOAT, any(arg.nullable for arg in args))
 
 
 def _call(op: Op, *args: Expr) -> Expr:

@@ -33,7 +33,7 @@ class FoldOp(Enum):
 
     ADD = auto()  # int64; a table evicts before it would overflow, a merge above that overflows is told as `overflow`
     ADD_WIDE = auto()  # columns (high, low): a signed 128-bit sum, high word first
-    ADD_FLOAT = auto()
+    ADD_FLOAT = auto()  # columns (high, low): a sum of doubles, and what rounding has left out of it
     MIN = auto()  # by the order of the column's kind (IPv4 before IPv6)
     MAX = auto()
     BIT_AND = auto()

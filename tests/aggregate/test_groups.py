@@ -192,7 +192,8 @@ def test_zero_has_no_sign_in_a_key_and_nan_is_one_key() -> None:
 
 
 def test_what_cannot_be_subtracted_is_refused() -> None:
-    schema = Schema((Column("pane", Kind.INT), Column("tuples", Kind.INT), Column("x", Kind.FLOAT)))
-    layout = Layout(schema, (), (Fold(FoldOp.ADD_FLOAT, (Column("x", Kind.FLOAT),), ()),))
+    sums = (Column("high", Kind.FLOAT), Column("low", Kind.FLOAT))
+    schema = Schema((Column("pane", Kind.INT), Column("tuples", Kind.INT), *sums))
+    layout = Layout(schema, (), (Fold(FoldOp.ADD_FLOAT, sums, ()),))
     with pytest.raises(TypeError, match="only sums of integers"):
         GroupTable(layout).subtract_table(GroupTable(layout))

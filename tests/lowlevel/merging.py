@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import reduce
 
 import numpy as np
@@ -28,8 +29,12 @@ def merge(fold: Fold, a: State, b: State) -> State:
     if a[-1] is None or b[-1] is None:
         return b if a[-1] is None else a
     match fold.op:
-        case FoldOp.ADD | FoldOp.ADD_FLOAT:
+        case FoldOp.ADD:
             return (a[0] + b[0],)  # type: ignore[operator]
+        case FoldOp.ADD_FLOAT:
+            parts = [Fraction(part) for part in (*a, *b) if part is not None]
+            high = float(sum(parts))
+            return (high, float(sum(parts) - Fraction(high)))
         case FoldOp.ADD_WIDE:
             total = wide(a) + wide(b)
             return (total >> 64, signed(total))

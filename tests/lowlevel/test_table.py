@@ -44,7 +44,7 @@ ALL_FOLDS = grouped(
         fold(FoldOp.ADD, HUGE, name="huge"),
         fold(FoldOp.ADD, MAYBE, name="sum"),
         fold(FoldOp.ADD_WIDE, call(Op.SHIFT_RIGHT, HUGE, number(63)), HUGE, name="wide"),
-        fold(FoldOp.ADD_FLOAT, FLOAT, name="float"),
+        fold(FoldOp.ADD_FLOAT, FLOAT, call(Op.FLOAT_SUB, FLOAT, FLOAT, kind=Kind.FLOAT), name="float"),
         fold(FoldOp.MIN, MAYBE, name="min"),
         fold(FoldOp.MAX, field("destIP"), name="max"),
         fold(FoldOp.MIN, FLOAT, name="least"),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import TypeVar
 
 from lowmark.query import syntax as s
 from tests.naive.scope import Refused, Unsupported
@@ -216,8 +217,11 @@ def _numbers(operator: Op, left: int | float, right: int | float) -> Value:
     return _wrapped(left << right) if operator is Op.SHIFT_LEFT else left >> right
 
 
-def _wrapped(value: int | float) -> int | float:
-    """Integers have 64 bits."""
+N = TypeVar("N", int, float)
+
+
+def _wrapped(value: N) -> N:
+    """Integers, and the nanoseconds of times, have 64 bits."""
     return (value + 2**63) % 2**64 - 2**63 if isinstance(value, int) else value
 
 
@@ -229,13 +233,13 @@ def _ns(value: Value | Decimal) -> int:
 def _time_arithmetic(operator: Op, left: Value, right: Value | Decimal) -> Value:
     match operator, left, right:
         case Op.SUBTRACT, Time(), Time():
-            return Duration(left.ns - right.ns)
+            return Duration(_wrapped(left.ns - right.ns))
         case Op.ADD, Time(), Duration() | int() | float() | Decimal():
-            return Time(left.ns + _ns(right))
+            return Time(_wrapped(left.ns + _ns(right)))
         case Op.ADD, Duration() | int() | float(), Time():
-            return Time(_ns(left) + right.ns)
+            return Time(_wrapped(_ns(left) + right.ns))
         case Op.SUBTRACT, Time(), Duration() | int() | float() | Decimal():
-            return Time(left.ns - _ns(right))
+            return Time(_wrapped(left.ns - _ns(right)))
         case Op.DIVIDE, Time(), Duration():
             return None if right.ns == 0 else left.ns // right.ns
         case Op.DIVIDE, Time(), int():
@@ -243,13 +247,13 @@ def _time_arithmetic(operator: Op, left: Value, right: Value | Decimal) -> Value
         case Op.MODULO, Time(), int():
             return None if right == 0 else left.ns // NS % right
         case Op.ADD, Duration(), Duration():
-            return Duration(left.ns + right.ns)
+            return Duration(_wrapped(left.ns + right.ns))
         case Op.SUBTRACT, Duration(), Duration():
-            return Duration(left.ns - right.ns)
+            return Duration(_wrapped(left.ns - right.ns))
         case Op.MULTIPLY, Duration(), int():
-            return Duration(left.ns * right)
+            return Duration(_wrapped(left.ns * right))
         case Op.MULTIPLY, int(), Duration():
-            return Duration(left * right.ns)
+            return Duration(_wrapped(left * right.ns))
     raise Unsupported(f"{type(left).__name__} {operator} {type(right).__name__}")
 
 

@@ -184,10 +184,6 @@ def test_as_the_naive_evaluator(text: str, row: dict[str, Value]) -> None:
     except (Refused, Unsupported, ValueError, OverflowError):
         assume(False)
         return
-    if isinstance(expected, Time | Duration):
-        assume(-(2**63) <= expected.ns < 2**63)
-    # Time on the way that leaves int64 wraps, as all arithmetic does; the naive evaluator's has no bounds.
-    assume("9223372036854775807" not in text or not any(word in text for word in ("second", " ns", "hour", "ts")))
     found = value_of(expr, schema, row)
     assert _same(found, expected), f"{text}: {found!r}, not {expected!r}"
     assert found is not None or expr.nullable
