@@ -14,11 +14,15 @@ from lowmark.query import syntax
 from lowmark.query.parser import parse
 from tests.acceptance.command import Row
 from tests.acceptance.test_cases import FOLDERS, Case
-from tests.acceptance.test_golden import GOLDEN, at, written
+from tests.acceptance.test_golden import GOLDEN as FIRST_GOLDEN
+from tests.acceptance.test_golden import at, written
+from tests.acceptance.test_golden_windows import GOLDEN as WINDOW_GOLDEN
 from tests.naive.compare import differences, wrong_orders
 from tests.naive.evaluate import answer, is_ordered
 
 Captures = Sequence[tuple[str, Path]]
+
+GOLDEN = {**FIRST_GOLDEN, **WINDOW_GOLDEN}
 
 
 @dataclass(frozen=True)
