@@ -70,9 +70,9 @@ class Outbox:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Cumulative since the epoch began: tuples sent, and those of them that accounts
-        told; late and given up, frames dropped; late tuples that were to be sent and were given up. Late tuples and
-        dropped frames are counted when their granule is promised."""
+        """Cumulative since the epoch began: tuples sent, and those of them that accounts told; late and given up;
+        frames dropped; late tuples that were to be sent and were given up. Late tuples and dropped frames are counted
+        when their granule is promised."""
         return dict(self._counters)
 
     def take(self, output: NodeOutput, ending: Ending = Ending.NONE) -> Iterator[Outgoing]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bench.baselines.buffering import BufferingOperator, LazyOperator
 from highlevel.aggregate import ReduceOperator
+from highlevel.interface import Words
 from highlevel.state import MemoryState
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.promises import FOREVER
@@ -24,6 +25,18 @@ windows = st.builds(
 )  # fmt: skip
 
 
+def arriving(times: list[int]) -> list[Row]:
+    """Tuples of two ports in turn, in the order of their arrival."""
+    return [
+        Row(zip(TUPLE.names, (ts, position, 1, position % 2, 0.0, position, None, None, 0), strict=True))
+        for position, ts in enumerate(times)
+    ]
+
+
+def words_of(rows: list[Row]) -> Words:
+    return matrix(TUPLE, [[row[name] for name in TUPLE.names] for row in rows])
+
+
 @given(windows, st.lists(st.integers(-20, 40), max_size=25), st.integers(0, 6), st.booleans(), st.data())
 @settings(deadline=None)
 def test_rows_are_those_of_what_was_not_dropped(
@@ -31,14 +44,11 @@ def test_rows_are_those_of_what_was_not_dropped(
 ) -> None:
     made = plans(CALLS, ["port"], window)
     operator, sink = BufferingOperator(made.aggregate, slack, generous=generous), Sink()
-    arrivals = [
-        Row(zip(TUPLE.names, (ts, position, 1, position % 2, 0.0, position, None, None, 0), strict=True))
-        for position, ts in enumerate(times)
-    ]
+    arrivals = arriving(times)
     done = 0
     while done < len(arrivals):
         cut = data.draw(st.integers(done + 1, len(arrivals)))
-        rows = matrix(TUPLE, [[row[name] for name in TUPLE.names] for row in arrivals[done:cut]])
+        rows = words_of(arrivals[done:cut])
         operator.on_batch(0, reduced(ReduceOperator(made.reduce), rows), MemoryState(), sink)
         done = cut
     operator.on_promise(0, panes_ended(FOREVER), MemoryState(), sink)
@@ -62,14 +72,11 @@ def test_rows_are_those_of_what_was_not_dropped(
 def test_lazy_aggregation_closes_by_promises(window: Window, times: list[int], data: st.DataObject) -> None:
     made = plans(CALLS, ["port"], window)
     operator, state, sink = LazyOperator(made.aggregate), MemoryState(), Sink()
-    arrivals = [
-        Row(zip(TUPLE.names, (ts, position, 1, position % 2, 0.0, position, None, None, 0), strict=True))
-        for position, ts in enumerate(times)
-    ]
+    arrivals = arriving(times)
     done = 0
     while done < len(arrivals):
         cut = data.draw(st.integers(done + 1, len(arrivals)))
-        rows = matrix(TUPLE, [[row[name] for name in TUPLE.names] for row in arrivals[done:cut]])
+        rows = words_of(arrivals[done:cut])
         operator.on_batch(0, reduced(ReduceOperator(made.reduce), rows), state, sink)
         done = cut
         least = min((row["ts"] // window.axis.unit for row in arrivals[done:]), default=60)
