@@ -27,7 +27,11 @@ from pyspark.sql import SparkSession
 
 from highlevel.spark.errors import JobFailed
 
-__all__ = ["Spark", "SparkSettings"]
+__all__ = ["MOVES_BYTES", "Spark", "SparkSettings"]
+
+MOVES_BYTES = ("-XX:TieredStopAtLevel=1",)
+"""Java options of a job whose work is done in Python's workers. Java's second compiler takes most of a JVM's time for
+minutes; where the JVM only passes bytes on, its code is no faster than that of the first."""
 
 _LOG4J = """\
 rootLogger.level = warn
@@ -60,6 +64,7 @@ class SparkSettings:
     heap: str  # of the driver, and so of all in local mode: as Java writes sizes
     work_dir: Path  # scratch space, local
     log: Path  # the file that Spark writes its log into
+    java_options: Sequence[str] = ()  # of the driver's JVM and of the executors'
     extra: Mapping[str, str] = field(default_factory=dict)  # the user's own settings; they win
 
 
@@ -172,12 +177,13 @@ def _reason(text: str) -> str:
 
 
 def _options(settings: SparkSettings, log_settings: Path) -> dict[str, str]:
-    classpath = os.pathsep.join(str(jar) for jar in settings.jars)
+    classpath, java = os.pathsep.join(str(jar) for jar in settings.jars), settings.java_options
     options = {
         "spark.driver.extraClassPath": classpath,
         "spark.executor.extraClassPath": classpath,
         "spark.driver.memory": settings.heap,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings.as_uri()}",
+        "spark.driver.extraJavaOptions": " ".join([f"-Dlog4j2.configurationFile={log_settings.as_uri()}", *java]),
+        "spark.executor.extraJavaOptions": " ".join(java),
         "spark.local.dir": str(settings.work_dir),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

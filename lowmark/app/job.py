@@ -21,7 +21,7 @@ from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, plan_digest
 from highlevel.spark.jobspec import JobSpec
 from highlevel.spark.opening import Standing, begun_anew, carried_on
 from highlevel.spark.query import JobQuery
-from highlevel.spark.session import Spark, SparkSettings
+from highlevel.spark.session import MOVES_BYTES, Spark, SparkSettings
 from highlevel.spark.sink import TransactionalSink
 from highlevel.spark.sinkhistory import History, read_history
 from highlevel.spark.source import SourceSettings
@@ -198,6 +198,7 @@ class _Job:
             heap=self._config.job.heap,
             work_dir=work,
             log=folder.path / "spark.log",
+            java_options=MOVES_BYTES,
         )
 
     def _reported(self, reports: Sequence[Report], seconds: float) -> None:
