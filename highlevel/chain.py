@@ -55,7 +55,7 @@ from lowmark.query.strategy import Strategy
 from lowmark.query.syntax import JoinKind
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
-from lowmark.wire.results import Reason
+from lowmark.wire.results import OpenCount, Reason
 from lowmark.wire.schema import Schema
 
 __all__ = ["Build", "Chain", "Closing", "Events", "LatePart", "build"]
@@ -178,6 +178,15 @@ class Chain:
         operator = self.operators[step]
         if isinstance(operator, AggregateOperator):
             operator.touch(panes, self._states[step])
+
+    def open(self) -> OpenCount | None:
+        """Windows of partitions that number their rows, of all steps; None: there are no such."""
+        found = [
+            operator.open(state)
+            for operator, state in zip(self.operators, self._states, strict=True)
+            if isinstance(operator, PartitionedRowsOperator)
+        ]
+        return sum(found, OpenCount()) if found else None
 
     def work(self) -> None:
         """All deferred work, of all steps: what one does may give another some."""

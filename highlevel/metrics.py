@@ -84,8 +84,10 @@ class HighLevelMetrics:
             ("query", "verdict", "reason"), registry=registry,
         )  # fmt: skip
         self._open = Gauge(
-            "lowmark_windows_open", "At most so many windows hold tuples and are not closed, over all buckets.", _QUERY,
-            registry=registry,
+            "lowmark_windows_open",
+            "At most so many windows hold tuples and are not closed, over all buckets; none of those that slide by "
+            "tuple is counted.",
+            _QUERY, registry=registry,
         )  # fmt: skip
         self._lag = Gauge(
             "lowmark_frontier_lag_seconds", "How far the last bucket's frontier is behind the clock; 0 when ended.",

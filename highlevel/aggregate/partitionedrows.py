@@ -4,10 +4,14 @@ Tuples come in the order of arrival, and all before them have come. So a window 
 is there, for each partition at its own pace; those that hold a tuple and have not closed do so at the end of the input.
 A partition keeps its number for ever, and state grows with every new one, unless the plan lets those go that are idle:
 their windows close as at the end, and they begin anew.
+
+How many windows are open follows from the numbers alone. The sum is kept, and moves with the partitions that do: nobody
+walks over all of them.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,21 +21,26 @@ from highlevel.aggregate.extents import Extents, Spans
 from highlevel.aggregate.groups import GroupRows, GroupTable
 from highlevel.aggregate.incoming import in_windows, panes_of
 from highlevel.aggregate.partitions import Partitions, as_tuples
-from highlevel.aggregate.spaces import tables_space
-from highlevel.interface import Out, Port, State, Words
+from highlevel.aggregate.spaces import ONLY, tables_space
+from highlevel.interface import Out, Port, Space, State, Words
 from highlevel.limits import GroupLimit
 from lowmark.query.evaluate import Bools, Ints
 from lowmark.query.plan import Counted
 from lowmark.query.windows import WindowKind
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import Promise
-from lowmark.wire.results import Reason
+from lowmark.wire.results import OpenCount, Reason
 from lowmark.wire.values import INT64_MIN
 
 __all__ = ["PartitionedRowsOperator"]
 
 _AT = 3  # the word of row numbers in a tuple
 _PAST = -1  # the bin of all that a landmark window has behind it
+
+_COUNT = struct.Struct(">qq")
+_OPEN: Space[OpenCount] = Space(
+    "open", lambda count: _COUNT.pack(count.windows, count.partitions), lambda data: OpenCount(*_COUNT.unpack(data))
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +101,12 @@ class PartitionedRowsOperator:
             state.drop(self._bins, sub)
         if closings:
             self._close(closings, out)
+        state.drop(_OPEN, ONLY)
         out.promise(0, Promise((), last=True))
+
+    def open(self, state: State) -> OpenCount:
+        """What the end of the input would close now."""
+        return state.get(_OPEN, ONLY) or OpenCount()
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
@@ -105,16 +119,33 @@ class PartitionedRowsOperator:
         bins = state.get(self._bins, sub) or GroupTable(self._extents.layout)
         bins.merge(rows)
         state.put(self._bins, sub, bins)
-        after = counters.groups[:, 1].view(np.int64)
+        after = _tuples(counters)
         before = after - np.bincount(places, minlength=len(counters))
+        moved = np.flatnonzero(after != before)
+        self._move(before[moved], after[moved], state)
         return _Closing(sub, counters, bins, before // self._rows, after // self._rows)
 
     def _last(self, sub: int, counters: GroupTable, bins: GroupTable) -> _Closing:
         """All windows that hold a tuple and have not closed."""
-        counts = counters.groups[:, 1].view(np.int64)
+        counts = _tuples(counters)
+        return _Closing(sub, counters, bins, counts // self._rows, self._begun(counts))
+
+    def _begun(self, counts: Ints) -> Ints:
+        """Of partitions of so many tuples, one at least: the first window that holds none."""
         last = (counts - 1) // self._window.axis.unit
         span = self._window.size or self._window.slide
-        return _Closing(sub, counters, bins, counts // self._rows, (last + span) // self._window.slide)
+        begun: Ints = (last + span) // self._window.slide
+        return begun
+
+    def _move(self, before: Ints, after: Ints, state: State) -> None:
+        """Partitions have so many tuples in place of so many."""
+        state.put(_OPEN, ONLY, self.open(state) + self._count(after) - self._count(before))
+
+    def _count(self, counts: Ints) -> OpenCount:
+        """The windows of partitions of so many tuples that hold one and have not closed."""
+        counts = counts[counts > 0]
+        windows = self._begun(counts) - counts // self._rows
+        return OpenCount(int(windows.sum()), int(np.count_nonzero(windows)))
 
     def _end(self, ending: Sequence[tuple[int, Bools]], state: State, out: Out) -> None:
         """Lives of partitions have ended: by sub-bucket those of these counters."""
@@ -127,7 +158,9 @@ class PartitionedRowsOperator:
             bins = state.get(self._bins, sub) or GroupTable(self._extents.layout)
             of = counters.find(self._partitions.heads(as_tuples(bins.groups)))
             gone = bins.take(chosen[of])
-            closings.append(self._last(sub, self._partitions.forget(sub, chosen, state), gone))
+            ended = self._partitions.forget(sub, chosen, state)
+            self._move(_tuples(ended), np.zeros(0, np.int64), state)
+            closings.append(self._last(sub, ended, gone))
             if len(bins):
                 state.put(self._bins, sub, bins)
             else:
@@ -177,3 +210,8 @@ class PartitionedRowsOperator:
         places = np.arange(len(values)) if landmark else np.flatnonzero(~past)
         left.merge_copies(GroupRows.of((bins,)), places, np.where(past, _PAST, values)[places])
         return left
+
+
+def _tuples(counters: GroupTable) -> Ints:
+    counts: Ints = counters.groups[:, 1].view(np.int64)
+    return counts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 from highlevel.chain import Build, Chain, Events
 from highlevel.interface import Space, State, Words
@@ -25,7 +25,7 @@ from highlevel.progress.sequence import Span, rows_by_window
 from lowmark.query.plan import Counted, Number, QueryPlan
 from lowmark.query.windows import WindowKind
 from lowmark.wire.promises import FOREVER
-from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
+from lowmark.wire.results import Amendment, Complete, OpenCount, Reason, Verdict, WindowSpan
 from lowmark.wire.schema import Kind
 
 __all__ = ["Completions"]
@@ -154,7 +154,8 @@ class Completions:
 
     def open_windows(self) -> int:
         """At most so many windows hold tuples and are not closed."""
-        return 0 if self._answer is None else self._open(self._answer)
+        counted = self.chain.open() or OpenCount()
+        return counted.windows + (0 if self._answer is None else self._open(self._answer))
 
     def _open(self, step: int) -> int:
         sequence, total, reached = self._sequences[step], 0, NEVER
@@ -253,7 +254,7 @@ class Completions:
         self, events: Events, settled: Mapping[str, Finding], spans: Mapping[int, list[Span]]
     ) -> Iterator[Output]:
         """Of a query without windows: its rows as they come, and how far they are complete when that has moved and
-        there were rows or losses since, or nothing will follow."""
+        there were rows or losses since, other windows of partitions are open, or nothing will follow."""
         saved = self._saved
         for output in ResultRows.together(self.plan.name, events.rows, self.plan.output):
             saved.rows += len(output.rows)
@@ -277,25 +278,27 @@ class Completions:
             return
         ended = self.complete_to() == FOREVER
         found += self._marks.finding(NEVER if saved.announced is None else saved.announced, FOREVER if ended else bound)
-        if saved.rows or not found.verdict.exact or ended:
-            yield self._announce(bound, found)
+        counted = self.chain.open()
+        opened = counted is not None and counted != OpenCount(*saved.open)
+        if saved.rows or opened or not found.verdict.exact or ended:
+            yield self._announce(bound, found, counted)
             saved.announced, saved.rows, saved.since = bound, 0, NOTHING
+            saved.open = astuple(counted or OpenCount())
             self._marks.prune(bound)
 
-    def _announce(self, bound: int, found: Finding) -> Complete:
+    def _announce(self, bound: int, found: Finding, counted: OpenCount | None) -> Complete:
         attribute = next(iter(self._ledgers.values())).node.reduction.pane.attribute
         witness = self._witness(self.chain.nodes)
         return Complete(
             self.plan.name, self._place.generation, self._place.bucket, self._place.buckets, None, None, bound,
             attribute, self._saved.rows, found.merged, found.promised, found.dropped, found.late,
             witness.covered_from_ns, witness.covered_by, found.verdict,
-            Kind.INT if attribute == ROW_NUMBER else Kind.TIME,
+            Kind.INT if attribute == ROW_NUMBER else Kind.TIME, counted,
         )  # fmt: skip
 
     def _bound(self) -> int | None:
         """The bound to announce: when all has ended, the end of the last granule with a tuple or a loss. The end itself
-        gives rows where windows wait for tuples, also when that bound was announced before: then it is a granule more.
-        """
+        closes windows that wait for tuples, also when that bound was announced before: then it is a granule more."""
         bound = self.complete_to()
         if bound != FOREVER:
             return bound
@@ -304,5 +307,5 @@ class Completions:
         if last is None:
             return None
         bound, width = last
-        announced = self._saved.announced
-        return announced + width if self._saved.rows and announced is not None and announced >= bound else bound
+        announced, news = self._saved.announced, self._saved.rows or any(self._saved.open)
+        return announced + width if news and announced is not None and announced >= bound else bound

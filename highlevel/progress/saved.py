@@ -24,6 +24,7 @@ class Saved:
     since: FindingRow = NOTHING  # … what was found since
     shifted: bool = False  # … tuples were lost that would have been counted: all later ones have other numbers
     marks: list[MarkRow] = field(default_factory=list)  # … of a join: what is known against times not yet announced
+    open: tuple[int, int] = (0, 0)  # … of partitions that number their rows: what was told of them last
 
     def encode(self) -> bytes:
         return json.dumps(astuple(self), separators=(",", ":")).encode()

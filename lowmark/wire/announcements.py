@@ -10,7 +10,18 @@ from math import isfinite
 
 from lowmark.wire.fields import Fields, Json, canonical, integer, parse, text
 from lowmark.wire.record import BadReason, Header, Headers, RecordKind, Refused, WireRecord, header, headers_of, sized
-from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Merge, Reason, Scalar, Verdict, WindowSpan
+from lowmark.wire.results import (
+    Amendment,
+    Complete,
+    Correction,
+    LateRow,
+    Merge,
+    OpenCount,
+    Reason,
+    Scalar,
+    Verdict,
+    WindowSpan,
+)
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import show, time
 
@@ -83,6 +94,8 @@ def encode_complete(complete: Complete) -> WireRecord:
         value["windows"] = [complete.windows.first, complete.windows.to]
         value["window_start"] = None if complete.start is None else show(complete.kind, complete.start)
         value["window_end"] = show(complete.kind, complete.end)
+    if complete.open is not None:
+        value["open_windows"], value["open_partitions"] = complete.open.windows, complete.open.partitions
     headers = result_headers(RecordKind.COMPLETE, complete.generation)
     return sized(WireRecord(None, canonical(value), headers))
 
@@ -101,6 +114,7 @@ def decode_complete(headers: Headers, value: bytes) -> Complete:
     verdict = Verdict(_read_reasons(fields), fields.flag("partial"))
     if fields.text("verdict") != ("exact" if verdict.exact else "lossy"):
         raise Refused(BadReason.VALUE, "the verdict contradicts the reasons")
+    counted = fields.has("open_windows")
     complete = Complete(
         query=fields.text("query"),
         generation=fields.natural("generation"),
@@ -119,6 +133,7 @@ def decode_complete(headers: Headers, value: bytes) -> Complete:
         covered_by=fields.texts("covered_by"),
         verdict=verdict,
         kind=kind,
+        open=OpenCount(fields.natural("open_windows"), fields.natural("open_partitions")) if counted else None,
     )
     fields.end()
     _check_headers(headers, complete.generation)

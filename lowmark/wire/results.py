@@ -11,7 +11,9 @@ from enum import Enum
 
 from lowmark.wire.schema import Kind
 
-__all__ = ["Amendment", "Complete", "Correction", "LateRow", "Merge", "Reason", "Scalar", "Verdict", "WindowSpan"]
+__all__ = [
+    "Amendment", "Complete", "Correction", "LateRow", "Merge", "OpenCount", "Reason", "Scalar", "Verdict", "WindowSpan",
+]  # fmt: skip
 
 Scalar = None | bool | int | float | str
 """A value of a flat JSON row."""
@@ -61,6 +63,21 @@ class WindowSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenCount:
+    """Of windows over rows that partitions (PA) number for themselves: how many hold a row and are not closed, and of
+    how many partitions they are."""
+
+    windows: int = 0
+    partitions: int = 0
+
+    def __add__(self, other: OpenCount) -> OpenCount:
+        return OpenCount(self.windows + other.windows, self.partitions + other.partitions)
+
+    def __sub__(self, other: OpenCount) -> OpenCount:
+        return OpenCount(self.windows - other.windows, self.partitions - other.partitions)
+
+
+@dataclass(frozen=True, slots=True)
 class Complete:
     """These windows of this bucket are final. Contiguous: first = the `to` before + 1. A run is of empty windows, or
     one window; a query without windows announces `windows = None` and the bound it is complete up to."""
@@ -82,6 +99,7 @@ class Complete:
     covered_by: tuple[str, ...]  # sources that vouch for it
     verdict: Verdict
     kind: Kind = Kind.TIME  # of the attribute
+    open: OpenCount | None = None  # in this bucket; None: of a query that has no such windows
 
 
 @dataclass(frozen=True, slots=True)

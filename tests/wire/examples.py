@@ -9,7 +9,17 @@ from lowmark.wire.promises import FOREVER, Account, Bound, Ending, Ledger, Promi
 from lowmark.wire.record import BadReason
 from lowmark.wire.registration import Exclusion, Registration, Retirement, Return, RosterChange, SourceKind
 from lowmark.wire.resultrows import ResultRow, ResultRows
-from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Merge, Reason, Verdict, WindowSpan
+from lowmark.wire.results import (
+    Amendment,
+    Complete,
+    Correction,
+    LateRow,
+    Merge,
+    OpenCount,
+    Reason,
+    Verdict,
+    WindowSpan,
+)
 from lowmark.wire.schema import Kind
 from lowmark.wire.sinktoken import Token
 from tests.wire.strategies import partial_rows, result_rows
@@ -89,6 +99,7 @@ EXAMPLES: dict[str, Record] = {
     "complete-rows": complete(attribute="row_num", kind=Kind.INT, start=-9, end=1),
     "complete-no-windows": complete(windows=None, start=None),
     "complete-no-windows-ended": complete(windows=None, start=None, end=FOREVER),
+    "complete-partitions": complete(windows=None, start=None, open=OpenCount(7, 3)),
     "amendment": Amendment(
         "q8_1", 2, 3, WindowSpan(29391186, 29391190), 12, 3, frozenset({Reason.LATE, Reason.DROPPED})
     ),
