@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from lowmark.wire.results import Amendment, Complete
+from lowmark.wire.results import Amendment, Complete, OpenCount
 
 __all__ = ["CompletionsSeen"]
 
@@ -38,6 +38,12 @@ class CompletionsSeen:
     @property
     def dropped(self) -> int:
         return max(self._dropped.values(), default=0)
+
+    @property
+    def open(self) -> OpenCount | None:
+        """Of partitions in all buckets: one that has told nothing has none. None: no bucket has told of such."""
+        told = [last.open for last in self.last.values() if last.open is not None]
+        return sum(told, OpenCount()) if told else None
 
     def complete_to(self, buckets: int) -> int | None:
         """Up to where all of so many buckets are; None: one has told nothing."""

@@ -84,6 +84,7 @@ def _grid(plan: QueryPlan, window: Window, of_nodes: bool) -> Pane | None:
 
 
 def sliding_by_tuple(plan: QueryPlan) -> int | None:
-    """Tuples of the whole stream to a window; None: others are its windows, or each partition counts its own."""
+    """So many tuples end one window at most: where each partition counts its own, any tuple may end one. None: others
+    are its windows."""
     found = (step.plan for step in plan.steps if isinstance(step.plan, Counted))
-    return next((counted.window.slide for counted in found if counted.slides and not counted.partition), None)
+    return next((1 if counted.partition else counted.window.slide for counted in found if counted.slides), None)

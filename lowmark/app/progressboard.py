@@ -88,6 +88,7 @@ class _Query:
             windows, count = self._windows.told(inputs, seen)
         elif self._sliding is not None:
             count = -(-inputs.tuples[1] // self._sliding)  # some of them may end no window
+        counted = seen.open
         opened = tuple(self._window(number, waits) for number in windows)
         complete, front = seen.complete_to(plan.stage.buckets), inputs.frontier_ns
         kind = next((last.kind for last in seen.last.values()), None)
@@ -98,7 +99,8 @@ class _Query:
             sources=tuple(inputs.progress()),
             tuples_ahead=inputs.tuples[1],
             open=opened,
-            open_windows=count,
+            open_windows=count if counted is None else counted.windows,
+            open_partitions=None if counted is None else counted.partitions,
             waiting=opened[0].waiting if opened else waits.answer(),
             ended=inputs.ended,
             rows=seen.rows,

@@ -82,6 +82,7 @@ class QueryProgress:
     tuples_ahead: int  # tuples beyond the frontier that sources have promised
     open: tuple[OpenWindow, ...]  # the oldest first: the next one, and those that have begun besides
     open_windows: int | None  # how many of them there are at most; None: not known, or there are no windows
+    open_partitions: int | None  # of so many partitions, where each numbers its rows; None: not known, or none does
     waiting: tuple[Waiting, ...]  # what the next window waits for, or the answer where it has no windows
     ended: bool  # all sources have
     rows: int
@@ -100,6 +101,7 @@ class QueryProgress:
             "tuples_ahead": self.tuples_ahead,
             "open": _json(self.open),
             "open_windows": self.open_windows,
+            "open_partitions": self.open_partitions,
             "waiting": _json(self.waiting),
             "ended": self.ended,
             "rows": self.rows,

@@ -54,6 +54,8 @@ class QueryWaits:
             held = tuple(self._short(goal + 1, "it has not promised to be past the next groups"))
         else:
             held = tuple(self._behind())
+        if self._open_in_partitions and not self._inputs.ended:
+            held = (*held, Waiting("rows", "more of their partitions must come"))
         return held + (tuple(self._exchange(goal, goal)) or tuple(self._untold(goal)))
 
     def _for_rows(self, number: int) -> Iterator[Waiting]:
@@ -70,6 +72,10 @@ class QueryWaits:
         yield from self._behind()
         if missing > ahead:
             yield Waiting("rows", f"{missing - ahead:,} more must come")
+
+    @property
+    def _open_in_partitions(self) -> bool:
+        return self._seen.open is not None and self._seen.open.windows > 0
 
     def _short(self, goal: int, why: str) -> Iterator[Waiting]:
         """Sources without whose promise the answer does not come to this."""
@@ -148,7 +154,9 @@ class QueryWaits:
     def _untold(self, goal: int) -> Iterator[Waiting]:
         """How far an answer without windows is complete is only told when there were rows, and at its end."""
         reached = max((last.end for last in self._seen.last.values()), default=None)
-        if self._inputs.has_tuples(NEVER if reached is None else reached, goal):
+        if self._inputs.ended and self._open_in_partitions:
+            yield self._of_job("all sources have ended, and it has not closed all windows", reached, goal)
+        elif self._inputs.has_tuples(NEVER if reached is None else reached, goal):
             why = "tuples have come since it told of rows: they made none, or it is behind"
             yield self._of_job(why, reached, goal)
 

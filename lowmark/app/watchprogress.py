@@ -27,7 +27,7 @@ from lowmark.wire.registration import Registration
 from lowmark.wire.results import Amendment, Complete
 from lowmark.wire.topics import Topic, TopicKind
 
-__all__ = ["watch_progress"]
+__all__ = ["progress_table", "watch_progress"]
 
 _EVERY_S = 1.0
 
@@ -113,10 +113,10 @@ def _lines() -> Show:
 
 def _screen(stack: ExitStack) -> Show:
     live = stack.enter_context(Live(console=Console(), auto_refresh=False))
-    return lambda found: live.update(_table(found), refresh=True)
+    return lambda found: live.update(progress_table(found), refresh=True)
 
 
-def _table(found: Sequence[QueryProgress]) -> Table:
+def progress_table(found: Sequence[QueryProgress]) -> Table:
     """Columns are called as in JSON. The first line of a query tells what is known of all of it; open windows that wait
     for the same are one line, with the distances of the first of them."""
     table = Table(header_style="bold")
@@ -127,7 +127,7 @@ def _table(found: Sequence[QueryProgress]) -> Table:
         first, *others = list(_open(item)) or [("", _waited(item))]
         table.add_row(
             item.query, _shown(item.complete_to), _shown(item.frontier), f"{item.tuples_ahead:,}",
-            _shown(item.open_windows), *first, f"{item.rows:,}", f"{item.late:,}", f"{item.lossy_windows:,}",
+            _counted(item), *first, f"{item.rows:,}", f"{item.late:,}", f"{item.lossy_windows:,}",
         )  # fmt: skip
         for ends, waiting in others:
             table.add_row("", "", "", "", "", ends, waiting)
@@ -153,6 +153,11 @@ def _waited(item: QueryProgress) -> str:
 
 def _lines_of(waiting: Sequence[Waiting]) -> str:
     return "\n".join(item.text for item in waiting)
+
+
+def _counted(item: QueryProgress) -> str:
+    partitions = "" if item.open_partitions is None else f" in {item.open_partitions:,} partitions"
+    return "" if item.open_windows is None else f"{item.open_windows:,}{partitions}"
 
 
 def _shown(value: int | str | None) -> str:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from io import StringIO
+
 import pytest
+from rich.console import Console
 
 from lowmark.app.progressboard import ProgressBoard
+from lowmark.app.watchprogress import progress_table
 from lowmark.query.compile import compile_query
 from lowmark.wire.partials import PANE, Origin
 from lowmark.wire.promises import Account, Bound, Ending, Ledger, Promise, Punctuation
-from lowmark.wire.results import WindowSpan
+from lowmark.wire.results import OpenCount, WindowSpan
 from tests.app.boardfeed import SECOND, completed, go_on, lagging, only, waits
 
 STAGED = """
@@ -143,6 +148,33 @@ def test_windows_that_slide_by_tuple_are_open_for_tuples_ahead() -> None:
     found = only(lagging(plan, a=(1, 2, 3, 30, 31, 46), b=(20,)))
     assert (found.tuples_ahead, found.open_windows) == (3, 2)
     assert found.waiting[0].who == "b"
+    plan = compile_query(sql.replace("SATTR row_num", "SATTR row_num, PA srcIP"), name="q", streams={"Main": 2})
+    assert only(lagging(plan, a=(1, 2, 3, 30, 31, 46), b=(20,))).open_windows == 3  # each may be its partition's second
+
+
+PARTED = compile_query(
+    "SELECT srcIP, count(*) [RANGE 5 rows, WA row_num, PA srcIP] FROM Main", name="q", streams={"Main": 2}, buckets=2
+)
+
+
+def test_windows_of_partitions_are_open_as_buckets_have_told() -> None:
+    of = lagging(PARTED, a=(1,))
+    for bucket, counted in ((0, OpenCount(7, 3)), (0, OpenCount(4, 2)), (1, OpenCount(1, 1))):
+        of.complete(replace(completed(PARTED, bucket, None, 22 * SECOND), open=counted))
+    assert (only(of).open_windows, only(of).open_partitions) == (5, 3)
+    shown = StringIO()
+    Console(width=200, file=shown).print(progress_table(of.progress()))
+    assert "5 in 3 partitions" in shown.getvalue()
+    rows = ("rows", "more of their partitions must come")
+    assert waits(of) == [("b", "another has promised more"), rows]
+    go_on(of, PARTED, "b", 47)
+    assert waits(of) == [rows]
+    go_on(of, PARTED, "a", None)
+    go_on(of, PARTED, "b", None)
+    assert waits(of) == [("the job", "all sources have ended, and it has not closed all windows")]
+    for bucket in range(2):
+        of.complete(replace(completed(PARTED, bucket, None, 23 * SECOND), open=OpenCount()))
+    assert (only(of).open_windows, only(of).open_partitions, waits(of)) == (0, 0, [])
 
 
 def test_an_answer_without_windows_that_tells_of_no_rows_may_be_behind() -> None:

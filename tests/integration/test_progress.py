@@ -63,6 +63,9 @@ file = "-"
 [queries.joined]
 sql = '''SELECT A.srcIP, count(*) [RANGE 10 s, WA A.ts] FROM Main [RANGE 2 s] AS A, Main [RANGE 3 s] AS B
 WHERE A.srcIP = B.srcIP GROUP BY A.srcIP'''
+[queries.parted]
+sql = "SELECT srcIP, count(*) [RANGE 4 rows, SLIDE 2 rows, WA row_num, PA srcIP] FROM Main"
+buckets = 2
 [queries.rows]
 sql = "SELECT count(*) [RANGE 4 rows, WA row_num] FROM Main"
 [queries.top]
@@ -120,6 +123,11 @@ def test_one_silent_source_holds_up_a_join_a_window_over_rows_and_an_exchange(br
         assert [(item["why"], item["behind_s"]) for item in found["top"]["waiting"]] == [
             ("it has not promised to be past it", 10),
         ]
+        # Five rows of one partition: the windows that end at the sixth and the eighth.
+        assert (found["parted"]["open_windows"], found["parted"]["open_partitions"]) == (2, 1)
+        assert [(item["why"], item["behind_s"]) for item in found["parted"]["waiting"]] == [
+            ("another has promised more", 25), ("more of their partitions must come", None),
+        ]  # fmt: skip
         job.terminate()
         assert job.wait() == 0, job.said
         for source in (going, quiet):
