@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -68,11 +68,15 @@ class Member:
     def pane(self) -> Pane:
         return self.node.reduction.pane
 
-    def granules(self, from_ns: int, until_ns: int) -> range:
+    def granules(self, from_ns: int, until_ns: int) -> Iterator[int]:
         """Those that the time between two moments touches, that of the first one at least."""
-        first = self.pane.index(from_ns)
-        last = max(first, self.pane.index(until_ns))
-        return range(first, min(last + 1, first + _MOST_GRANULES))
+        granule, last = self.pane.index(from_ns), self.pane.index(until_ns)
+        yield granule
+        for _ in range(_MOST_GRANULES - 1):
+            granule = self.pane.index(self.pane.start(granule + 1))
+            if granule > last:
+                return
+            yield granule
 
     def ended_resident(self, low: int) -> int | None:
         oldest = self.memory.oldest_resident()

@@ -143,7 +143,7 @@ class SourceNodes:
             elif member.waiting is None or member.waiting[0] != ended:
                 member.waiting = (ended, now_ns)
             else:
-                patience = self._config.patience_ns(member.pane.width)
+                patience = self._config.patience_ns(member.pane.length)
                 overdue = overdue or now_ns - member.waiting[1] >= patience
         if overdue:
             yield from self._run(_nothing(self._low), FOREVER, 1)

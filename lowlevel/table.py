@@ -53,15 +53,15 @@ class NodeMemory:
     def __init__(
         self, reduction: Reduction, config: LowLevelConfig, link_code: int, rank: int, send_late: bool = False
     ) -> None:
-        width, words = reduction.pane.width, reduction.schema.words
+        pane, words = reduction.pane, reduction.schema.words
         self.late_tuples = 0
         self._state = np.zeros(at.STATE_WORDS, np.int64)
         self._state[[at.OPEN, at.OPEN_UNTIL, at.DUE]] = (INT64_MIN, INT64_MIN + 1, INT64_MIN)
-        self._state[at.DELAY] = config.delay_panes()
-        self._state[at.WITHIN] = config.within_ns(width)
+        self._state[at.DELAY] = config.delay_panes() * pane.gap
+        self._state[at.WITHIN] = config.within_ns(pane.length)
         self._state[at.LINK], self._state[at.RANK] = link_code, rank
-        self._state[at.SHIFT] = reduction.pane.origin // width
-        self._state[at.EVERY], self._state[at.MOST] = config.flush_every, config.flush_panes
+        self._state[at.SHIFT], self._state[at.GAP] = pane.origin // pane.width, pane.gap
+        self._state[at.EVERY], self._state[at.MOST] = config.flush_every, config.flush_panes * pane.gap
         self._state[at.ORDERED] = config.order is Order.PRESERVED
         self.at_once = leaves_at_once(reduction, config.order)
         slots = config.slots_of(8 * slot_words(words) + _RING_BYTES) if reduction.grouped else 0

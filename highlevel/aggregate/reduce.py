@@ -46,9 +46,8 @@ class ReduceOperator:
             rows = rows[holds(self._reduction.where, rows, schema)]
         if not len(rows):
             return
-        pane = self._reduction.pane
-        attribute, _ = column_of(schema, rows, pane.attribute)
-        panes = all_valid(Kind.INT, (attribute - pane.origin) // pane.width)
+        attribute, _ = column_of(schema, rows, self._reduction.pane.attribute)
+        panes = all_valid(Kind.INT, self._reduction.pane.index(attribute.view(np.int64)))
         ones = all_valid(Kind.INT, np.broadcast_to(np.int64(1), len(rows)))
         columns: list[Values] = [panes, ones, *(evaluate(expr, rows, schema) for expr in self._exprs)]
         out.rows(0, assemble(self._reduction.schema, columns, len(rows)))

@@ -67,4 +67,4 @@ def promised_granule(promise: Promise, pane: Pane) -> int | None:
 
 def granule_of_time(pane: Pane, time: int) -> int:
     """The first granule that begins at this time of the attribute or later."""
-    return -((pane.origin - time) // pane.width)
+    return pane.index(time - 1) + 1

@@ -146,6 +146,8 @@ def _write_run(
         NodeText(source, number, reduction, late, build is Build.FAST, order)
         for number, (reduction, late) in enumerate(zip(reductions, send_late, strict=True))
     ]
+    for node in nodes:
+        node.write_functions()
     parameters = [*_PARAMETERS, *(parameter for node in nodes for parameter in node.parameters)]
     source.line("", "", f"PARAMETERS = ({', '.join(kind for _, kind in parameters)})", "", "")
     with source.block(f"def run({', '.join(name for name, _ in parameters)}):"):

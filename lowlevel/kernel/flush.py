@@ -14,6 +14,7 @@ from lowlevel.kernel.panes import (
     DUE,
     EVERY,
     FLUSHED,
+    GAP,
     HEAD,
     HURRY,
     LENGTH,
@@ -22,13 +23,10 @@ from lowlevel.kernel.panes import (
     OUT,
     OUT_TUPLES,
     PANES,
-    SHIFT,
     SINCE,
     TAKEN,
     WALK,
     WITHIN,
-    pane_of,
-    since_pane,
 )
 
 if TYPE_CHECKING:
@@ -43,17 +41,16 @@ def flush(
     panes: npt.NDArray[np.int64],  # [0]: which pane is counted, [1]: its residents
     state: npt.NDArray[np.int64],
     out: npt.NDArray[np.int64],
-    low: int,  # the low-watermark, ns
+    pane: np.int64,  # that of the low-watermark,
+    since: int,  # and how far this is into it, ns
     force: int,  # 1: everything whose pane has ended leaves now; 2: everything
     words: int,  # of a row,
     slot_words: int,  # and of a slot
-    width: int,
-    origin: int,
+    pane_length: int,  # ns
     sent: int,  # of each slot's tuples, how many went out when they came
 ) -> bool:
     """Put out what has to leave by now; False: the output buffer is full, and there is more to do."""
-    due = pane_of(low, width, origin) - state[SHIFT]
-    ended = due
+    due, ended = pane, pane
     if force == 2:
         due = np.int64(0x7FFFFFFFFFFFFFFF)
     elif force == 0:
@@ -64,7 +61,7 @@ def flush(
         for place in range(PANES):
             if panes[1, place] != 0 and panes[0, place] < due:
                 old += panes[1, place]
-                if panes[0, place] < due - 1 and state[EVERY] == 0:
+                if panes[0, place] < due - state[GAP] and state[EVERY] == 0:
                     hurry = 1
         state[DUE] = due
         state[OLD] = old
@@ -86,12 +83,10 @@ def flush(
         elif oldest == ended - state[MOST]:
             # Packets may be too few for the walk. What is left at the end of this pane would leave all at once, so the
             # time sees to it, with an eighth to spare: no packet needs to come just before the end.
-            share = since_pane(low, width, origin) / width * (8.0 / 7.0)
+            share = since / pane_length * (8.0 / 7.0)
             target = max(target, np.int64(state[WALK] * min(1.0, share)))
-    elif force == 0 and state[HURRY] == 0:
-        elapsed = since_pane(low, width, origin)
-        if elapsed < state[WITHIN]:
-            target = np.int64(state[WALK] * (elapsed / state[WITHIN]))
+    elif force == 0 and state[HURRY] == 0 and since < state[WITHIN]:
+        target = np.int64(state[WALK] * (since / state[WITHIN]))
 
     table, out = of_width(table, slot_words), of_width(out, words)
     head, length, done, old = state[HEAD], state[LENGTH], state[DONE], state[OLD]
@@ -101,8 +96,8 @@ def flush(
         slot = ring[np.uint64(head)]
         prefetch(table, np.int64(ring[np.uint64((head + AHEAD) & slots)]), 0)
         head = (head + 1) & slots
-        pane = table[slot, 1]
-        if pane < due:
+        resident = table[slot, 1]
+        if resident < due:
             rest = table[slot, 2] - sent
             if rest != 0:
                 copy_row(out, rows, table, np.int64(slot), words)
@@ -110,7 +105,7 @@ def flush(
                 rows += 1
                 tuples += rest
             table[slot, 2] = 0
-            panes[1, pane & (PANES - 1)] -= 1
+            panes[1, resident & (PANES - 1)] -= 1
             length -= 1
             old -= 1
             flushed += 1

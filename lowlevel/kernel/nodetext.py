@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from lowlevel.config import Order
 from lowlevel.kernel.expressions import Scalars, Value
 from lowlevel.kernel.fold import ORDERED_FOLDS, write_merge, write_sums
+from lowlevel.kernel.grid import GridText
 from lowlevel.kernel.parse import FIELDS, NULLS
 from lowlevel.kernel.source import Source
 from lowmark.query.plan import Reduction
@@ -61,8 +62,8 @@ class NodeText:
         self._words = reduction.schema.words
         self._slot_words = slot_words(self._words)
         self._widths = f"{self._words}, {self._slot_words}"
-        self._grid = f"{reduction.pane.width}, {reduction.pane.origin % reduction.pane.width}"
-        self._sizes = f"{self._widths}, {self._grid}" + ("" if self._ordered else f", {int(self._at_once)}")
+        self._grid = GridText(reduction.pane, self._suffix)
+        self._sizes = f"{self._widths}, {self._grid.length}" + ("" if self._ordered else f", {int(self._at_once)}")
 
     @property
     def parameters(self) -> list[tuple[str, str]]:
@@ -71,6 +72,9 @@ class NodeText:
 
     def _write(self, template: str) -> None:
         self._source.lines(template.replace("@", self._suffix))
+
+    def write_functions(self) -> None:
+        self._grid.write_functions(self._source)
 
     def write_widths(self) -> None:
         """Widths that stand in the text make no slot's place a product of variables."""
@@ -98,7 +102,7 @@ class NodeText:
     def write_begin(self) -> None:
         self._write("""
             open@, open_until@ = state@[OPEN], state@[OPEN_UNTIL]
-            rank@, link@, shift@ = state@[RANK], state@[LINK], state@[SHIFT]
+            rank@, link@ = state@[RANK], state@[LINK]
             filtered@, count@, put@ = 0, 0, state@[OUT]
             from@, until@, pane@ = 0, 0, 0
             moves@ = low[last] >= open_until@
@@ -106,18 +110,18 @@ class NodeText:
 
     def write_tuple(self) -> None:
         """The first pass: what becomes of a parsed frame."""
-        source, reduction = self._source, self._reduction
+        source, reduction, grid = self._source, self._reduction, self._grid
         fields = {**FIELDS, "link": (f"link{self._suffix}",), "_rank": (f"rank{self._suffix}",)}
         scalars = Scalars(source, fields, NULLS)
         passes = "True" if reduction.where is None else scalars.holds(reduction.where)
         with source.block(f"if {passes}:"):
             self._write(f"""
                 if time < from@ or time >= until@:
-                    pane@ = pane_of(time, {self._grid}) - shift@
-                    from@, until@ = pane_start(time, {self._grid}), pane_end(time, {self._grid})
+                    pane@ = {grid.of("time")}
+                    from@, until@ = {grid.start("time", "pane@")}, {grid.end("time", "pane@")}
                 if moves@ and low[j] >= open_until@:
-                    open@ = pane_of(low[j], {self._grid}) - shift@
-                    open_until@ = pane_end(low[j], {self._grid})
+                    open@ = {grid.of("low[j]")}
+                    open_until@ = {grid.end("low[j]", "open@")}
                 if pane@ < open@:
                     note_late(late@, state@, pane@)
             """)
@@ -215,7 +219,7 @@ class NodeText:
             state@[STRAIGHT] += straight
             low_now = low[last]
             if length_ != 0 and (old != 0 or low_now >= open_until@ or open@ - state@[DELAY] > due):
-                if not {self._flush}(table@, ring@, panes@, state@, out@, low_now, 0, {self._sizes}):
+                if not {self._flush_at("low_now", "0")}:
                     return False
         """)
 
@@ -344,6 +348,10 @@ class NodeText:
         if self._reduction.grouped:
             self._write(f"""
                 if state@[LENGTH] != 0 and low_after > -0x7FFFFFFFFFFFFFFF:
-                    if not {self._flush}(table@, ring@, panes@, state@, out@, low_after, force, {self._sizes}):
+                    if not {self._flush_at("low_after", "force")}:
                         done = False
             """)
+
+    def _flush_at(self, low: str, force: str) -> str:
+        low = f"{self._grid.of(low)}, {self._grid.since(low)}"
+        return f"{self._flush}(table@, ring@, panes@, state@, out@, {low}, {force}, {self._sizes})"

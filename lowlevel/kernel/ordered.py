@@ -12,14 +12,13 @@ from lowlevel.kernel.panes import (
     DELAY,
     DUE,
     FLUSHED,
+    GAP,
     HEAD,
     LENGTH,
     OLD,
     OUT,
     OUT_TUPLES,
     PANES,
-    SHIFT,
-    pane_of,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def flush_below(
     panes: npt.NDArray[np.int64],
     state: npt.NDArray[np.int64],
     out: npt.NDArray[np.int64],
-    limit: int,
+    limit: np.int64,
     words: int,
     slot_words: int,
 ) -> None:
@@ -80,21 +79,21 @@ def flush_in_order(
     panes: npt.NDArray[np.int64],
     state: npt.NDArray[np.int64],
     out: npt.NDArray[np.int64],
-    low: int,
+    pane: np.int64,
+    since: int,
     force: int,
     words: int,
     slot_words: int,
-    width: int,
-    origin: int,
+    pane_length: int,
 ) -> bool:
     """`flush`, of which a walk is over one pane alone: older ones leave before it begins."""
-    due = pane_of(low, width, origin) - state[SHIFT]
+    due = pane
     if force == 2:
         due = np.int64(0x7FFFFFFFFFFFFFFF)
     elif force == 0:
-        due -= state[DELAY] + 1
+        due -= state[DELAY] + state[GAP]
     if force != 0 or due >= state[DUE]:
         if out.shape[0] - state[OUT] < state[LENGTH]:
             return False
         flush_below(table, ring, panes, state, out, due, words, slot_words)
-    return flush(table, ring, panes, state, out, low, force, words, slot_words, width, origin, 0)
+    return flush(table, ring, panes, state, out, pane, since, force, words, slot_words, pane_length, 0)

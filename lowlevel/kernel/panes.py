@@ -39,7 +39,8 @@ MOST = 24  # panes after a pane's end by which all of its partials have to have 
 SINCE = 25  # tuples taken when the flush began
 ORDERED = 26  # 1: partials leave in the order of their panes
 OVERFULL = 27  # rows that left because a sum would not have fitted
-STATE_WORDS = 28
+GAP = 28  # from a pane that may hold tuples to the next one
+STATE_WORDS = 29
 
 PANES = 256
 """Entries of the table that counts residents by pane."""

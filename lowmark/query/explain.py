@@ -18,7 +18,6 @@ from lowmark.query.plan import (
     Node,
     NodeInput,
     Number,
-    Pane,
     QueryPlan,
     Reduce,
     Reduction,
@@ -26,7 +25,7 @@ from lowmark.query.plan import (
     Step,
     Totals,
 )
-from lowmark.query.printing import span_text, text_of
+from lowmark.query.printing import length_text, pane_text, text_of
 from lowmark.query.strategy import Rates, Strategy
 from lowmark.query.strategyexplain import describe_strategy
 from lowmark.query.windows import Window, WindowKind
@@ -175,7 +174,7 @@ def _reduction(reduction: Reduction, kind: Kind = Kind.TIME) -> dict[str, Json]:
     strings = reduction.strings
     return {
         "keeps": None if reduction.where is None else text_of(reduction.where, strings),
-        "panes": _pane(reduction.pane, kind),
+        "panes": pane_text(reduction.pane, kind),
         "groups_by" if reduction.grouped else "sends": _named(reduction.keys, strings),
         "counts_by": _named(reduction.details, strings),
         "folds": [
@@ -256,11 +255,6 @@ def _named(items: Iterable[Named], strings: tuple[str, ...]) -> list[Json]:
     return [text if name == text else f"{text} AS {name}" for name, text in texts]
 
 
-def _pane(pane: Pane, kind: Kind) -> str:
-    origin = f", beginning at {_length(pane.origin, kind)}" if pane.origin % pane.width else ""
-    return f"{_length(pane.width, kind)} of {pane.attribute}{origin}"
-
-
 def _window(window: Window) -> dict[str, Json]:
     panes = window.kind is not WindowKind.NONE
     return {
@@ -277,17 +271,13 @@ def _window_text(window: Window) -> str:
     axis = window.axis
     if window.kind is WindowKind.NONE:
         return f"none: groups close as {axis.attribute} progresses"
-    slide = _length(window.slide * axis.unit, axis.kind)
+    slide = length_text(window.slide * axis.unit, axis.kind)
     if window.kind is WindowKind.LANDMARK:
         return f"everything up to now, every {slide} of {axis.attribute}"
-    size = _length(window.size * axis.unit, axis.kind)
+    size = length_text(window.size * axis.unit, axis.kind)
     if window.kind is WindowKind.SLIDE_BY_TUPLE:
         return f"{size} of {axis.attribute} up to every {_counted(window.slide, 'tuple')}"
     return f"{size} every {slide} of {axis.attribute}, {_counted(window.size, 'pane')} each"
-
-
-def _length(value: int, kind: Kind) -> str:
-    return span_text(value) if kind is Kind.TIME else str(value)
 
 
 def _counted(number: int, noun: str) -> str:

@@ -54,7 +54,7 @@ def _reduction(reduction: Reduction) -> dict[str, Json]:
     pane = reduction.pane
     return {
         "where": None if reduction.where is None else _expr(reduction.where),
-        "pane": [pane.attribute, pane.width, pane.origin],
+        "pane": [pane.attribute, pane.width, pane.origin, *((op.name, constant) for op, constant in pane.steps)],
         "keys": [_named(item) for item in reduction.keys],
         "details": [_named(item) for item in reduction.details],
         "folds": [_fold(fold) for fold in reduction.folds],

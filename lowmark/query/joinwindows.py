@@ -111,10 +111,9 @@ def side_of(label: str, prefix: str, relation: Relation, window: InputWindow) ->
     ways = progresses(window.attribute, arms)
     assert ways is not None, "what a join's window goes over progresses"
     unit = gcd(*(_grain(arm) for arm in arms))
-    panes = [way.pane(unit) for way in ways]
-    whole = tuple(promised(pane, arm) for pane, arm in zip(panes, arms, strict=True) if pane is not None)
+    panes = tuple(promised(way.pane(unit), arm) for way, arm in zip(ways, arms, strict=True))
     progress = _progress(prefix, relation, ways)
-    return Side(label, prefix, relation, window.attribute, window.size, whole, unit, progress)
+    return Side(label, prefix, relation, window.attribute, window.size, panes, unit, progress)
 
 
 def _progress(prefix: str, relation: Relation, attribute: Sequence[Progress]) -> tuple[Named, ...]:

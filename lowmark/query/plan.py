@@ -15,6 +15,7 @@ from lowmark.query.expressions import Expr, Named
 from lowmark.query.joinplan import AT, Extreme, Join, JoinInput, Probe, has_every_row, keeping
 from lowmark.query.late import Late
 from lowmark.query.limits import DEFAULT_LIMITS, Limits
+from lowmark.query.panes import Pane
 from lowmark.query.strategy import DEFAULT_RATES, Rates, Strategy
 from lowmark.query.windows import Window
 from lowmark.wire.partials import PANE, TUPLES
@@ -49,21 +50,6 @@ class Fold:
     op: FoldOp
     columns: tuple[Column, ...]
     lift: tuple[Expr, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Pane:
-    """The grid over `attribute`: a tuple lies in pane (a − origin) // width. Times in ns."""
-
-    width: int
-    origin: int = 0
-    attribute: str = "ts"
-
-    def index(self, value: int) -> int:
-        return (value - self.origin) // self.width
-
-    def start(self, index: int) -> int:
-        return index * self.width + self.origin
 
 
 @dataclass(frozen=True, slots=True)

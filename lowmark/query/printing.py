@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from lowmark.query.expressions import Call, Expr, Field, Literal, Op
+from lowmark.query.panes import Pane
+from lowmark.query.progressing import Progress
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import IPV4_MAPPED, address, community_id, mac, seconds, time
 
-__all__ = ["span_text", "text_of"]
+__all__ = ["length_text", "pane_text", "span_text", "text_of"]
 
 _SIGNS = {
     Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.FLOOR_DIV: "/", Op.MOD: "%",
@@ -96,3 +98,16 @@ def span_text(ns: int) -> str:
         if ns and ns % unit == 0:
             return f"{ns // unit} {name}"
     return f"{seconds(ns)} s" if abs(ns) >= 10**9 else f"{ns} ns"
+
+
+def length_text(value: int, kind: Kind) -> str:
+    """A length of an attribute."""
+    return span_text(value) if kind is Kind.TIME else str(value)
+
+
+def pane_text(pane: Pane, kind: Kind) -> str:
+    """`kind`: of what the panes are cut of."""
+    origin = f", beginning at {length_text(pane.origin, kind)}" if pane.origin % pane.width else ""
+    counted = Progress("n", pane.steps).over(Field("n", Kind.INT), Kind.INT)
+    numbered = f"; the n-th is of pane {text_of(counted)}" if pane.steps else ""
+    return f"{length_text(pane.width, kind)} of {pane.attribute}{origin}{numbered}"

@@ -7,11 +7,11 @@ by >>: non-decreasing and unbounded, so that a bound on the column is a bound on
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lowmark.query.expressions import Call, Expr, Field, Literal, Op
 from lowmark.query.folding import words
-from lowmark.query.plan import Pane
+from lowmark.query.panes import Pane, Steps, after
 from lowmark.wire.schema import Kind
 
 __all__ = ["Progress", "progress"]
@@ -19,41 +19,42 @@ __all__ = ["Progress", "progress"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """An expression as steps from a column outward: ADD, MUL and FLOOR_DIV with a constant (the last two positive)."""
+    """An expression as steps from a column outward."""
 
     attribute: str
-    steps: tuple[tuple[Op, int], ...]
+    steps: Steps
 
-    def pane(self, length: int) -> Pane | None:
-        """The column's panes whose indexes are ⌊expression / length⌋; None where they are not all of one width.
+    def pane(self, length: int) -> Pane:
+        """The column's panes whose indexes are ⌊expression / length⌋.
 
         The expression is at least v where the column is at least what the steps, undone in turn, make of v. Beginning
-        with v = k·length that stays linear in k as long as each MUL divides the length reached so far.
+        with v = k·length that stays linear in k as long as each MUL divides the length reached so far. From one that
+        does not on, the steps count in pieces of the column.
         """
         width, origin = length, 0
-        for op, constant in reversed(self.steps):
+        for place, (op, constant) in reversed([*enumerate(self.steps)]):
             if op is Op.ADD:
                 origin -= constant
             elif op is Op.FLOOR_DIV:
                 width, origin = width * constant, origin * constant
             elif width % constant:
-                return None
+                pieces = Progress(self.attribute, self.steps[:place]).pane(1)
+                numbered: Steps = () if length == 1 else ((Op.FLOOR_DIV, length),)
+                return replace(pieces, steps=(*pieces.steps, *self.steps[place:], *numbered))
             else:
                 width, origin = width // constant, -(-origin // constant)
         return Pane(width, origin, self.attribute)
 
     @property
     def step(self) -> int:
-        """The least length whose panes exist and hold whole groups: the product of all factors."""
+        """The least length whose panes are all of one width and hold whole groups: the product of all factors."""
         length = 1
         for op, constant in self.steps:
             length *= constant if op is Op.MUL else 1
         return length
 
     def value(self, start: int) -> int:
-        for op, constant in self.steps:
-            start = start + constant if op is Op.ADD else start * constant if op is Op.MUL else start // constant
-        return start
+        return after(self.steps, start)
 
     def over(self, start: Expr, kind: Kind) -> Expr:
         """The expression with something else in the place of the column."""

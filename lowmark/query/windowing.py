@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, lcm
 
@@ -12,7 +12,7 @@ from lowmark.query.errors import QueryError
 from lowmark.query.expressions import Expr, Field, Literal, Named, Op
 from lowmark.query.folding import words
 from lowmark.query.lowering import Lowering
-from lowmark.query.plan import Pane
+from lowmark.query.panes import Pane, after
 from lowmark.query.progressing import Progress, progress
 from lowmark.query.relations import ROW_NUM, Arm, Counting, Grouped, Packets
 from lowmark.query.rowwindows import MAX_PANES, bind_counted
@@ -85,10 +85,26 @@ def _way(arm: Arm, expr: Expr) -> Progress | None:
     found = progress(arm.lowered(expr), _progressing(arm))
     if found is None:
         return None
-    of_numbers = isinstance(arm.base, Grouped) and arm.base.window.axis.kind is not Kind.TIME
-    far = _FAR // NS if of_numbers else _FAR
-    far = _MANY if found.attribute == ROW_NUM else far
+    far = _far(arm, found.attribute)
     return found if abs(found.value(far)) < 2**63 and abs(found.value(-far)) < 2**63 else None
+
+
+def _far(arm: Arm, attribute: str) -> int:
+    if attribute == ROW_NUM:
+        return _MANY
+    of_numbers = isinstance(arm.base, Grouped) and arm.base.window.axis.kind is not Kind.TIME
+    return _FAR // NS if of_numbers else _FAR
+
+
+def _is_counted(pane: Pane, arm: Arm) -> bool:
+    """Whether what panes are counted by stays within int64 on the way, of every time that there is, with room for one
+    pane more."""
+    ends = (-2 * _far(arm, pane.attribute), 2 * _far(arm, pane.attribute))
+    return all(
+        abs(after(pane.steps[:count], (end - pane.origin) // pane.width)) < 2**62
+        for count in range(1, len(pane.steps) + 1)
+        for end in ends
+    )
 
 
 def _progressing(arm: Arm) -> tuple[str, ...]:
@@ -100,11 +116,14 @@ def _key_frame(key: Named, arms: Sequence[Arm]) -> Frame | None:
     if ways is None:
         return None
     length = lcm(*(way.step for way in ways))
-    least = [(pane, arm) for arm, way in zip(arms, ways, strict=True) if (pane := way.pane(length))]
-    length *= max(-(-_grain(pane, arm) // pane.width) for pane, arm in least)
-    panes = tuple(promised(pane, arm) for arm, way in zip(arms, ways, strict=True) if (pane := way.pane(length)))
+    length *= max(-(-_grain(pane, arm) // pane.width) for pane, arm in _panes(ways, arms, length))
+    panes = tuple(promised(pane, arm) for pane, arm in _panes(ways, arms, length))
     kind = Kind.TIME if key.expr.kind is Kind.TIME else Kind.INT
     return Frame(Window(WindowKind.NONE, 1, 1, Axis(key.name, kind, length)), panes, key.expr)
+
+
+def _panes(ways: Sequence[Progress], arms: Sequence[Arm], length: int) -> Iterator[tuple[Pane, Arm]]:
+    return ((way.pane(length), arm) for way, arm in zip(ways, arms, strict=True))
 
 
 def least(expr: Expr, frame: Frame, arms: Sequence[Arm]) -> Expr | None:
@@ -187,16 +206,13 @@ class _Binder:
                 f"RANGE and SLIDE have nothing in common but {unit}: {max(size, slide) // length} panes to a window",
                 spec.span, hint="choose sizes with a greater common divisor",
             )  # fmt: skip
-        panes = [way.pane(length) for way in ways]
-        if None in panes:
-            factor = lcm(*(way.step for way in ways))
-            message = f"windows over {name} cannot run yet where RANGE and SLIDE are no multiples of {factor}"
-            hint = f"choose multiples of {factor}, or take the window over {progressing_columns(self._scope)[0]}"
-            raise self._error(message, spot, hint=hint)
-        axis = Axis(name, attribute.kind, length)
         arms = self._scope.relation.arms
-        whole = tuple(promised(pane, arm) for pane, arm in zip(panes, arms, strict=True) if pane is not None)
-        return Frame(Window(kind, size // length, slide // length, axis), whole, attribute)
+        panes = tuple(promised(pane, arm) for pane, arm in _panes(ways, arms, length))
+        if not all(map(_is_counted, panes, arms)):
+            hint = "multiply by less, or divide first"
+            raise self._error(f"{name} leaves 64 bits: a window over it would not close", spot, hint=hint)
+        axis = Axis(name, attribute.kind, length)
+        return Frame(Window(kind, size // length, slide // length, axis), panes, attribute)
 
     def _attribute(self, spec: s.Window) -> tuple[str, Expr, s.Span]:
         if spec.wa is not None:

@@ -81,7 +81,6 @@ def positions(draw: st.DrawFn) -> str:
     shown = ", ".join(f"{value} AS v{i}" for i, value in enumerate(values))
     size, slide = draw(st.integers(1, 30)), draw(st.integers(1, 20))
     attribute = draw(st.sampled_from(("row_num + 3", "row_num / 2", "row_num - 1", "3 * row_num")))
-    size, slide = (3 * size, 3 * slide) if attribute.startswith("3") else (size, slide)
     where = f" WHERE {draw(conditions(columns))}" if draw(st.booleans()) else ""
     if draw(st.booleans()):
         kind = draw(st.sampled_from((f"RANGE {size}, SLIDE {slide}", f"RANGE {size}", f"RANGE ALL, SLIDE {slide}")))

@@ -128,6 +128,18 @@ windows = st.one_of(
     st.builds("RANGE {} s, SLIDE {} s, WATTR ts".format, st.integers(1, 40), st.integers(3, 40)),
 )  # fmt: skip
 
+# Numbers that progress by leaps, and sizes that are no multiples of these.
+LEAPS = ("ts / 20 * 20", "ts / 7 * 10 + 3", "(ts / 1 >> 3) * 8", "ts / 1 * 3", "5 * (ts / 500 ms)",
+         "ts / 10 * 7 / 3 * 2 - 1", "(ts + 3 seconds) / 15 * 4")  # fmt: skip
+leaping = st.builds(
+    "{}, WA {}".format,
+    st.one_of(
+        st.builds("RANGE {}, SLIDE {}".format, st.integers(1, 90), st.integers(3, 60)),
+        st.builds("{} {}".format, st.sampled_from(("RANGE", "RANGE TUMBLING", "RANGE ALL, SLIDE")), st.integers(3, 60)),
+    ),
+    st.sampled_from(LEAPS),
+)
+
 SELECTED = "SELECT ts, srcIP, destIP, destPort, proto, len * 8 AS bits FROM {} WHERE {}"
 
 
@@ -166,7 +178,7 @@ def groupings(draw: st.DrawFn, windowed: bool | None = None) -> str:
     shown += [(value, f"v{i}") for i, value in enumerate(values)]
     if draw(st.integers(0, 4)) == 0:
         shown.append(("100.0 * count(*) / total(count(*))", "share"))
-    window = f" [{draw(windows)}]" if windowed else ""
+    window = f" [{draw(st.one_of(windows, windows, leaping))}]" if windowed else ""
     text = f"SELECT {', '.join(f'{item} AS {name}' for item, name in shown)}{window} FROM {source}"
     if draw(st.booleans()):
         text += f" WHERE {draw(conditions(columns))}"
@@ -198,10 +210,13 @@ def stages(draw: st.DrawFn) -> str:
     text += draw(st.sampled_from(("", " HAVING count(*) > 1", " ORDER BY count(*) DESC, srcIP LIMIT 2"))) + "; "
     attribute = draw(st.sampled_from(("window_start", "window_end")))
     outer = ("RANGE 20 s", "RANGE 30 s, SLIDE 10 s", "RANGE 7 s, SLIDE 3 s", "RANGE ALL, SLIDE 20 s")
+    over = f"{draw(st.sampled_from(outer))}, WA {attribute}"
+    if draw(st.integers(0, 3)) == 0:
+        over = draw(leaping).replace("ts", attribute)
     keys = draw(st.lists(st.sampled_from(STAGE.keys), max_size=2, unique=True))
     shown = [f"{key} AS k{i}" for i, key in enumerate(keys)]
     shown += [f"{value} AS v{i}" for i, value in enumerate(draw(st.lists(stage_values, min_size=1, max_size=3)))]
-    text += f"SELECT {', '.join(shown)} [{draw(st.sampled_from(outer))}, WA {attribute}] FROM s"
+    text += f"SELECT {', '.join(shown)} [{over}] FROM s"
     text += draw(st.sampled_from(("", " WHERE n > 1", " WHERE b % 2 = 1")))
     return text + (f" GROUP BY {', '.join(keys)}" if keys else "")
 
@@ -241,6 +256,24 @@ def nested(draw: st.DrawFn) -> str:
     again = f"SELECT srcIP, sum(n) AS n, max(b) AS b [{over}, WA {attribute}] FROM p UNION q GROUP BY srcIP"
     text += f"CREATE STREAM r AS {again}; "
     return f"{text}SELECT {values} [RANGE 40 s, SLIDE 20 s, WA window_end] FROM r WHERE n > 1"
+
+
+@st.composite
+def unlike(draw: st.DrawFn) -> str:
+    """Windows over a union whose members progress in ways of their own."""
+    of = ", ".join(f"{value} AS v{i}" for i, value in enumerate(draw(st.lists(unlike_values, min_size=1, max_size=3))))
+    window = draw(leaping)
+    members = (
+        f"(SELECT {draw(st.sampled_from((*LEAPS, 'ts / 1')))} AS t, srcIP, len FROM {name} "
+        f"WHERE {draw(conditions(PACKETS))})"
+        for name in ("A", "B", "A UNION B")[: draw(st.integers(2, 3))]
+    )
+    over = f"{window.partition(', WA')[0]}, WA t"
+    key = draw(st.sampled_from(("srcIP", "len > 100")))
+    return f"SELECT {key} AS k, {of} [{over}] FROM {' UNION '.join(members)} GROUP BY {key}"
+
+
+unlike_values = st.sampled_from(("count(*)", "sum(len)", "max(t)", "count(distinct len)", "median(len)", "min(srcIP)"))
 
 
 @st.composite
@@ -360,6 +393,7 @@ _JOIN_HEADS = (
     "SELECT x.proto, y.destIP, x.len - y.len AS less FROM {}",
     "SELECT x.proto, sum(y.len) AS b, max(x.ts) AS t [RANGE 9 s, SLIDE 3 s, WA x.ts] FROM {} GROUP BY x.proto",
     "SELECT count(*) [RANGE 10 s, WA y.ts] FROM {}",
+    "SELECT y.proto, count(*) AS n, min(x.len) AS m [RANGE 20, SLIDE 7, WA x.ts / 3 * 4 + 1] FROM {} GROUP BY y.proto",
     "SELECT x.ts, y.ts / 10 AS tens, count(*) FROM {} GROUP BY x.ts, y.ts / 10",
     "SELECT b, max(a) AS a [RANGE 15 s, WA t] FROM (SELECT x.ts AS t, x.len AS a, y.tos AS b FROM {}) AS p GROUP BY b",
 )
@@ -379,4 +413,6 @@ def _of(name: str, expression: str) -> str:
     return re.sub(r"\b([a-zA-Z_]+)\b", rf"{name}.\1", expression)
 
 
-queries = st.one_of(selections(), groupings(True), groupings(True), groupings(False), stages(), distincts())
+queries = st.one_of(
+    selections(), groupings(True), groupings(True), groupings(False), stages(), distincts(), unlike()
+)  # fmt: skip

@@ -68,6 +68,30 @@ DERIVED = Golden(  # Noon is ten 171456480, an even number; packets are in 0, 1,
         numbered(171456483, 171456486, count=1, f=42),
     ],
 )
+MULTIPLIED = Golden(  # Noon's minute has 1714564800 = 30·57152160; half of the panes hold none.
+    "SELECT count(*) [RANGE 90, SLIDE 30, WA ts/60*60] FROM Main",
+    {"Main": [at(1), at(125), at(59), at(61)]},
+    [
+        numbered(1714564740, 1714564830, count=2),
+        numbered(1714564770, 1714564860, count=2),
+        numbered(1714564800, 1714564890, count=3),
+        numbered(1714564830, 1714564920, count=1),
+        numbered(1714564860, 1714564950, count=2),
+        numbered(1714564890, 1714564980, count=1),
+        numbered(1714564920, 1714565010, count=1),
+    ],
+)
+UNLIKE = Golden(  # By fours every ten seconds, by twos every five: noon is 685825920 in both, 7·97975131 + 3.
+    "SELECT link, count(*) [RANGE 7, WA t] FROM (SELECT ts/10*4 AS t, link FROM A) "
+    "UNION (SELECT ts/5*2 AS t, link FROM B) GROUP BY link",
+    {"A": [at(1), at(12), at(25)], "B": [at(26), at(4), at(6), at(9.9), at(11)]},
+    [
+        numbered(685825917, 685825924, link="A", count=1),
+        numbered(685825917, 685825924, link="B", count=3),
+        numbered(685825924, 685825931, link="A", count=2),
+        numbered(685825924, 685825931, link="B", count=2),
+    ],
+)
 LANDMARK_ROWS = Golden(  # By partition: .1 has rows 1 to 5, .2 one. The last slide of each is not full.
     "SELECT srcIP, destPort, count(*) AS n, total(count(*)) AS rows [RANGE ALL, SLIDE 3 rows, WA row_num, PA srcIP] "
     "FROM Main GROUP BY destPort HAVING n * 2 >= total(count(*))",
@@ -129,7 +153,8 @@ CHAINED = Golden(  # Seconds, then ten of them every five by their end, then the
 )
 GOLDEN = {
     "before-1970": BEFORE_1970, "nanoseconds": NANOSECONDS, "itself": ITSELF, "cancelled": CANCELLED, "ranks": RANKS,
-    "derived": DERIVED, "landmark-rows": LANDMARK_ROWS, "rank": RANK, "stage-of-rows": STAGE_OF_ROWS,
+    "derived": DERIVED, "multiplied": MULTIPLIED, "unlike": UNLIKE, "landmark-rows": LANDMARK_ROWS, "rank": RANK,
+    "stage-of-rows": STAGE_OF_ROWS,
     "aliases": ALIASES, "distinct-counts": DISTINCT_COUNTS, "share-by-partition": SHARE_BY_PARTITION,
     "chained": CHAINED,
 }  # fmt: skip

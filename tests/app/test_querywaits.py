@@ -48,6 +48,14 @@ def test_windows_over_whatever_follows_time_wait_for_sources(sql: str, ends: str
     assert found.open_windows
 
 
+def test_a_window_over_leaps_waits_for_the_next_one() -> None:
+    """At 22 s the attribute is 20, which the window that ends at 25 holds; its next value is that of 30 s."""
+    sql = "SELECT srcIP, count(*) [RANGE 20, SLIDE 5, WA ts/10*10] FROM Main GROUP BY srcIP"
+    found = only(lagging(compile_query(sql, name="q", streams={"Main": 2}, buckets=2)))
+    assert found.open[0].end == 25
+    assert [(item.who, item.behind_ns) for item in found.open[0].waiting] == [("b", 8 * SECOND)]
+
+
 @pytest.mark.parametrize(
     "sql",
     [

@@ -79,7 +79,6 @@ def test_the_guide_has_queries() -> None:
             "CREATE STREAM s AS SELECT count(*) [RANGE 1 s] FROM A; SELECT * FROM s ORDER BY window_end",
         ),
         ("or by what is no time", "SELECT len FROM A ORDER BY row_num"),
-        ("no multiples of what it is multiplied by", "SELECT count(*) [RANGE 90, SLIDE 60, WA ts/60*60] FROM A"),
     ],
 )
 def test_what_is_said_not_to_be_built_is_not(said: str, sql: str) -> None:

@@ -58,9 +58,19 @@ ALL_FOLDS = grouped(
 )
 PLAIN = grouped((), (), name="plain")
 DETAILED = grouped((named("srcIP"),), (), details=(named("srcPort"),), name="detailed")
+UNEVEN = grouped(  # panes of one piece or two
+    (named("srcIP"),),
+    name="uneven",
+    pane=Pane(SECOND // 2, SECOND // 4, steps=((Op.MUL, 2), (Op.ADD, 1), (Op.FLOOR_DIV, 3))),
+)
+LEAPING = grouped(  # pieces of panes whose numbers are 1 apart or 2
+    (named("srcIP"),),
+    name="leaping",
+    pane=Pane(SECOND // 2, -SECOND // 4, steps=((Op.MUL, 3), (Op.ADD, -1), (Op.FLOOR_DIV, 2))),
+)
 FIRSTS = grouped((named("srcIP"), named("srcPort")), name="firsts", at_once=True)
 SELECTED = selection("_position", "srcPort")
-NODES = (ALL_FOLDS, PLAIN, DETAILED, FIRSTS, SELECTED)
+NODES = (ALL_FOLDS, PLAIN, DETAILED, UNEVEN, LEAPING, FIRSTS, SELECTED)
 
 
 @dataclass(frozen=True)
@@ -191,7 +201,7 @@ class Audit:
     def check_deadline(self, name: str, oldest: int) -> None:
         """A resident's pane has not ended, or it still has time to leave."""
         pane = self.panes[name]
-        patience = self.config.patience_ns(pane.width)
+        patience = self.config.patience_ns(pane.length)
         assert self.nodes.low_ns == FOREVER or pane.start(oldest + 1) + patience > self.nodes.low_ns
         assert self.promised[name] <= pane.start(oldest)
 

@@ -109,6 +109,12 @@ def test_text() -> None:
     assert render(plan) == TOP_TEXT.format(stage=plan.stage.fingerprint, exchange=plan.exchanges.fingerprint)
 
 
+def test_panes_of_what_is_multiplied_say_how_they_are_counted() -> None:
+    text = render(compile_query("SELECT count(*) [RANGE 90, SLIDE 40, WA ts/60*60 + 5] FROM Main"))
+    assert "panes        1 min of ts; the n-th is of pane ((n * 60) + 5) / 10\n" in text
+    assert "90 every 40 of ts_60_60_5, 9 panes each" in text
+
+
 def test_what_needs_one_bucket_says_why() -> None:
     reason = "one bucket in place of 8: windows over rows without PA count the tuples of the whole stream"
     assert reason in render(compile_query("SELECT count(*) [RANGE 9 rows, WA row_num] FROM Main", buckets=8))

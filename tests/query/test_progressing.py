@@ -47,15 +47,25 @@ def test_value(chain: list[tuple[Op, int]], at: int) -> None:
 
 @given(st.lists(steps, max_size=5), st.integers(1, 100), st.integers(-(10**6), 10**6))
 def test_a_pane_is_a_length_of_the_expression(chain: list[tuple[Op, int]], length: int, at: int) -> None:
+    assert found(chain).pane(length).index(at) == value(chain, at) // length
+
+
+@given(st.lists(steps, max_size=5), st.integers(1, 100), st.integers(-(10**6), 10**6))
+def test_a_pane_starts_where_the_expression_reaches_it(chain: list[tuple[Op, int]], length: int, index: int) -> None:
+    start = found(chain).pane(length).start(index)
+    assert value(chain, start - 1) // length < index <= value(chain, start) // length
+
+
+@given(st.lists(steps, max_size=5), st.integers(1, 100), st.integers(-(10**6), 10**6))
+def test_panes_are_no_nearer_than_their_gap(chain: list[tuple[Op, int]], length: int, at: int) -> None:
     pane = found(chain).pane(length)
-    if pane is not None:
-        assert pane.index(at) == value(chain, at) // length
+    assert pane.index(pane.start(pane.index(at) + 1)) >= pane.index(at) + pane.gap
 
 
 @given(st.lists(steps, max_size=5))
-def test_the_step_has_panes(chain: list[tuple[Op, int]]) -> None:
+def test_the_step_has_panes_of_one_width(chain: list[tuple[Op, int]]) -> None:
     way = found(chain)
-    assert way.pane(way.step) is not None
+    assert not way.pane(way.step).steps
 
 
 def test_what_does_not_progress() -> None:
