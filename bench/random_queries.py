@@ -103,6 +103,7 @@ KINDS: Mapping[str, Kind] = {
 _FEATURES = {
     "sliding or tumbling": r"\[RANGE (?!ALL)[^]]*\b(s|ms|seconds?|minutes?|day)\b(?![^]]*SATTR)",
     "landmark": r"RANGE ALL",
+    "over leaps": r"\[[^]]*\bWA [^]]*\*",
     "rows": r"RANGE \d+ rows",
     "partitioned": r"\bPA ",
     "slide by tuple": r"SATTR row_num",

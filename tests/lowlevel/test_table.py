@@ -447,6 +447,10 @@ def test_dropped_frames_count_for_each_granule_that_they_may_be_of() -> None:
     (progress,) = [output.progress for output in outputs if output.node == "plain"]
     assert progress is not None
     assert progress.dropped == {3: 12, 4: 12, 5: 12}
+    (progress,) = [output.progress for output in outputs if output.node == "leaping"]
+    assert progress is not None
+    touched = {LEAPING.reduction.pane.index(time) for time in range(low, 5 * SECOND + 1, SECOND // 4)}
+    assert progress.dropped == dict.fromkeys(touched, 12), "none of panes that can hold nothing"
 
 
 def test_what_a_source_says_against_a_time_is_said_of_its_granules() -> None:
