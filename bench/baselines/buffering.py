@@ -12,12 +12,11 @@ from itertools import pairwise
 import numpy as np
 
 from highlevel.aggregate.groups import GroupTable
-from highlevel.aggregate.incoming import in_windows
+from highlevel.aggregate.incoming import in_windows, panes_of
 from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.resultrows import ResultRows
 from highlevel.aggregate.spaces import ONLY, rows_space
 from highlevel.interface import Out, Port, State, Words
-from lowmark.query.evaluate import Ints
 from lowmark.query.plan import Aggregate
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import Promise
@@ -52,8 +51,7 @@ class BufferingOperator:
         return (Port(self._plan.output, (), self._plan.keys),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
-        rows = in_windows(rows, _panes(rows), self._window)
-        panes = _panes(rows)
+        panes, rows = in_windows(panes_of(rows), rows, self._window)
         if not len(panes):
             return
         if self._next is None:
@@ -85,7 +83,7 @@ class BufferingOperator:
         if self._next is None or self._next >= end:
             return
         self._order()
-        panes = _panes(self._buffer)
+        panes = panes_of(self._buffer)
         numbers = np.arange(self._next, end)
         stops = (numbers + 1) * self._window.slide
         first = np.searchsorted(panes, stops - self._window.size).tolist()
@@ -103,7 +101,7 @@ class BufferingOperator:
         """IOP: what has come since goes to its places."""
         if self._parts:
             rows = np.concatenate([self._buffer, *self._parts])
-            self._buffer = rows[np.argsort(_panes(rows), kind="stable")]
+            self._buffer = rows[np.argsort(panes_of(rows), kind="stable")]
             self._parts = []
 
 
@@ -116,10 +114,10 @@ class LazyOperator(BufferingOperator):
         self._space = rows_space("tuples", plan.input.words)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
-        rows = in_windows(rows, _panes(rows), self._window)
+        panes, rows = in_windows(panes_of(rows), rows, self._window)
         if len(rows):
             self._parts.append(rows)
-            self._high = max(self._high, int(_panes(rows).max()))
+            self._high = max(self._high, int(panes.max()))
         state.put(self._space, ONLY, [self._buffer, *self._parts])
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
@@ -129,14 +127,9 @@ class LazyOperator(BufferingOperator):
             end = end if promise.last else min(end, self._window.closed_by(frontier))
             if self._next is None:
                 self._order()
-                first = self._window.wids(int(_panes(self._buffer)[0])).start
+                first = self._window.wids(int(panes_of(self._buffer)[0])).start
                 self._next = first if first < end else None
             self._close(end, out)
         state.put(self._space, ONLY, [self._buffer, *self._parts])
         if promise.last:
             out.promise(0, Promise((), last=True))
-
-
-def _panes(rows: Words) -> Ints:
-    panes: Ints = rows[:, 1].view(np.int64)
-    return panes

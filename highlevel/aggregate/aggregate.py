@@ -68,12 +68,12 @@ class AggregateOperator:
         return (Port(self._plan.output, progressing, self._plan.keys),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
-        closing = state.get(self._closing, ONLY)
+        closing, panes = state.get(self._closing, ONLY), panes_of(rows)
         if closing is not None:
-            rows = timely(rows, closing.frontier, out)
-        rows = in_windows(rows, panes_of(rows), self._window)
+            panes, rows = timely(panes, rows, closing.frontier, out)
+        panes, rows = in_windows(panes, rows, self._window)
         if len(rows):
-            self._holding.take(self._cells.of(panes_of(rows)), rows, state)
+            self._holding.take(self._cells.of(panes), rows, state)
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         if len(promise.bounds) > 1:

@@ -49,11 +49,11 @@ class CrowdedAggregateOperator:
         return (Port(self._plan.output, self._plan.output.names[:2], self._plan.keys),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
-        closing = state.get(self._closing, ONLY)
+        closing, panes = state.get(self._closing, ONLY), panes_of(rows)
         if closing is not None:
-            rows = timely(rows, closing.frontier, out)
-        rows = in_windows(rows, panes_of(rows), self._window)
-        for piece, part in split(panes_of(rows) // _PANES, with_pane_as_key(rows)):
+            panes, rows = timely(panes, rows, closing.frontier, out)
+        panes, rows = in_windows(panes, rows, self._window)
+        for piece, part in split(panes // _PANES, with_pane_as_key(rows)):
             table = state.get(self._bins, piece) or GroupTable(self._extents.layout)
             table.merge(part)
             state.put(self._bins, piece, table)

@@ -43,10 +43,10 @@ class DistinctOperator:
         return (Port(self._plan.output, tuple(key.name for key in self._plan.progress), self._plan.keys),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
-        closing = state.get(self._closing, ONLY)
+        closing, panes = state.get(self._closing, ONLY), panes_of(rows)
         if closing is not None:
-            rows = timely(rows, closing.frontier, out)
-        for pane, part in split(panes_of(rows), rows):
+            panes, rows = timely(panes, rows, closing.frontier, out)
+        for pane, part in split(panes, rows):
             seen = state.get(self._seen, pane) or GroupTable(self._layout)
             known = len(seen)
             seen.merge(part)

@@ -16,25 +16,25 @@ _ATTRIBUTES = 3  # words before the keys of a partial: null mask, pane, tuples
 
 
 def panes_of(rows: Words) -> Ints:
-    panes: Ints = rows[:, 1].view(np.int64)
-    return panes
+    """One after the other, out of the rows: they are gone over several times."""
+    return np.ascontiguousarray(rows[:, 1]).view(np.int64)
 
 
-def timely(rows: Words, frontier: int, out: Out) -> Words:
-    """The rows of panes that have not ended; the others are told as late."""
-    panes = panes_of(rows)
+def timely(panes: Ints, rows: Words, frontier: int, out: Out) -> tuple[Ints, Words]:
+    """The rows of panes that have not ended, each with its pane; the others are told as late."""
     if not len(panes) or panes.min() >= frontier:
-        return rows
+        return panes, rows
     late = panes < frontier
     out.late(0, rows[late])
-    return rows[~late]
+    return panes[~late], rows[~late]
 
 
-def in_windows(rows: Words, panes: Ints, window: Window) -> Words:
+def in_windows(panes: Ints, rows: Words, window: Window) -> tuple[Ints, Words]:
     """Without the rows between windows whose SLIDE is longer than their RANGE; `panes` has one entry a row."""
     if window.kind is not WindowKind.SLIDING or window.size >= window.slide:
-        return rows
-    return rows[panes % window.slide >= window.slide - window.size]
+        return panes, rows
+    held = panes % window.slide >= window.slide - window.size
+    return panes[held], rows[held]
 
 
 def with_pane_as_key(rows: Words) -> Words:

@@ -71,8 +71,7 @@ class NumberOperator:
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         counter = state.get(self._counter, _ONLY) or _Counter()
-        rows = timely(rows, counter.frontier, out)
-        panes = panes_of(rows)
+        panes, rows = timely(panes_of(rows), rows, counter.frontier, out)
         if not self._plan.order and len(panes):
             panes = np.maximum(np.maximum.accumulate(panes), counter.high)
             counter.high = int(panes[-1])

@@ -115,7 +115,7 @@ class PartitionedRowsOperator:
         counters, places, numbers = self._partitions.count(sub, rows, state)
         panes = (numbers - 1) // self._window.axis.unit
         rows[:, _AT] = panes.view(np.uint64)
-        rows = in_windows(rows, panes, self._window)
+        _, rows = in_windows(panes, rows, self._window)
         bins = state.get(self._bins, sub) or GroupTable(self._extents.layout)
         bins.merge(rows)
         state.put(self._bins, sub, bins)
