@@ -13,13 +13,12 @@ from highlevel.aggregate.ordering import sort_keys
 from highlevel.aggregate.parts import Part
 from highlevel.interface import Words
 from lowmark.query.aggregates import DIFFERENTIAL, function
-from lowmark.query.evaluate import Bools, Ints, Values, all_valid, assemble
+from lowmark.query.evaluate import Bools, Ints, Values, all_valid, place
 from lowmark.query.finishing import Details, Groups
 from lowmark.query.plan import Aggregate, AggregateCall, FoldOp
 from lowmark.query.windows import WindowKind
 from lowmark.wire.results import Reason
-from lowmark.wire.rows import column_of
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows import column_of, data_of
 from lowmark.wire.values import INT64_MAX, INT64_MIN
 
 __all__ = ["ResultRows"]
@@ -34,7 +33,7 @@ class _Window:
     """The groups of a window (`rows`), and where there are details the rows of their combinations."""
 
     rows: Words
-    lacking: tuple[Ints, ...]  # by fold, of each group what its sum lacks
+    lacking: tuple[Ints, ...]  # by fold, of each group what its sum lacks; (): none lacks anything
     detail_rows: Words
     detail_groups: Ints  # the group of each detail row
 
@@ -43,7 +42,14 @@ class ResultRows:
     def __init__(self, plan: Aggregate) -> None:
         self._plan = plan
         self._layout = Layout(plan.input, plan.keys, plan.folds)
-        self._finish = [(call, function(call.function).finish) for call in plan.calls]
+        shown = plan.window
+        self._bounds = () if shown.kind is WindowKind.NONE else (shown.start, shown.end)
+        self._nullable = any(plan.input.column(key).nullable for key in plan.keys)
+        behind = len(self._bounds) + len(plan.keys)
+        names = plan.output.names[behind:]
+        self._finish = [
+            (call, function(call.function).finish, name) for call, name in zip(plan.calls, names, strict=True)
+        ]
 
     def of(self, table: GroupTable, window: int) -> tuple[Words, Flawed]:
         """A window's rows, and which of them have a null because a value cannot be told."""
@@ -70,20 +76,38 @@ class ResultRows:
     def _rows(self, groups: _Window, windows: Sequence[int], of: Ints) -> tuple[Words, Flawed]:
         """`of`: of each group, the place of its window in `windows`."""
         rows = len(groups.rows)
-        columns = [*self._bounds(windows, of), *(self._column(groups.rows, key) for key in self._plan.keys)]
+        words = self._heads(groups.rows, windows, of)
         flawed: dict[Reason, Bools] = {}
-        for call, finish in self._finish:
+        for call, finish, name in self._finish:
             with np.errstate(all="ignore"):  # of sums that left the integers nonsense is computed, and not shown
                 values = finish(self._state_of(call, groups), call.parameters)
             for reason, flaw in self._flaws(call, groups):
                 if flaw.any():
                     values = Values(values.kind, values.data, values.valid & ~flaw)
                     flawed[reason] = flawed.get(reason, np.zeros(rows, np.bool_)) | flaw
-            columns.append(values)
-        return assemble(self._plan.output, columns, rows), flawed
+            place(self._plan.output, name, values, words)
+        return words, flawed
+
+    def _heads(self, groups: Words, windows: Sequence[int], of: Ints) -> Words:
+        """Rows with what stands before the calls. Keys are in a row's words as they are in its group's."""
+        words = np.empty((len(groups), self._plan.output.words), np.uint64)
+        words[:, 0] = 0
+        for index, bound in enumerate(self._bounds):
+            # Windows of the first and the last times that there are reach beyond them: they end where time does.
+            numbers = [min(max(at, INT64_MIN), INT64_MAX) for at in map(bound, windows) if at is not None]
+            if numbers:
+                words[:, 1 + index] = np.array(numbers, np.int64).view(np.uint64)[of if len(numbers) > 1 else 0]
+            else:
+                words[:, 0], words[:, 1 + index] = 1 << index, 0
+        first, end = 1 + len(self._bounds), self._layout.key_end
+        words[:, first : first + end - 2] = groups[:, 2:end]
+        if self._nullable:
+            nulls = groups[:, 0] & self._layout.key_mask
+            words[:, 0] |= nulls >> np.uint64(1) << np.uint64(len(self._bounds))
+        return words
 
     def _flaws(self, call: AggregateCall, groups: _Window) -> Iterator[tuple[Reason, Bools]]:
-        for fold in call.folds:
+        for fold in call.folds if groups.lacking else ():
             if not (function(call.function).wide and self._plan.folds[fold].op is FoldOp.ADD):
                 yield Reason.OVERFLOW, groups.lacking[fold] != 0
         for pair in call.ties:
@@ -96,8 +120,7 @@ class ResultRows:
         live = groups.rows[:, 1] != 0
         if not self._plan.details:
             rows = groups.rows if live.all() else groups.rows[live]
-            lacking = self._lacking(groups, live)
-            return _Window(rows, lacking, rows, np.arange(len(rows)))
+            return _Window(rows, self._lacking(groups, live), rows, np.arange(len(rows)))
         whole = GroupTable(self._layout)
         positions = whole.merge_groups(groups)
         kept = whole.groups[:, 1] != 0
@@ -107,6 +130,8 @@ class ResultRows:
         )
 
     def _lacking(self, groups: GroupRows, kept: Bools) -> tuple[Ints, ...]:
+        if not groups.carries:
+            return ()
         return tuple(groups.lacking(fold)[kept] for fold in range(len(self._plan.folds)))
 
     def _state_of(self, call: AggregateCall, groups: _Window) -> Groups:
@@ -117,17 +142,15 @@ class ResultRows:
             repeat = not set(self._plan.details) <= set(call.details)
             tuples = groups.detail_rows[:, 1].view(np.int64)
             details = Details(groups.detail_groups, tuples, values, self._folds(call, groups.detail_rows), repeat)
-        lacking = tuple(groups.lacking[fold] for fold in call.folds)
+        lacking = tuple(groups.lacking[fold] for fold in call.folds) if groups.lacking else ()
         return Groups(groups.rows[:, 1].view(np.int64), folds, details, lacking)
 
     def _folds(self, call: AggregateCall, rows: Words) -> tuple[tuple[Values, ...], ...]:
         folds = []
         for index in call.folds:
             fold = self._plan.folds[index]
-            columns = tuple(self._column(rows, column.name) for column in fold.columns)
-            if fold.op in DIFFERENTIAL:
-                columns = tuple(all_valid(values.kind, values.data) for values in columns)
-            folds.append(columns)
+            column_of = self._sum if fold.op in DIFFERENTIAL else self._column
+            folds.append(tuple(column_of(rows, column.name) for column in fold.columns))
         return tuple(folds)
 
     def _column(self, rows: Words, name: str) -> Values:
@@ -135,17 +158,7 @@ class ResultRows:
         data, valid = column_of(schema, rows, name)
         return Values(schema.column(name).kind, data, valid)
 
-    def _bounds(self, windows: Sequence[int], of: Ints) -> list[Values]:
-        shown = self._plan.window
-        if shown.kind is WindowKind.NONE:
-            return []
-        return [_spread(shown.axis.kind, list(map(bound, windows)), of) for bound in (shown.start, shown.end)]
-
-
-def _spread(kind: Kind, bounds: Sequence[int | None], of: Ints) -> Values:
-    """Windows of the first and the last times that there are reach beyond them: they end where time does."""
-    numbers = [min(max(bound or 0, INT64_MIN), INT64_MAX) for bound in bounds]
-    known = [bound is not None for bound in bounds]
-    if len(bounds) == 1:
-        return Values(kind, np.full(len(of), numbers[0], np.int64), np.full(len(of), known[0]))
-    return Values(kind, np.array(numbers, np.int64)[of], np.array(known)[of])
+    def _sum(self, rows: Words, name: str) -> Values:
+        """A sum of no value is 0."""
+        schema = self._layout.schema
+        return all_valid(schema.column(name).kind, data_of(schema, rows, name))

@@ -18,7 +18,7 @@ from lowmark.query.expressions import Call, Expr, Field, Literal, Op
 from lowmark.wire.rows import Words, column_of
 from lowmark.wire.schema import Kind, Schema
 
-__all__ = ["Bools", "Data", "Ints", "Values", "all_valid", "assemble", "evaluate", "holds"]
+__all__ = ["Bools", "Data", "Ints", "Values", "all_valid", "assemble", "evaluate", "holds", "place"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -57,19 +57,23 @@ def holds(condition: Expr, rows: Words, schema: Schema) -> Bools:
 def assemble(schema: Schema, columns: Sequence[Values], rows: int) -> Words:
     """The matrix of columns that are given in the order of the schema. A kind may differ where the form is the same."""
     words = np.zeros((rows, schema.words), np.uint64)
-    at = 1
-    for index, (column, values) in enumerate(zip(schema, columns, strict=True)):
-        target = words[:, at : at + column.kind.words]
-        if column.kind.words > 1:
-            target[:] = values.data
-        else:
-            target[:, 0] = values.data.view(np.uint64) if values.data.strides[0] else values.data.copy().view(np.uint64)
-        if not values.valid.all():
-            null = ~values.valid
-            target[null] = 0
-            words[:, 0] |= null.astype(np.uint64) << np.uint64(index)
-        at += column.kind.words
+    for column, values in zip(schema, columns, strict=True):
+        place(schema, column.name, values, words)
     return words
+
+
+def place(schema: Schema, name: str, values: Values, words: Words) -> None:
+    """A column into a matrix of the schema in which it holds no null yet."""
+    index, at = schema.index(name), schema.offset(name)
+    target = words[:, at : at + schema.columns[index].kind.words]
+    if target.shape[1] > 1:
+        target[:] = values.data
+    else:
+        target[:, 0] = values.data.view(np.uint64) if values.data.strides[0] else values.data.copy().view(np.uint64)
+    if not values.valid.all():
+        null = ~values.valid
+        target[null] = 0
+        words[:, 0] |= null.astype(np.uint64) << np.uint64(index)
 
 
 class _Evaluation:

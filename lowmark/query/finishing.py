@@ -240,7 +240,7 @@ def _lacking(groups: Groups, index: int) -> Ints:
 
 def _whole(groups: Groups, index: int, group: int) -> int:
     """The sum of a group, however many bits it has."""
-    return int(groups.folds[index][0].data[group]) + (int(groups.lacking[index][group]) << 64)
+    return int(groups.folds[index][0].data[group]) + (int(groups.lacking[index][group] if groups.lacking else 0) << 64)
 
 
 def _summed(groups: Groups, index: int) -> Values:

@@ -15,8 +15,8 @@ import pyarrow as pa
 from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = [
-    "BadRows", "Words", "arrow_schema", "check_schema", "check_values", "column_of", "schema_of", "to_batch",
-    "to_words",
+    "BadRows", "Words", "arrow_schema", "check_schema", "check_values", "column_of", "data_of", "schema_of",
+    "to_batch", "to_words",
 ]  # fmt: skip
 
 Words = npt.NDArray[np.uint64]
@@ -162,9 +162,12 @@ def _bits(array: pa.Array, buffer: int) -> npt.NDArray[np.bool_]:
 def column_of(schema: Schema, words: Words, name: str) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.bool_]]:
     """One column's values and which of them are valid. The values are a view of the matrix, of dtype float64 (FLOAT),
     uint64 of shape [n, words] (IP and COMMUNITY_ID: high word first) or int64 (all others)."""
-    offset, index = schema.offset(name), schema.index(name)
-    valid = words[:, 0] & np.uint64(1 << index) == 0
-    kind = schema.columns[index].kind
+    return data_of(schema, words, name), words[:, 0] & np.uint64(1 << schema.index(name)) == 0
+
+
+def data_of(schema: Schema, words: Words, name: str) -> npt.NDArray[np.generic]:
+    """The values alone."""
+    offset, kind = schema.offset(name), schema.column(name).kind
     if kind.words > 1:
-        return words[:, offset : offset + kind.words], valid
-    return words[:, offset].view(np.float64 if kind is Kind.FLOAT else np.int64), valid
+        return words[:, offset : offset + kind.words]
+    return words[:, offset].view(np.float64 if kind is Kind.FLOAT else np.int64)
