@@ -153,7 +153,7 @@ class AggregateOperator:
             ended.leave(told)
         if told < end:
             out.closed(0, range(told, end), 0)
-        ended.leave(end)
+            ended.leave(end)
 
     def _promise(self, frontier: int, window: int | None, out: Out) -> None:
         """What can still come: rows of windows from `window` on; without windows, keys of panes from `frontier` on."""

@@ -77,8 +77,10 @@ class GroupTable:
     """Groups in the order in which they came. A group of no tuples is what subtraction leaves: it counts for nothing
     and goes with the next compaction."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, room: int = 0) -> None:
+        """`room`: for as many groups as are to be expected, if that is known. It shows nowhere."""
         self._layout = layout
+        self._room = room
         self._used = 0
         self._table: Words = np.empty((0, layout.schema.words), np.uint64)
         self._index: Words | None = None  # made when first needed: many tables are only read
@@ -171,7 +173,7 @@ class GroupTable:
 
     def _merge_all(self, parts: Sequence[Words]) -> None:
         if parts:
-            self._merge(np.concatenate(parts), 0, False, _NO_POSITIONS)
+            self._merge(parts[0] if len(parts) == 1 else np.concatenate(parts), 0, False, _NO_POSITIONS)
 
     def find(self, partials: Words) -> npt.NDArray[np.int64]:
         """The place of the group of each of these rows (of a layout with the same keys), or −1."""
@@ -237,7 +239,7 @@ class GroupTable:
     def _merge(self, rows: Words, shift: int, subtract: bool, positions: npt.NDArray[np.int64]) -> None:
         merging = self._layout.merging
         if not len(self._table):
-            self._grow(min(len(rows), _SMALL // 4))
+            self._grow(max(min(len(rows), _SMALL // 4), self._room))
         start = 0
         while start < len(rows):
             start, self._used, count = merge_rows(

@@ -58,11 +58,13 @@ class PanedHolding:
         self._layout = layout
         self._space = tables_space("pane", layout)
         self._assembly = assembly_of(window, layout)
+        self._room = 0  # for the groups of the pane that came last: the next one has about as many
 
     def take(self, panes: Ints, rows: Words, state: State) -> None:
         for pane, part in split(panes, rows):
-            table = state.get(self._space, pane) or GroupTable(self._layout)
+            table = state.get(self._space, pane) or GroupTable(self._layout, self._room)
             table.merge(part)
+            self._room = len(table) * 9 // 8
             state.put(self._space, pane, table)
 
     def ended(self, frontier: int | None, state: State) -> Ended:
