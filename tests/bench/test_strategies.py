@@ -54,8 +54,9 @@ def test_fig_6_10(tmp_path: Path) -> None:
 
 
 def test_fig_6_15(tmp_path: Path) -> None:
-    measure_panes(tmp_path, groups=2, repeat=1, windows=(5,))
+    measure_panes(tmp_path, groups=(2, 3), repeat=1, windows=(5,))
     found = columns(tmp_path / "fig_6_15.csv")
+    assert set(found["groups"]) == {"2", "3"}
     assert set(found["panes_a_window"]) == {"5"}
     assert all(float(ratio) > 0 for ratio in found["paned_to_wid"])
     assert (tmp_path / "fig_6_15.png").stat().st_size > 0
