@@ -57,7 +57,7 @@ class Compiled:
         self._dispatchers: dict[bool, Dispatcher] = {}
 
     def __call__(self, *arguments: Argument | Laid) -> Result:
-        marks = tuple([mark_of(argument) for argument in arguments])
+        marks = tuple(map(mark_of, arguments))
         native = self._natives.get(marks)
         if native is None:
             with _lock:

@@ -1,7 +1,7 @@
 """Native code that was compiled before: kept in files, and called without the compiler that made it.
 
 A file holds object code whose entry point takes one pointer to 64-bit words: first the results, then the arguments as
-`_words` lays them out. It names no symbol that a process without numba does not have.
+`_lay` lays them out. It names no symbol that a process without numba does not have.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Laid:
 
     def __init__(self, *arguments: Argument) -> None:
         self.arguments = arguments  # keeps the arrays
-        self.words = _laid(arguments)
+        self.words = array("q")
+        _lay(arguments, self.words)
         self.mark = _MARKS.setdefault(tuple(map(mark_of, arguments)), object())
 
 
@@ -128,33 +129,34 @@ def _engine() -> ExecutionEngine:
 
 def _caller(entry: Callable[[int], int], results: str, single: bool) -> NativeFunction:
     count = len(results)
-
-    nothing = [0] * count
+    nothing = array("q", [0] * count)
+    numbers = set(results) <= {"q"}
 
     def call(*arguments: Argument | Laid) -> Result:
-        words = array("q", nothing + _laid(arguments))
+        words = nothing[:]
+        _lay(arguments, words)
         status = entry(words.buffer_info()[0])
         if status != 0:
             raise RuntimeError(f"compiled code stopped with status {status}")
         if not count:
             return None
-        values = tuple(_value(letter, words[place]) for place, letter in enumerate(results))
+        found = words[:count]
+        values = tuple(found) if numbers else tuple(map(_value, results, found))
         return values[0] if single else values
 
     return call
 
 
-def _laid(arguments: tuple[Argument | Laid, ...]) -> list[int]:
-    words: list[int] = []
+def _lay(arguments: tuple[Argument | Laid, ...], words: array[int]) -> None:
+    """Behind the words that there are."""
     for argument in arguments:
-        if isinstance(argument, np.ndarray):
-            data = _pointer(id(argument) + _DATA).value
-            words += (0, 0, argument.size, argument.itemsize, data, *argument.shape, *argument.strides)
-        elif isinstance(argument, Laid):
+        if isinstance(argument, Laid):
             words += argument.words
+        elif isinstance(argument, np.ndarray):
+            data = _pointer(id(argument) + _DATA).value
+            words.fromlist([0, 0, argument.size, argument.itemsize, data, *argument.shape, *argument.strides])
         else:
             words.append(_word(argument))
-    return words
 
 
 # An array is a Python object that begins with the address of its data (numpy's C interface: PyArrayObject). Asked for
