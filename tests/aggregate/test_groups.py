@@ -100,6 +100,19 @@ def test_the_order_of_rows_and_of_merges_does_not_matter(
     assert content(second) == content(once)
 
 
+@given(st.integers(0, 500), st.lists(st.integers(1, 400), min_size=1, max_size=3))
+def test_room_shows_nowhere(room: int, batches: list[int]) -> None:
+    columns = (Column("pane", Kind.INT), Column("tuples", Kind.INT), Column("k", Kind.INT))
+    layout = Layout(Schema(columns), ("k",), ())
+    one, other = GroupTable(layout), GroupTable(layout, room)
+    for count in batches:
+        rows = matrix(layout.partials, [[0, 1, key] for key in range(count)])
+        one.merge(rows)
+        other.merge(rows)
+    assert np.array_equal(one.groups, other.groups)
+    assert one.encode() == other.encode()
+
+
 @given(tables(), st.lists(st.integers(0, 20), max_size=6))
 def test_many_tables_merge_as_one_after_the_other(drawn: tuple[Layout, list[list[object]]], cuts: list[int]) -> None:
     layout, rows = drawn
