@@ -107,7 +107,9 @@ class JobQuery:
                 break
             time.sleep(_LOOK_AGAIN_S)
         if self._query is not None and self.active:
-            self._query.stop()
+            # One that asks a broker that is away does not stop in time. It ends with its JVM, as one that is killed.
+            with contextlib.suppress(PySparkException, *_JVM_GONE):
+                self._query.stop()
         with contextlib.suppress(Exception):  # what has failed was told; what takes too long stays noted
             self._delivery.wait(_COMMIT_WITHIN_S)
         self._delivery.close()

@@ -197,7 +197,7 @@ def _options(settings: SparkSettings, log_settings: Path) -> dict[str, str]:
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # time passes only by records
-        "spark.sql.streaming.stopTimeout": "30s",
+        "spark.sql.streaming.stopTimeout": "10s",
     }
     if settings.master.startswith("local"):
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

@@ -1,4 +1,4 @@
-"""What a job says when Spark does not start, or dies."""
+"""What a job says when Spark does not start, or dies, and that it ends when it is told to while Kafka is away."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from lowmark.app.broker import Broker
 from lowmark.app.config import load_config
 from tests.integration.jobfeed import BUSY, Feed, write_config
-from tests.integration.jobprocess import JobProcess
+from tests.integration.jobprocess import JobProcess, await_true
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -50,3 +51,18 @@ def test_spark_that_is_killed(broker, tmp_path):
         assert process.wait() == 1
     assert "Traceback" not in process.said
     assert "Spark" in process.lines[-1]
+
+
+def test_a_job_whose_broker_is_gone_ends_when_it_is_told_to(tmp_path):
+    with Broker(tmp_path / "broker") as broker:
+        path = write_config(tmp_path, broker.bootstrap, busy=BUSY)
+        config = load_config(path)
+        Feed(config, seed=12).panes(1)
+        with JobProcess(path) as process:
+            process.url()
+            os.kill(broker.pid, signal.SIGKILL)
+            log = path.parent / config.job.checkpoint / config.job.name / "spark.log"
+            await_true(lambda: "could not be established" in log.read_text())
+            process.terminate()
+            assert process.wait() == 0
+    assert "Traceback" not in process.said
