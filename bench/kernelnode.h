@@ -1,7 +1,7 @@
 /* One query's part of the kernel: rows of WORDS words, of which KEYS behind the first three name the group; MERGE(t, r)
    adds row r to the resident t, or is 0 where a sum would not fit. Included once for each QUERY, with ORDERED where the
    partials of a pane leave before those of later ones: what differs is known to the compiler, as in the generated
-   kernel. The steps are those of lowlevel/kernel/nodetext.py, flush.py and ordered.py. */
+   kernel. The steps are those of lowlevel/kernel/nodetext.py, tabletext.py, flush.py and ordered.py. */
 
 #define JOINED_(a, b) a##_##b
 #define JOINED(a, b) JOINED_(a, b)

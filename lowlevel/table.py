@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from lowlevel.config import LowLevelConfig, Order
 from lowlevel.kernel import panes as at
-from lowlevel.kernel.nodetext import BATCH, leaves_at_once, slot_words
+from lowlevel.kernel.nodetext import BATCH
+from lowlevel.kernel.tabletext import leaves_at_once, slot_words
 from lowmark.query.plan import Reduction
 from lowmark.wire.rows import Words
 from lowmark.wire.values import INT64_MIN

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from lowlevel.config import Flush, LowLevelConfig, Order
 from lowlevel.kernel.assemble import Build
-from lowlevel.kernel.nodetext import slot_words
+from lowlevel.kernel.tabletext import slot_words
 from lowlevel.node import NodeOutput, SourceNodes
 from lowmark.query.expressions import Named, Op
 from lowmark.query.plan import FoldOp, Node, Pane
