@@ -5,30 +5,20 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable
-from decimal import Decimal
-from fractions import Fraction
-from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
 from lark import Token
 from lark.exceptions import UnexpectedInput, UnexpectedToken, VisitError
-from lark.tree import Meta
-from lark.visitors import Transformer_NonRecursive, v_args
+from lark.visitors import v_args
 
 from lowmark.query import syntax as s
-from lowmark.query.catalog import unit_ns
 from lowmark.query.errors import QueryError, syntax_error
+from lowmark.query.expressionparser import ExpressionBuilder, with_span
 from lowmark.query.grammar import grammar
 from lowmark.query.syntax import Span
 
 _MAX_DEPTH = 100  # of nested nodes: what comes after the parser walks the tree by recursion
-_MAX_DIGITS = 100  # of a number: keeps exact arithmetic on literals cheap
-_MAX_INT = 2**63  # with a minus sign in front this one is an int64 too
-_MAC = re.compile(r"[0-9a-f]{1,2}(?::[0-9a-f]{1,2}){5}", re.IGNORECASE)
-_NUMBER_END = re.compile(r"(?<=[0-9.])\s*(?=[^\W\d])")  # between a number and its unit
 
 
 def parse(text: str) -> s.Script:
@@ -90,17 +80,9 @@ class _Parameter(NamedTuple):
     tumbling: bool = False
 
 
-def _with_span(method: Callable[..., object], _rule: str, children: list[object], meta: Meta) -> object:
-    return method(Span(0, 0) if meta.empty else Span(meta.start_pos, meta.end_pos), *children)
-
-
-@v_args(wrapper=_with_span)
-class _Builder(Transformer_NonRecursive[Token, s.Script]):
-    """Makes the nodes, bottom up: a method for each rule of grammar.lark, with its span and children as arguments."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(visit_tokens=False)
-        self._text = text
+@v_args(wrapper=with_span)
+class _Builder(ExpressionBuilder):
+    """The rules above expressions: statements, their clauses and windows."""
 
     def script(self, span: Span, *statements: s.Statement | None) -> s.Script:
         present = tuple(statement for statement in statements if statement is not None)
@@ -158,12 +140,6 @@ class _Builder(Transformer_NonRecursive[Token, s.Script]):
         self, _span: Span, alias: s.Identifier, window: s.Window | None
     ) -> tuple[s.Identifier, s.Window | None]:
         return alias, window
-
-    def star(self, span: Span, _star: Token) -> s.Star:
-        return s.Star(span=span)
-
-    def qualified_star(self, span: Span, source: s.Identifier, _star: Token) -> s.Star:
-        return s.Star(source, span=span)
 
     def group_by(self, _span: Span, *items: s.GroupItem) -> tuple[s.GroupItem, ...]:
         return items
@@ -251,115 +227,3 @@ class _Builder(Transformer_NonRecursive[Token, s.Script]):
 
     def pa_more(self, span: Span, attribute: s.Expression) -> _Parameter:
         return _Parameter("PA_MORE", span, attribute=attribute)
-
-    # Expressions
-
-    def disjunction(self, span: Span, *operands: s.Expression) -> s.Or:
-        return s.Or(operands, span=span)
-
-    def conjunction(self, span: Span, *operands: s.Expression) -> s.And:
-        return s.And(operands, span=span)
-
-    def negate(self, span: Span, _not: Token, operand: s.Expression) -> s.Not:
-        return s.Not(operand, span=span)
-
-    def comparison(self, span: Span, left: s.Expression, sign: Token, right: s.Expression) -> s.Comparison:
-        operator = s.ComparisonOperator("<>" if sign == "!=" else sign.value)
-        return s.Comparison(operator, left, right, span=span)
-
-    def membership(self, span: Span, operand: s.Expression, negated: Token | None, *choices: s.Expression) -> s.In:
-        return s.In(operand, choices, negated is not None, span=span)
-
-    def between(
-        self, span: Span, operand: s.Expression, negated: Token | None, low: s.Expression, high: s.Expression
-    ) -> s.Between:
-        return s.Between(operand, low, high, negated is not None, span=span)
-
-    def null_test(self, span: Span, operand: s.Expression, negated: Token | None) -> s.IsNull:
-        return s.IsNull(operand, negated is not None, span=span)
-
-    def exists(self, span: Span, select: s.Select) -> s.Exists:
-        return s.Exists(select, span=span)
-
-    def binary(self, span: Span, left: s.Expression, sign: Token, right: s.Expression) -> s.Binary:
-        return s.Binary(s.BinaryOperator(sign.value), left, right, span=span)
-
-    def unary(self, span: Span, sign: Token, operand: s.Expression) -> s.Unary:
-        return s.Unary(s.UnaryOperator(sign.value), operand, span=span)
-
-    def call(self, span: Span, function: s.Identifier, *arguments: s.Expression | s.Star) -> s.FunctionCall:
-        return s.FunctionCall(function, arguments, span=span)
-
-    def call_distinct(
-        self, span: Span, function: s.Identifier, _distinct: Token, *arguments: s.Expression | s.Star
-    ) -> s.FunctionCall:
-        return s.FunctionCall(function, arguments, distinct=True, span=span)
-
-    def field(self, span: Span, source: s.Identifier | None, name: s.Identifier) -> s.FieldRef:
-        return s.FieldRef(source, name, span=span)
-
-    def grouped_field(self, span: Span, source: s.Identifier, group: s.Identifier, name: s.Identifier) -> s.FieldRef:
-        whole = s.Identifier(f"{group.text}.{name.text}", span=Span(group.span.start, name.span.end))
-        return s.FieldRef(source, whole, span=span)
-
-    def identifier(self, span: Span, word: Token) -> s.Identifier:
-        return s.Identifier(word.value, span=span)
-
-    # Literals
-
-    def boolean(self, span: Span, word: Token) -> s.BooleanLiteral:
-        return s.BooleanLiteral(word.type == "TRUE", span=span)
-
-    def string(self, span: Span, quoted: Token) -> s.StringLiteral:
-        quote = quoted[0]
-        return s.StringLiteral(quoted[1:-1].replace(quote * 2, quote), span=span)
-
-    def integer(self, span: Span, digits: Token) -> s.IntegerLiteral:
-        return s.IntegerLiteral(self._int64(span, digits), span=span)
-
-    def rows(self, span: Span, size: Token) -> s.RowCount:
-        number, _unit = _NUMBER_END.split(size, maxsplit=1)
-        return s.RowCount(self._int64(span, number), span=span)
-
-    def decimal(self, span: Span, digits: Token) -> s.DecimalLiteral:
-        self._check_length(span, digits)
-        value = Decimal(digits.value)
-        if math.isinf(float(value)) or (value and not float(value)):
-            raise self._error("this number is outside the range of a double", span)
-        return s.DecimalLiteral(value, span=span)
-
-    def duration(self, span: Span, size: Token) -> s.DurationLiteral:
-        number, unit = _NUMBER_END.split(size, maxsplit=1)
-        self._check_length(span, number)
-        value_ns = Fraction(number) * unit_ns(unit)
-        if value_ns.denominator != 1:
-            raise self._error("a duration is a whole number of nanoseconds", span)
-        if value_ns >= _MAX_INT:
-            raise self._error("this duration is longer than 292 years, the longest there is", span)
-        return s.DurationLiteral(int(value_ns), span=span)
-
-    def address(self, span: Span, word: Token) -> s.AddressLiteral | s.PrefixLiteral | s.MacLiteral:
-        if _MAC.fullmatch(word):
-            return s.MacLiteral(int("".join(byte.rjust(2, "0") for byte in word.split(":")), 16), span=span)
-        try:
-            if "/" in word:
-                return s.PrefixLiteral(ip_network(word.value, strict=False), span=span)
-            return s.AddressLiteral(ip_address(word.value), span=span)
-        except ValueError:
-            message = f"{word} is no address"
-            forms = ("10.0.0.1", "10.0.0.0/8", "2001:db8::1", "2001:db8::/32", "00:11:22:33:44:55")
-            raise QueryError(message, self._text, span, forms) from None
-
-    def _int64(self, span: Span, digits: str) -> int:
-        self._check_length(span, digits)
-        value = int(digits, 16 if digits[:2] in {"0x", "0X"} else 10)
-        if value > _MAX_INT:
-            raise self._error("integers have 64 bits: this one is too great", span)
-        return value
-
-    def _check_length(self, span: Span, digits: str) -> None:
-        if len(digits) > _MAX_DIGITS:
-            raise self._error(f"this number has more than {_MAX_DIGITS} digits", span)
-
-    def _error(self, message: str, span: Span) -> QueryError:
-        return QueryError(message, self._text, span)
