@@ -1,20 +1,20 @@
-"""What one query announces: rows of closed windows, completions with their verdicts, amendments."""
+"""What one query announces: rows of closed windows, completions with their verdicts, amendments. Of one without windows
+`windowless` tells it."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import astuple, replace
 
-from highlevel.chain import Build, Chain, Events
+from highlevel.chain import Build, Chain
 from highlevel.interface import Space, State, Words
 from highlevel.progress.channel import channels
 from highlevel.progress.followed import FollowedSequence
 from highlevel.progress.joined import Carried, LossReach, step_bounds
 from highlevel.progress.lateness import Lateness
-from highlevel.progress.ledger import ROW_NUMBER, Ledger
+from highlevel.progress.ledger import Ledger
 from highlevel.progress.losses import Losses, Sequences, sequence_of
-from highlevel.progress.marks import EXACT, NOTHING, Finding, Marks
+from highlevel.progress.marks import EXACT, Finding
 from highlevel.progress.melded import MeldedSequence
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.place import Place, Witness
@@ -22,17 +22,13 @@ from highlevel.progress.roster import NEVER
 from highlevel.progress.route import Route, answer_step, routes
 from highlevel.progress.saved import Saved
 from highlevel.progress.sequence import Span, rows_by_window
-from lowmark.query.plan import Counted, Number, QueryPlan
+from highlevel.progress.windowless import Windowless
+from lowmark.query.plan import QueryPlan
 from lowmark.query.windows import WindowKind
 from lowmark.wire.promises import FOREVER
-from lowmark.wire.results import Amendment, Complete, OpenCount, Reason, Verdict, WindowSpan
-from lowmark.wire.schema import Kind
+from lowmark.wire.results import Amendment, Complete, OpenCount, WindowSpan
 
 __all__ = ["Completions"]
-
-_NUMBERING = frozenset({Reason.NUMBERING})
-_OF_VALUES = frozenset({Reason.OVERFLOW, Reason.TIE})
-"""Reasons that leave the number of rows as it is."""
 
 
 class Completions:
@@ -50,14 +46,9 @@ class Completions:
         self._saved = state.get(self._space, 0) or fresh
         self.chain = Chain(plan, build, state, self._saved.fronts)
         self._ledgers = {node: ledgers[node] for node in self.chain.nodes}
-        self._returning = {node for node in self._ledgers if plan.exchange(node) is not None}
         self._witness = witness
         self._routes = routes(plan)
         self._answer = answer_step(plan)
-        self._counts = any(
-            isinstance(p, Counted) or (isinstance(p, Number) and p.number) for p in (s.plan for s in plan.steps)
-        )
-        self._known = {step for route in self._routes for step in (route.step, *route.finishes)}
         self._sequences: Sequences = {
             route.step: sequence_of(route, route.window, ledgers) for route in self._routes if route.window is not None
         }
@@ -69,9 +60,9 @@ class Completions:
         ]
         self._reach = LossReach(plan, self._ledgers, (*self._sequences, *self._channels))
         self._losses = Losses(self._routes, self._sequences, self._channels, self._reach)
-        nodes = (node for step in filter(self._reach.carries, self._sequences) for node in self._route(step).nodes)
-        self._carried = {*nodes, *filter(self._reach.carries, self._ledgers)}
-        self._marks = Marks.of_rows(self._saved.marks)
+        self._windowless = Windowless(
+            plan, place, self.chain, self._ledgers, self._routes, self._reach, witness, self._saved
+        )
         for sequence, row in zip(self._sequences.values(), self._saved.sequences, strict=False):
             sequence.restore(row)  # type: ignore[arg-type]  # rows stand in the order of the sequences
         self._lateness = Lateness(plan, place, state)
@@ -81,7 +72,7 @@ class Completions:
 
     def save(self) -> None:
         self._saved.sequences = [sequence.row() for sequence in self._sequences.values()]
-        self._saved.marks = self._marks.rows()
+        self._windowless.save()
         self._state.put(self._space, 0, self._saved)
 
     def advance(self, node: str, start: int, stop: int) -> list[Output]:
@@ -128,7 +119,7 @@ class Completions:
 
     def shift(self, node: str) -> None:
         """Tuples of the node were lost: what is counted of it from now on has other numbers."""
-        self._saved.shifted |= self._counts
+        self._windowless.shift()
         self._losses.shift(node, self._fronts())
 
     def late(self, node: str, source: str, partials: Words) -> Iterable[Output]:
@@ -183,7 +174,7 @@ class Completions:
     def _carry(self, carried: Iterable[Carried]) -> None:
         """Marks that joins carry to an aggregate step's panes, or to the answer."""
         for step, mark in carried:
-            (self._marks if step is None else self._losses.marks_of(step)).add(mark)
+            (self._windowless.marks if step is None else self._losses.marks_of(step)).add(mark)
 
     def _front(self, step: int) -> int:
         return min(self._saved.fronts[step])
@@ -221,7 +212,7 @@ class Completions:
                 *self._windowed(events.rows, given),
                 *self._lateness.closed(given, self._sequences[self._answer].first),
             ]
-        return list(self._plain(events, settled, spans))
+        return list(self._windowless.announce(events, settled, spans, self.complete_to()))
 
     def _windowed(self, rows: list[Words], spans: list[Span]) -> Iterator[Output]:
         assert self.plan.window is not None
@@ -249,63 +240,3 @@ class Completions:
             rows, span.tuples, finding.promised, finding.dropped, finding.late,
             witness.covered_from_ns, witness.covered_by, finding.verdict, window.axis.kind,
         )  # fmt: skip
-
-    def _plain(
-        self, events: Events, settled: Mapping[str, Finding], spans: Mapping[int, list[Span]]
-    ) -> Iterator[Output]:
-        """Of a query without windows: its rows as they come, and how far they are complete when that has moved and
-        there were rows or losses since, other windows of partitions are open, or nothing will follow."""
-        saved = self._saved
-        for output in ResultRows.together(self.plan.name, events.rows, self.plan.output):
-            saved.rows += len(output.rows)
-            yield output
-        found = Finding.of_row(saved.since)
-        for node, finding in settled.items():
-            if node in self._returning:
-                finding = Finding(finding.verdict)  # what it counts are rows that were tuples before
-            found += replace(finding, verdict=EXACT.verdict) if node in self._carried else finding
-        for route in self._routes:
-            for span in () if self._reach.carries(route.step) else spans.get(route.step, ()):
-                found += Finding(span.finding.verdict)
-                self._carry(self._reach.beside_span(route.window, span))
-        saved.shifted |= self._counts and bool(found.verdict.reasons - _OF_VALUES)
-        found += Finding(Verdict(_NUMBERING)) if saved.shifted else EXACT
-        found += Finding(Verdict(frozenset(reason for step, _, reason in events.flaws if step not in self._known)))
-        saved.since = found.row()
-        bound = self._bound()
-        moved = bound is not None and (saved.announced is None or bound > saved.announced)
-        if not settled or not moved or bound is None:
-            return
-        ended = self.complete_to() == FOREVER
-        found += self._marks.finding(NEVER if saved.announced is None else saved.announced, FOREVER if ended else bound)
-        counted = self.chain.open()
-        opened = counted is not None and counted != OpenCount(*saved.open)
-        if saved.rows or opened or not found.verdict.exact or ended:
-            yield self._announce(bound, found, counted)
-            saved.announced, saved.rows, saved.since = bound, 0, NOTHING
-            saved.open = astuple(counted or OpenCount())
-            self._marks.prune(bound)
-
-    def _announce(self, bound: int, found: Finding, counted: OpenCount | None) -> Complete:
-        attribute = next(iter(self._ledgers.values())).node.reduction.pane.attribute
-        witness = self._witness(self.chain.nodes)
-        return Complete(
-            self.plan.name, self._place.generation, self._place.bucket, self._place.buckets, None, None, bound,
-            attribute, self._saved.rows, found.merged, found.promised, found.dropped, found.late,
-            witness.covered_from_ns, witness.covered_by, found.verdict,
-            Kind.INT if attribute == ROW_NUMBER else Kind.TIME, counted,
-        )  # fmt: skip
-
-    def _bound(self) -> int | None:
-        """The bound to announce: when all has ended, the end of the last granule with a tuple or a loss. The end itself
-        closes windows that wait for tuples, also when that bound was announced before: then it is a granule more."""
-        bound = self.complete_to()
-        if bound != FOREVER:
-            return bound
-        reached = [(ledger.node.reduction.pane, ledger.reach()) for ledger in self._ledgers.values()]
-        last = max(((pane.start(high + 1), pane.width) for pane, high in reached if high is not None), default=None)
-        if last is None:
-            return None
-        bound, width = last
-        announced, news = self._saved.announced, self._saved.rows or any(self._saved.open)
-        return announced + width if news and announced is not None and announced >= bound else bound

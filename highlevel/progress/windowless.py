@@ -1,0 +1,127 @@
+"""What a query without windows announces: its rows as they come, and the bound up to which they are complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, replace
+
+from highlevel.chain import Chain, Events
+from highlevel.progress.joined import LossReach
+from highlevel.progress.ledger import ROW_NUMBER, Ledger
+from highlevel.progress.marks import EXACT, NOTHING, Finding, Marks
+from highlevel.progress.outputs import Output, ResultRows
+from highlevel.progress.place import Place, Witness
+from highlevel.progress.roster import NEVER
+from highlevel.progress.route import Route
+from highlevel.progress.saved import Saved
+from highlevel.progress.sequence import Span
+from lowmark.query.plan import Counted, Number, QueryPlan
+from lowmark.wire.promises import FOREVER
+from lowmark.wire.results import Complete, OpenCount, Reason, Verdict
+from lowmark.wire.schema import Kind
+
+__all__ = ["Windowless"]
+
+_NUMBERING = frozenset({Reason.NUMBERING})
+_OF_VALUES = frozenset({Reason.OVERFLOW, Reason.TIE})
+"""Reasons that leave the number of rows as it is."""
+
+
+class Windowless:
+    """Of one query in its bucket: what it has announced lies in `saved`, the query's piece of state. `marks` are on the
+    times before which the answer's rows are complete. Of a query with windows nothing is announced here."""
+
+    def __init__(
+        self, plan: QueryPlan, place: Place, chain: Chain, ledgers: Mapping[str, Ledger], routes: Sequence[Route],
+        reach: LossReach, witness: Callable[[tuple[str, ...]], Witness], saved: Saved,
+    ) -> None:  # fmt: skip
+        self._plan = plan
+        self._place = place
+        self._chain = chain
+        self._ledgers = ledgers
+        self._routes = routes
+        self._reach = reach
+        self._witness = witness
+        self._saved = saved
+        self.marks = Marks.of_rows(saved.marks)
+        self._counts = any(
+            isinstance(p, Counted) or (isinstance(p, Number) and p.number) for p in (s.plan for s in plan.steps)
+        )
+        self._returning = {node for node in ledgers if plan.exchange(node) is not None}
+        self._known = {step for route in routes for step in (route.step, *route.finishes)}
+        windowed = (route for route in routes if route.window is not None and reach.carries(route.step))
+        self._carried = {*(node for route in windowed for node in route.nodes), *filter(reach.carries, ledgers)}
+
+    def save(self) -> None:
+        self._saved.marks = self.marks.rows()
+
+    def shift(self) -> None:
+        """Tuples were lost: what it counts from now on has other numbers."""
+        self._saved.shifted |= self._counts
+
+    def announce(
+        self, events: Events, settled: Mapping[str, Finding], spans: Mapping[int, list[Span]], complete_to: int | None
+    ) -> Iterator[Output]:
+        """Its rows, and how far they are complete when that has moved and there were rows or losses since, other
+        windows of partitions are open, or nothing will follow. `complete_to`: as `Completions` has it now."""
+        saved = self._saved
+        for output in ResultRows.together(self._plan.name, events.rows, self._plan.output):
+            saved.rows += len(output.rows)
+            yield output
+        found = self._found(events, settled, spans)
+        saved.since = found.row()
+        bound = self._bound(complete_to)
+        moved = bound is not None and (saved.announced is None or bound > saved.announced)
+        if not settled or not moved or bound is None:
+            return
+        ended = complete_to == FOREVER
+        found += self.marks.finding(NEVER if saved.announced is None else saved.announced, FOREVER if ended else bound)
+        counted = self._chain.open()
+        opened = counted is not None and counted != OpenCount(*saved.open)
+        if saved.rows or opened or not found.verdict.exact or ended:
+            yield self._complete(bound, found, counted)
+            saved.announced, saved.rows, saved.since = bound, 0, NOTHING
+            saved.open = astuple(counted or OpenCount())
+            self.marks.prune(bound)
+
+    def _found(self, events: Events, settled: Mapping[str, Finding], spans: Mapping[int, list[Span]]) -> Finding:
+        """What is known since the bound announced last."""
+        saved = self._saved
+        found = Finding.of_row(saved.since)
+        for node, finding in settled.items():
+            if node in self._returning:
+                finding = Finding(finding.verdict)  # what it counts are rows that were tuples before
+            found += replace(finding, verdict=EXACT.verdict) if node in self._carried else finding
+        for route in self._routes:
+            for span in () if self._reach.carries(route.step) else spans.get(route.step, ()):
+                found += Finding(span.finding.verdict)
+                for _, mark in self._reach.beside_span(route.window, span):
+                    self.marks.add(mark)
+        saved.shifted |= self._counts and bool(found.verdict.reasons - _OF_VALUES)
+        found += Finding(Verdict(_NUMBERING)) if saved.shifted else EXACT
+        return found + Finding(
+            Verdict(frozenset(reason for step, _, reason in events.flaws if step not in self._known))
+        )
+
+    def _complete(self, bound: int, found: Finding, counted: OpenCount | None) -> Complete:
+        attribute = next(iter(self._ledgers.values())).node.reduction.pane.attribute
+        witness = self._witness(self._chain.nodes)
+        return Complete(
+            self._plan.name, self._place.generation, self._place.bucket, self._place.buckets, None, None, bound,
+            attribute, self._saved.rows, found.merged, found.promised, found.dropped, found.late,
+            witness.covered_from_ns, witness.covered_by, found.verdict,
+            Kind.INT if attribute == ROW_NUMBER else Kind.TIME, counted,
+        )  # fmt: skip
+
+    def _bound(self, complete_to: int | None) -> int | None:
+        """The bound to announce: when all has ended, the end of the last granule with a tuple or a loss. The end itself
+        closes windows that wait for tuples, also when that bound was announced before: then it is a granule more."""
+        if complete_to != FOREVER:
+            return complete_to
+        reached = [(ledger.node.reduction.pane, ledger.reach()) for ledger in self._ledgers.values()]
+        last = max(((pane.start(high + 1), pane.width) for pane, high in reached if high is not None), default=None)
+        if last is None:
+            return None
+        bound, width = last
+        announced, news = self._saved.announced, self._saved.rows or any(self._saved.open)
+        return announced + width if news and announced is not None and announced >= bound else bound
