@@ -14,9 +14,10 @@ slide). Eq. 6.3 prints a N P + b G; here a partial's group is looked for once, a
 side by side, which costs less each (a'), while to take a window out from between the others costs more (b'). The
 constants are those by which the choice was nearest to the best over the grid of `bench.windows costs`.
 
-Eqs. 6.3 and 6.4 as they are printed, over n tuples a pane, are what windows cost without panes: a n P, or 2 a n S of
-what is differential. No plan takes that side, for the low level reduces tuples to panes wherever they are captured;
-`panes_pay` tells from when on that saves anything (6.2.3), which is for whoever chooses RANGE and SLIDE.
+Eqs. 6.3 and 6.4 as they are printed, over n tuples a pane, are what windows cost without panes: a n P of WID, or
+2 a n S of what is differential, in the buffering implementation that he compares with. No plan takes that side, for
+the low level reduces tuples to panes wherever they are captured; `panes_pay` tells from when on that saves anything
+(6.2.3), which is for whoever chooses RANGE and SLIDE.
 """
 
 from __future__ import annotations
