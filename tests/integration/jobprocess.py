@@ -98,9 +98,10 @@ class JobProcess:
 def _descendants(root: int) -> list[int]:
     found = [root]
     for pid in found:  # grows while it is read
-        for children in (Path("/proc") / str(pid) / "task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                found += map(int, children.read_text().split())
+        with contextlib.suppress(OSError):  # it has just ended
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with contextlib.suppress(OSError):
+                    found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
     return found[1:]
 
 
