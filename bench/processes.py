@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ _END_WITHIN_S = 40.0
 _LOOK_EVERY_S = 0.1
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_VANISHED_S = 0.1  # that the CPU time of a tree goes back: more than is rounded away
 
 PARTS = ("main", "java", "python")
 
@@ -137,13 +139,23 @@ class Sampler:
         self._thread.join()
 
     def cpu_between(self, first: float, last: float) -> dict[str, float]:
-        """CPU seconds of each part in between, as the straight lines between the samples around."""
-        at = [sample.at for sample in self.samples]
+        """CPU seconds of each part in between, as the straight lines between the samples around. Where processes of the
+        tree have begun to end before `last`, what comes after is taken to be as what came before."""
+        samples = self._whole()
+        at = [sample.at for sample in samples]
+        until = min(last, at[-1])
         spent = {}
         for part in PARTS:
-            seconds = [sample.cpu_s.get(part, 0.0) for sample in self.samples]
-            spent[part] = float(np.interp(last, at, seconds) - np.interp(first, at, seconds))
+            seconds = [sample.cpu_s.get(part, 0.0) for sample in samples]
+            known = float(np.interp(until, at, seconds) - np.interp(first, at, seconds))
+            spent[part] = known * (last - first) / (until - first)
         return spent
+
+    def _whole(self) -> list[Sample]:
+        """The samples before time of processes vanished with them: who ends its children need not wait for them."""
+        spent = [sum(sample.cpu_s.values()) for sample in self.samples]
+        ending = (at for at, (before, after) in enumerate(pairwise(spent), 1) if after < before - _VANISHED_S)
+        return self.samples[: next(ending, len(spent))]
 
     def _run(self) -> None:
         while not self._stop.wait(self.every_s):
