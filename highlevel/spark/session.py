@@ -30,8 +30,8 @@ from highlevel.spark.errors import JobFailed
 __all__ = ["MOVES_BYTES", "Spark", "SparkSettings"]
 
 MOVES_BYTES = ("-XX:TieredStopAtLevel=1",)
-"""Java options of a job whose work is done in Python's workers. Java's second compiler takes most of a JVM's time for
-minutes; where the JVM only passes bytes on, its code is no faster than that of the first."""
+"""Java options of a job whose work is done in Python's workers. Java's second compiler takes most of a JVM's time while
+it warms up (60 % after 20 s); where the JVM only passes bytes on, its code is no faster than that of the first."""
 
 _LOG4J = """\
 rootLogger.level = warn
