@@ -169,7 +169,7 @@ class Completions:
         """What stands against granules of a node that have ended."""
         self._carry(self._reach.of_node(node, start, stop))
         if self._answer is None:
-            self._carry(self._reach.beside(node, start, stop))
+            self._windowless.mark(self._reach.beside(node, start, stop))
 
     def _carry(self, carried: Iterable[Carried]) -> None:
         """Marks that joins carry to an aggregate step's panes, or to the answer."""

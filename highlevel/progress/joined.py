@@ -187,11 +187,11 @@ class LossReach:
             for mark in self._times_marked(node, start, stop):
                 yield from self._carried(node, mark.verdict, _Same(mark.start, mark.stop))
 
-    def beside(self, node: str, start: int, stop: int) -> Iterator[Carried]:
+    def beside(self, node: str, start: int, stop: int) -> Iterator[Mark]:
         """What stands against these granules of a node whose rows go through no join: against their times in an answer
         that other nodes may hold up."""
         if not self.carries(node):
-            yield from ((None, mark) for mark in self._times_marked(node, start, stop))
+            yield from self._times_marked(node, start, stop)
 
     def _times_marked(self, node: str, start: int, stop: int) -> Iterator[Mark]:
         """The marks on these granules of a node, on their times."""
@@ -205,11 +205,11 @@ class LossReach:
         if span.finding.verdict != EXACT.verdict and self.carries(step):
             yield from self._carried(step, span.finding.verdict, lambda attribute: _times(window, span, attribute))
 
-    def beside_span(self, window: Window | None, span: Span) -> Iterator[Carried]:
+    def beside_span(self, window: Window | None, span: Span) -> Iterator[Mark]:
         """The same of windows of an aggregate step."""
         if window is not None and window.axis.kind is Kind.TIME and span.finding.verdict != EXACT.verdict:
             start = window.start(span.first)
-            yield None, Mark(NEVER if start is None else start, window.end(span.to), span.finding.verdict)
+            yield Mark(NEVER if start is None else start, window.end(span.to), span.finding.verdict)
 
     def _carried(self, source: str | int, verdict: Verdict, times: _TimesOf) -> Iterator[Carried]:
         for path in self._answer.get(source, ()):

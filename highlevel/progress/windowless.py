@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 
 from highlevel.chain import Chain, Events
 from highlevel.progress.joined import LossReach
 from highlevel.progress.ledger import ROW_NUMBER, Ledger
-from highlevel.progress.marks import EXACT, NOTHING, Finding, Marks
+from highlevel.progress.marks import EXACT, NOTHING, Finding, Mark, Marks
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.place import Place, Witness
 from highlevel.progress.roster import NEVER
@@ -55,6 +55,10 @@ class Windowless:
     def save(self) -> None:
         self._saved.marks = self.marks.rows()
 
+    def mark(self, marks: Iterable[Mark]) -> None:
+        for mark in marks:
+            self.marks.add(mark)
+
     def shift(self) -> None:
         """Tuples were lost: what it counts from now on has other numbers."""
         self._saved.shifted |= self._counts
@@ -95,8 +99,7 @@ class Windowless:
         for route in self._routes:
             for span in () if self._reach.carries(route.step) else spans.get(route.step, ()):
                 found += Finding(span.finding.verdict)
-                for _, mark in self._reach.beside_span(route.window, span):
-                    self.marks.add(mark)
+                self.mark(self._reach.beside_span(route.window, span))
         saved.shifted |= self._counts and bool(found.verdict.reasons - _OF_VALUES)
         found += Finding(Verdict(_NUMBERING)) if saved.shifted else EXACT
         return found + Finding(
