@@ -16,14 +16,16 @@ from enum import Enum
 
 from lowlevel.config import Order
 from lowlevel.kernel import arithmetic, bytewise, community, flush, layers, ordered, panes, tunnels
-from lowlevel.kernel.nodetext import BATCH, SECRETS, NodeText
+from lowlevel.kernel.nodetext import BATCH, SECRETS, NodeText, node_parameters
 from lowlevel.kernel.parse import KNOWN, write_parser
 from lowlevel.kernel.source import Source
 from lowmark.query import expressions
 from lowmark.query.expressions import Expr
 from lowmark.query.plan import Node, Reduction
 
-__all__ = ["BATCH", "SECRETS", "Build", "SkipReason", "assemble", "fields_of", "kernel_source"]
+__all__ = [
+    "BATCH", "SECRETS", "Build", "SkipReason", "assemble", "fields_of", "kernel_parameters", "kernel_source",
+]  # fmt: skip
 
 
 class Build(Enum):
@@ -89,6 +91,12 @@ def kernel_source(nodes: Sequence[Node]) -> str:
     return assemble([node.reduction for node in nodes], Build.FAST)
 
 
+def kernel_parameters(reductions: Sequence[Reduction], send_late: Sequence[bool]) -> list[tuple[str, str]]:
+    """Of `run`: names, and the names of their types."""
+    nodes = enumerate(zip(reductions, send_late, strict=True))
+    return [*_PARAMETERS, *(pair for number, (node, late) in nodes for pair in node_parameters(number, node, late))]
+
+
 def assemble(
     reductions: Sequence[Reduction], build: Build, send_late: Sequence[bool] | None = None, order: Order = Order.ANY
 ) -> str:
@@ -125,7 +133,7 @@ def _write_head(source: Source, build: Build) -> None:
         words_out = types.int64[::1]
         slot_numbers = types.uint32[::1]
         matrix = types.int64[:, ::1]
-        OPTIONS = dict(nogil=True, boundscheck={not fast}, error_model="numpy", cache={not fast})
+        OPTIONS = dict(nogil=True, boundscheck={not fast}, error_model="numpy")
         INNER = dict(OPTIONS, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
     ''')
     source.line(*(f"{name} = {value}" for name, value in _CONSTANTS.items()))
@@ -148,7 +156,7 @@ def _write_run(
     ]
     for node in nodes:
         node.write_functions()
-    parameters = [*_PARAMETERS, *(parameter for node in nodes for parameter in node.parameters)]
+    parameters = kernel_parameters(reductions, send_late)
     source.line("", "", f"PARAMETERS = ({', '.join(kind for _, kind in parameters)})", "", "")
     with source.block(f"def run({', '.join(name for name, _ in parameters)}):"):
         source.line("frames = ts.shape[0]", "first_frame, position = progress[0], progress[1]")

@@ -3,7 +3,6 @@ for people to read, the module that it was made from."""
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -11,13 +10,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
+import numpy as np
+
 from lowlevel.config import Order
-from lowlevel.kernel.assemble import Build, assemble
-from lowmark.query import expressions, plan
+from lowlevel.kernel.assemble import Build, assemble, kernel_parameters
 from lowmark.query.plan import Reduction
-from lowmark.wire import schema
-from lowmark.wire.cachefolder import cache_folder, put_in_place
-from lowmark.wire.native import Argument, Laid, NativeCode, digest_of, flat, keep, kept
+from lowmark.wire.cachefolder import store_cached
+from lowmark.wire.native import Argument, Laid, NativeCode, digest_of, flat, load_native, mark_of, store_native
 
 __all__ = ["Kernel", "kernel", "prepare"]
 
@@ -43,15 +42,50 @@ def prepare(reductions: Sequence[Reduction], send_late: Sequence[bool], order: O
 
 @cache
 def _kernel(reductions: tuple[Reduction, ...], build: Build, send_late: tuple[bool, ...], order: Order) -> Kernel:
-    digest = digest_of(repr((reductions, build, send_late, order)).encode(), *_sources())
-    code = kept(digest) if build is Build.FAST else None
+    text = assemble(reductions, build, send_late, order)
+    # All that the text names and does not hold itself is in machine.py.
+    digest = digest_of(text.encode(), Path(__file__).with_name("machine.py").read_bytes())
+    code = load_native(digest) if build is Build.FAST else None
     if code is None:
-        module = _module(f"lowmark_kernel_{digest}", assemble(reductions, build, send_late, order))
+        module = _module(f"lowmark_kernel_{digest}", text)
         code = _native(module) if build is Build.FAST else None
         if code is None:
             return _dispatched(module)
-        keep(digest, code)
-    return cast(Kernel, code.load())
+        store_native(digest, code)
+    return _checked(cast(Kernel, code.load()), [kind for _, kind in kernel_parameters(reductions, send_late)])
+
+
+_ARRAYS = {
+    "bytes_": (np.uint8, 1), "words": (np.int64, 1), "codes": (np.int32, 1), "words_out": (np.int64, 1),
+    "slot_numbers": (np.uint32, 1), "matrix": (np.int64, 2),
+}  # fmt: skip
+"""The types of arrays that the kernel's text names."""
+
+
+def _checked(run: Kernel, kinds: Sequence[str]) -> Kernel:
+    """Native code takes any memory for what it expects, so it is given nothing of another form."""
+    known: set[tuple[object, ...]] = set()  # forms that fit: of all blocks but the first it is one look-up
+
+    def call(*arguments: Argument | Laid) -> bool:
+        marks = tuple(map(mark_of, arguments))
+        if marks not in known:
+            given = list(flat(arguments))
+            if len(given) != len(kinds) or not all(map(_fits, given, kinds)):
+                raise TypeError("a kernel was called with arguments of another number or form than it was made for")
+            known.add(marks)
+        return run(*arguments)
+
+    return call
+
+
+def _fits(argument: Argument, kind: str) -> bool:
+    if kind not in _ARRAYS:
+        return type(argument) is int
+    dtype, dimensions = _ARRAYS[kind]
+    if not isinstance(argument, np.ndarray):
+        return False
+    flags = argument.flags
+    return argument.dtype == dtype and argument.ndim == dimensions and flags.c_contiguous and flags.aligned
 
 
 def _native(module: ModuleType) -> NativeCode | None:
@@ -72,30 +106,13 @@ def _dispatched(module: ModuleType) -> Kernel:
     return call
 
 
-@cache
-def _sources() -> tuple[bytes, ...]:
-    """What a kernel's text is made by."""
-    makers = (expressions.__file__, plan.__file__, schema.__file__)
-    files = [*sorted(Path(__file__).parent.glob("*.py")), *map(Path, makers)]
-    return tuple(file.read_bytes() for file in files)
-
-
 def _module(name: str, text: str) -> ModuleType:
-    path = cache_folder("kernels") / f"{name}.py"
-    content = text.encode()
-    try:
-        written = path.read_bytes() == content
-    except OSError:
-        written = False
-    if not written:
-        put_in_place(path, content)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    path = store_cached("kernels", f"{name}.py", text.encode())
+    module = ModuleType(name)
+    module.__file__ = str(path or f"<{name}>")
     sys.modules[name] = module  # where numba looks for it
     try:
-        spec.loader.exec_module(module)
+        exec(compile(text, module.__file__, "exec"), module.__dict__)
     except BaseException:
         del sys.modules[name]
         raise

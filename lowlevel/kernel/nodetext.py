@@ -17,7 +17,7 @@ from lowlevel.kernel.source import Source
 from lowlevel.kernel.tabletext import CACHE_LINE, TableText, leaves_at_once, slot_words
 from lowmark.query.plan import Reduction
 
-__all__ = ["BATCH", "SECRETS", "NodeText"]
+__all__ = ["BATCH", "SECRETS", "NodeText", "node_parameters"]
 
 BATCH = 64
 """Frames of a batch. Measured: 256 is slower, their rows leave the nearest cache."""
@@ -30,6 +30,12 @@ _STRAYS = (("strays", "matrix"),)
 _TABLE = (
     ("table", "matrix"), ("ring", "slot_numbers"), ("panes", "matrix"), ("rows", "matrix"), ("slots", "words_out"),
 )  # fmt: skip
+
+
+def node_parameters(number: int, reduction: Reduction, send_late: bool) -> list[tuple[str, str]]:
+    """What the kernel is given of one node: names, and the names of their types."""
+    kinds = (*_BUFFERS, *(_STRAYS if send_late else ()), *(_TABLE if reduction.grouped else ()))
+    return [(f"{name}_{number}", kind) for name, kind in kinds]
 
 
 class NodeText:
@@ -53,11 +59,6 @@ class NodeText:
         self._widths = f"{self._words}, {self._slot_words}"
         self._grid = GridText(reduction.pane, self._suffix)
         self._sizes = f"{self._widths}, {self._grid.length}" + ("" if self._ordered else f", {int(self._at_once)}")
-
-    @property
-    def parameters(self) -> list[tuple[str, str]]:
-        kinds = (*_BUFFERS, *(_STRAYS if self._send_late else ()), *(_TABLE if self._reduction.grouped else ()))
-        return [(f"{name}{self._suffix}", kind) for name, kind in kinds]
 
     def _write(self, template: str) -> None:
         self._source.lines(template.replace("@", self._suffix))

@@ -7,11 +7,10 @@ from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from io import BytesIO
-from pathlib import Path
 
 from lark import Lark
 
-from lowmark.wire.cachefolder import cache_folder, put_in_place
+from lowmark.wire.cachefolder import load_cached, store_cached
 
 __all__ = ["grammar"]
 
@@ -22,22 +21,19 @@ _OPTIONS = {"start": "script", "parser": "lalr", "maybe_placeholders": True, "pr
 def grammar() -> Lark:
     source = (files("lowmark.query") / "grammar.lark").read_text(encoding="utf-8")
     made_of = repr((source, sorted(_OPTIONS.items()), version("lark"))).encode()
-    path = cache_folder("grammars") / hashlib.sha256(made_of).hexdigest()[:24]
-    found = _load(path)
+    name = hashlib.sha256(made_of).hexdigest()[:24]
+    found = _load(name)
     if found is None:
         found = Lark(source, **_OPTIONS)
         content = BytesIO()
         found.save(content)
-        put_in_place(path, hashlib.sha256(content.getvalue()).digest() + content.getvalue())
+        store_cached("grammars", name, hashlib.sha256(content.getvalue()).digest() + content.getvalue())
     return found
 
 
-def _load(path: Path) -> Lark | None:
+def _load(name: str) -> Lark | None:
     """None where there is no file, or one that was not written to its end."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return None
-    if hashlib.sha256(content[32:]).digest() != content[:32]:
+    content = load_cached("grammars", name)
+    if content is None or hashlib.sha256(content[32:]).digest() != content[:32]:
         return None
     return Lark.load(BytesIO(content[32:]))

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from lowmark.wire.native import Argument, Laid, NativeFunction, Result, digest_of, flat, keep, kept, mark_of
+from lowmark.wire.native import (
+    Argument,
+    Laid,
+    NativeFunction,
+    Result,
+    digest_of,
+    flat,
+    load_native,
+    mark_of,
+    store_native,
+)
 
 if TYPE_CHECKING:
     from numba.core.dispatcher import Dispatcher
@@ -69,9 +79,8 @@ class Compiled:
         if inner not in self._dispatchers:
             from numba import njit
 
-            options = (
-                {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False} if inner else {"cache": True}
-            )
+            # Not kept by numba on disk: its names follow the function's own file and not what the function calls.
+            options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False} if inner else {}
             self._dispatchers[inner] = njit(nogil=True, boundscheck=False, **options)(self._linked())
         return self._dispatchers[inner]
 
@@ -91,8 +100,14 @@ class Compiled:
                 value._collect(files, constants)
             elif isinstance(value, Intrinsic):
                 files.add(value.file)
-            elif isinstance(value, int | np.generic):
+            elif isinstance(value, int | float | np.generic):
                 constants.add(f"{name}={value!r}")
+            elif isinstance(value, np.ndarray):
+                constants.add(f"{name}={value.dtype}{value.shape}{value.tobytes().hex()}")
+            elif value is not np:
+                # Were it passed over, code of its former value would be found under the same name.
+                named = f"{self.__wrapped__.__module__}.{self.__wrapped__.__qualname__}"
+                raise TypeError(f"{named} names {name}: compiled code can name numbers, arrays and compiled code only")
 
     def _globals(self) -> dict[str, object]:
         """What it names of its module."""
@@ -115,7 +130,7 @@ class Compiled:
     def _load(self, arguments: tuple[Argument, ...]) -> NativeFunction:
         kinds = tuple(map(_kind, arguments))
         digest = digest_of(repr(kinds).encode(), *self.parts())
-        code = kept(digest)
+        code = load_native(digest)
         if code is None:
             from numba import typeof
 
@@ -125,7 +140,7 @@ class Compiled:
             if code is None:
                 dispatcher = self.dispatcher(inner=False)
                 return lambda *given: cast(Result, dispatcher(*flat(given)))
-            keep(digest, code)
+            store_native(digest, code)
         return code.load()
 
 

@@ -15,19 +15,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lowmark.wire.cachefolder import cache_folder, put_in_place
+from lowmark.wire.cachefolder import load_cached, store_cached
 
 if TYPE_CHECKING:
     from llvmlite.binding import ExecutionEngine
 
 __all__ = [
-    "ENTRY", "Argument", "Laid", "NativeCode", "NativeFunction", "Result", "digest_of", "flat", "keep", "kept",
-    "mark_of",
+    "ENTRY", "Argument", "Laid", "NativeCode", "NativeFunction", "Result", "digest_of", "flat",
+    "load_native", "mark_of", "store_native",
 ]  # fmt: skip
 
 Argument = np.ndarray[tuple[int, ...], np.dtype[np.generic]] | np.generic | int | float | bool
@@ -186,12 +186,13 @@ def _value(letter: str, word: int) -> int | float | bool:
 
 @cache
 def _circumstances() -> bytes:
-    """What native code depends on besides its source."""
+    """What native code depends on besides its source: compiler, processor, and how it is called."""
     import llvmlite.binding as llvm
 
     compilers = (version("numba"), version("llvmlite"), sys.version_info[:2])
     features = llvm.get_host_cpu_features().flatten()
-    return repr((compilers, llvm.get_process_triple(), llvm.get_host_cpu_name(), features)).encode()
+    calling = [(files("lowmark.wire") / name).read_bytes() for name in ("native.py", "compiling.py")]
+    return repr((compilers, llvm.get_process_triple(), llvm.get_host_cpu_name(), features, calling)).encode()
 
 
 def digest_of(*parts: bytes) -> str:
@@ -202,16 +203,10 @@ def digest_of(*parts: bytes) -> str:
     return whole.hexdigest()[:24]
 
 
-def kept(digest: str) -> NativeCode | None:
-    try:
-        return NativeCode.from_bytes(_path(digest).read_bytes())
-    except OSError:
-        return None
+def load_native(digest: str) -> NativeCode | None:
+    content = load_cached("kernels", f"{digest}.native")
+    return None if content is None else NativeCode.from_bytes(content)
 
 
-def keep(digest: str, code: NativeCode) -> None:
-    put_in_place(_path(digest), code.to_bytes())
-
-
-def _path(digest: str) -> Path:
-    return cache_folder("kernels") / f"{digest}.native"
+def store_native(digest: str, code: NativeCode) -> None:
+    store_cached("kernels", f"{digest}.native", code.to_bytes())

@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from lowlevel.kernel import assemble as assembling
+from lowlevel.kernel import cache as kernels
 from lowlevel.kernel.assemble import Build, assemble, kernel_source
+from lowlevel.node import SourceNodes
+from lowmark.wire.native import NativeCode
+from tests.lowlevel.naive import block
 from tests.lowlevel.plans import grouped, named, selection
+from tests.naive.frames import Spec, frame
 
 _LOAD = """
 import sys
@@ -49,3 +57,43 @@ def test_equal_nodes_have_equal_kernels_and_fields_that_are_not_read_are_not_par
     assert kernel_source([node]) == assemble([grouped((named("srcIP"),)).reduction], Build.FAST)
     assert "dest_low" not in kernel_source([node])
     assert "dest_low" in kernel_source([node, selection("destIP")])
+
+
+def test_native_code_is_named_after_the_text_that_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever module the text came from: code of another text is never run in its place."""
+    named: list[str] = []
+
+    def nothing(digest: str) -> NativeCode | None:
+        named.append(digest)
+        return None
+
+    class Named(Exception):
+        pass
+
+    def stop(*_: object) -> None:
+        raise Named
+
+    monkeypatch.setattr(kernels, "load_native", nothing)
+    monkeypatch.setattr(kernels, "_module", stop)
+    reduction = selection("proto").reduction
+    for length in (1, 1, 2):
+        monkeypatch.setitem(assembling._CONSTANTS, "BATCH", length)
+        kernels._kernel.cache_clear()
+        with pytest.raises(Named):
+            kernels.kernel([reduction])
+    kernels._kernel.cache_clear()
+    assert named[0] == named[1] != named[2]
+
+
+def test_arguments_of_another_form_are_refused() -> None:
+    """What native code takes for a row of words must be one."""
+    node = selection("proto")
+    nodes = SourceNodes([node], stream="Main")
+    nodes.start()
+    one = block([frame(Spec(ts=5)).data], ts=[5], low=[0], low_after=5)
+    with pytest.raises(TypeError, match="form"):
+        list(nodes.take(replace(one, ts=one.ts.astype(np.int32))))
+    with pytest.raises(TypeError, match="form"):
+        list(nodes.take(replace(one, offset=one.offset.view(np.int32)[::2])))
+    list(nodes.take(one))
+    assert nodes.decoded == 1
