@@ -45,8 +45,7 @@ class _Option:
 
 def bind(read: Sequence[str], interfaces: Sequence[str], streams: Sequence[str]) -> tuple[Binding, ...]:
     """`read` are `NAME=FILE` or `FILE`, `interfaces` alike; `streams` those that the query reads, as it writes them.
-    What has no name stands for every stream of the query; so does a single one with a name that the query does not
-    have."""
+    What has no name stands for every stream of the query."""
     options = [*(_Option.of(_READ, text) for text in read), *(_Option.of(_INTERFACE, text) for text in interfaces)]
     named: dict[str, list[_Option]] = {}
     unnamed: list[_Option] = []
@@ -67,18 +66,19 @@ def bind(read: Sequence[str], interfaces: Sequence[str], streams: Sequence[str])
             "interface: -i IFACE)",
             param_hint="'-r'",
         )
-    if len(options) == 1 and named and not any(_same(name, streams) for name in named):
-        unnamed = [option for given in named.values() for option in given]
-        named = {}
-    for stream in streams:
-        if unnamed:
-            named[stream] = unnamed
-        elif not _same(stream, list(named)):
-            raise typer.BadParameter(
-                f"the query reads stream {stream}, which no -r or -i names; named are {', '.join(named)}",
-                param_hint="'-r'",
-            )
-    return _bindings({name: given for name, given in named.items() if _same(name, streams)})
+    if unnamed:
+        return _bindings(dict.fromkeys(streams, unnamed))
+    if strange := [name for name in named if not _same(name, streams)]:
+        raise typer.BadParameter(
+            f"{named[strange[0]][0].word} names {_streams(strange)}, which the query does not read; it reads "
+            f"{', '.join(streams)}",
+            param_hint=f"'{named[strange[0]][0].word}'",
+        )
+    if missing := [stream for stream in streams if not _same(stream, list(named))]:
+        raise typer.BadParameter(
+            f"no -r or -i names a capture for {_streams(missing)}; named are {', '.join(named)}", param_hint="'-r'"
+        )
+    return _bindings(named)
 
 
 def fanned_out(bindings: Sequence[Binding], members: int) -> tuple[Binding, ...]:
@@ -106,8 +106,12 @@ def _bindings(named: dict[str, list[_Option]]) -> tuple[Binding, ...]:
 
 def _known(name: str, named: dict[str, list[_Option]]) -> str:
     """The spelling under which the stream came first: names ignore case."""
-    return next((other for other in named if other.lower() == name.lower()), name)
+    return next((other for other in named if other.casefold() == name.casefold()), name)
 
 
 def _same(name: str, names: Sequence[str]) -> bool:
-    return name.lower() in {other.lower() for other in names}
+    return name.casefold() in {other.casefold() for other in names}
+
+
+def _streams(names: Sequence[str]) -> str:
+    return f"stream{'s' if len(names) > 1 else ''} {', '.join(names)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -17,7 +18,7 @@ from lowmark.wire.values import INT64_MAX, INT64_MIN, IPV4_MAPPED
 
 __all__ = [
     "NS", "address", "in_prefix", "nanoseconds", "number", "parse_address", "parse_community_id", "parse_mac",
-    "parse_prefix", "parse_time",
+    "parse_prefix", "parse_quoted", "parse_time",
 ]  # fmt: skip
 
 NS = 1_000_000_000
@@ -77,6 +78,20 @@ def parse_time(text: str) -> Literal:
     if not INT64_MIN <= ns <= INT64_MAX:
         raise ValueError(f"{text!r} is outside of 1677-2262, the range of nanoseconds")
     return Literal(ns, Kind.TIME)
+
+
+def parse_quoted(name: s.Identifier) -> s.Literal | None:
+    """The address, prefix, MAC address or time that `"…"` is where it names nothing; None: it is none of these."""
+    text, span = name.text, name.span
+    with suppress(ValueError):
+        return s.AddressLiteral(ip_address(text), span=span)
+    with suppress(ValueError):
+        return s.PrefixLiteral(parse_prefix(text), span=span)
+    with suppress(ValueError):
+        return s.MacLiteral(int(parse_mac(text).value or 0), span=span)
+    with suppress(ValueError):
+        return s.TimeLiteral(int(parse_time(text).value or 0), span=span)
+    return None
 
 
 def number(node: s.Expression) -> int | Decimal | None:

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 
-from lowmark.query.syntax import Span
+from lowmark.query.syntax import Span, written
 
 _LINE_WIDTH = 100  # columns of the query's line that are shown around the spot
 
@@ -71,8 +71,8 @@ class BadEntryPoint(Exception):
 def unknown_word(what: str, word: str, text: str, span: Span, choices: Sequence[str]) -> QueryError:
     """The error for a name that nothing bears: `what` names the sort of thing, `choices` are the names there are."""
     close = closest(word, choices)
-    hint = f"did you mean {close}?" if close else None
-    return QueryError(f"there is no {what} called {word}", text, span, tuple(choices), hint)
+    hint = f"did you mean {written(close)}?" if close else None
+    return QueryError(f"there is no {what} called {word}", text, span, tuple(map(written, choices)), hint)
 
 
 def closest(word: str, choices: Iterable[str]) -> str | None:
@@ -106,6 +106,7 @@ _NOUNS = {
     "NAME": "a name",
     "INTEGER": "a whole number",
     "STRING": "a quoted text",
+    "ALIAS": "a name of your own",
     "ADDRESS": "an address or prefix",
     "COMPARISON": "a comparison (= <> < <= > >=)",
     "STAR": "*",
@@ -161,7 +162,8 @@ def syntax_error(
         return QueryError("the query ends too soon", text, Span(end, end), _expected(previous, valid))
     if terminal is None and word in {"'", '"'}:
         end = span.start + len(text[span.start :].split("\n", 1)[0].rstrip())
-        return QueryError("this text has no closing quote", text, Span(span.start, end))
+        what = "text" if word == "'" else "name"
+        return QueryError(f"this {what} has no closing quote", text, Span(span.start, end))
     # Where a division may stand, the sign in front was read as one.
     pair = text[max(0, span.start - 1) : span.end]
     if "/*" in {pair, text[span.start : span.start + 2]}:
@@ -169,13 +171,32 @@ def syntax_error(
         if text.startswith("/*+", start):
             return QueryError("a hint cannot stand here", text, Span(start, start + 3), hint=_HINT_PLACE)
         return QueryError("this comment has no end", text, Span(start, start + 2), hint="it ends with */")
-    if terminal == "NAME" and previous in _SIZE and before[-2] in {"_RANGE", "_SLIDE", "_TUMBLING"}:
+    if terminal == "NAME" and previous in {"INTEGER", "DECIMAL"} and before[-2] in {"_RANGE", "_SLIDE", "_TUMBLING"}:
         if word.casefold() in {"row", "rows"}:
             return QueryError("a number of rows is a whole number", text, span, hint="for example 100 rows")
         return unknown_word("unit", word, text, span, _UNITS)
-    shown = word if len(word) <= 40 else word[:39] + "…"
     hint = _OTHER_LANGUAGES.get(pair) or _OTHER_LANGUAGES.get(word) or _hint(word, terminal, before, valid)
-    return QueryError(f"{shown} cannot stand here", text, span, _expected(previous, valid), hint)
+    return _misplaced(text, span, _expected(previous, valid), hint)
+
+
+def misspelt(text: str, span: Span, valid: Collection[str]) -> QueryError | None:
+    """The error for a name that was meant as one of the words `valid`; None: it is like none of them."""
+    words = _words(valid)
+    close = closest(text[slice(*span)], words)
+    return _misplaced(text, span, _expected("", valid), f"did you mean {words[close]}?") if close else None
+
+
+def no_unit(word: str, text: str, span: Span) -> QueryError:
+    """The error for a word behind a number."""
+    error = unknown_word("unit", word, text, span, _UNITS[:-1])
+    hint = error.hint or f"a name of your own is given with AS behind a number: AS {word}"
+    return QueryError(error.message, text, span, error.expected, hint)
+
+
+def _misplaced(text: str, span: Span, expected: tuple[str, ...], hint: str | None) -> QueryError:
+    word = text[slice(*span)]
+    shown = word if len(word) <= 40 else word[:39] + "…"
+    return QueryError(f"{shown} cannot stand here", text, span, expected, hint)
 
 
 def _hint(word: str, terminal: str | None, before: Sequence[str], valid: Collection[str]) -> str | None:
@@ -187,24 +208,26 @@ def _hint(word: str, terminal: str | None, before: Sequence[str], valid: Collect
     if terminal in _IN_EXPRESSIONS and {"INTEGER", "NAME"} <= set(valid):
         return _IN_EXPRESSIONS[terminal]
     if previous in _NAME_AFTER and word.isidentifier():
-        return f"{word} is a word of the language: choose another name"
+        return f'{word} is a word of the language: choose another name, or quote it: "{word}"'
     if terminal in _CLAUSES and {"_FROM", "$END"} & set(valid):
         return "a SELECT has each clause once: FROM, WHERE, GROUP BY, HAVING, ORDER BY, LIMIT in this order"
-    # Of two words such as GROUP BY the first one is what was misspelt.
-    names = [name for name in map(_name, sorted(valid)) if name.isupper()]
-    words = {name.split()[0]: name for name in names}
+    words = _words(valid)
     if previous in _SIZE and "PLUS" in valid:
         words |= {unit.upper(): unit for unit in _UNITS[:-1]}
     if close := closest(word, words):
         return f"did you mean {words[close]}?"
-    if terminal == "NAME" and "_AS" in valid:
-        return f"a name of your own is given with AS: AS {word}"
-    return None
+    return f"as a name of your own it is given with AS: AS {word}" if word.isidentifier() and "ALIAS" in valid else None
+
+
+def _words(valid: Collection[str]) -> dict[str, str]:
+    """The valid words of the language; of two such as GROUP BY the first one is what is misspelt."""
+    names = [name for name in map(_name, sorted(valid)) if name.isupper()]
+    return {name.split()[0]: name for name in names}
 
 
 def _expected(previous: str, valid: Collection[str]) -> tuple[str, ...]:
     """The valid terminals in words, those of one sort as one."""
-    left = set(valid) - {"_STRAY_COMMA", "_HINT_OPEN"}
+    left = set(valid) - {"_STRAY_COMMA", "_HINT_OPEN", "QUOTED"}  # the last: where any name can stand, and behind IN
     names: list[str] = []
     if {"NAME", "INTEGER"} <= left:
         names += ["a field", "a literal", "a function"]

@@ -92,8 +92,16 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, s.Script]):
     def qualified_star(self, span: Span, source: s.Identifier, _star: Token) -> s.Star:
         return s.Star(source, span=span)
 
+    def quoted(self, span: Span, word: Token) -> s.FieldRef:
+        return s.FieldRef(None, self.identifier(span, word), span=span)
+
     def identifier(self, span: Span, word: Token) -> s.Identifier:
-        return s.Identifier(word.value, span=span)
+        if word.type != "QUOTED":
+            return s.Identifier(word.value, span=span)
+        name = word[1:-1].replace('""', '"')
+        if not name or name.startswith("."):  # names that begin with a point are those of columns that nobody can name
+            raise self._error("a name has a character, and does not begin with a point", span)
+        return s.Identifier(name, quoted=True, span=span)
 
     # Literals and sizes
 
@@ -101,8 +109,7 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, s.Script]):
         return s.BooleanLiteral(word.type == "TRUE", span=span)
 
     def string(self, span: Span, quoted: Token) -> s.StringLiteral:
-        quote = quoted[0]
-        return s.StringLiteral(quoted[1:-1].replace(quote * 2, quote), span=span)
+        return s.StringLiteral(quoted[1:-1].replace("''", "'"), span=span)
 
     def integer(self, span: Span, digits: Token) -> s.IntegerLiteral:
         return s.IntegerLiteral(self._int64(span, digits), span=span)

@@ -271,5 +271,8 @@ def _labels(items: Sequence[Item], text: str) -> list[str]:
         if label.casefold() in {other.casefold() for other in labels}:
             hint = f"give one of them another name: {label} AS name"
             raise QueryError(f"two inputs are called {label}", text, item.span, hint=hint)
+        if "." in label:
+            hint = "give it another one: … AS name"
+            raise QueryError(f"{label}, the name of an input of a join, has a point in it", text, item.span, hint=hint)
         labels.append(label)
     return labels

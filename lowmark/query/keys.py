@@ -97,6 +97,7 @@ def _select_alias(select: s.Select, scope: Scope, lowering: Lowering, expr: Expr
         if item.alias is None or isinstance(item.expression, s.Star) or is_aggregated(item.expression):
             continue
         refs = (node for node in s.walk(item.expression) if isinstance(node, s.FieldRef))
-        if all(map(scope.has, refs)) and lowering.lower(item.expression) == expr:
+        known = all(scope.has(ref) or scope.literal(ref) is not None for ref in refs)
+        if known and lowering.lower(item.expression) == expr:
             return item.alias.text
     return None

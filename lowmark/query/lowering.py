@@ -31,6 +31,10 @@ class Names(Protocol):
         ...
 
     def field(self, ref: s.FieldRef) -> Expr: ...
+    def literal(self, ref: s.FieldRef) -> s.Literal | None:
+        """What `"…"` is that names nothing; None where it is a name."""
+        ...
+
     def parts(self, node: s.Expression) -> tuple[s.Expression, ...]:
         """The fields of a group such as `conn`; () where it is none."""
         ...
@@ -63,7 +67,8 @@ class Lowering:
             return known
         match node:
             case s.FieldRef():
-                return self._names.field(node)
+                literal = self._names.literal(node)
+                return self._names.field(node) if literal is None else self._literal(literal)
             case s.FunctionCall():
                 if node.function.text.lower() in EXTREMES:
                     return self._names.extreme(node)
@@ -87,7 +92,7 @@ class Lowering:
                 return negate(self.condition(operand))
             case s.In(operand=operand, choices=choices, negated=negated):
                 sought = (operand, self._operand(operand))
-                inside = disjoin([self._matched(sought, choice, node) for choice in choices])
+                inside = disjoin([self._matched(sought, self._unquoted(choice), node) for choice in choices])
                 return negate(inside) if negated else inside
             case s.Between(operand=operand, low=low, high=high, negated=negated):
                 middle = (operand, self._operand(operand))
@@ -137,9 +142,16 @@ class Lowering:
                 return address(ip)
             case s.MacLiteral(value=mac):
                 return Literal(mac, Kind.MAC)
+            case s.TimeLiteral(value_ns=ns):
+                return Literal(ns, Kind.TIME)
             case s.PrefixLiteral():
                 prefix = self._text[node.span.start : node.span.end]
                 raise self._error("a prefix can stand behind IN only", node.span, f"write … IN {prefix}")
+
+    def _unquoted(self, node: s.Expression) -> s.Expression:
+        """The literal that `"…"` is where it names nothing."""
+        literal = self._names.literal(node) if isinstance(node, s.FieldRef) else None
+        return literal or node
 
     def _operand(self, node: s.Expression) -> Operand:
         text = node.value if isinstance(node, s.StringLiteral) else None

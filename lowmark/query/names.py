@@ -37,6 +37,9 @@ class InputNames:
     def field(self, ref: s.FieldRef) -> Expr:
         return self.scope.field(ref)
 
+    def literal(self, ref: s.FieldRef) -> s.Literal | None:
+        return self.scope.literal(ref)
+
     def parts(self, node: s.Expression) -> tuple[s.Expression, ...]:
         return self.scope.parts(node)
 
@@ -97,6 +100,10 @@ class GroupNames:
             f"add {name} to GROUP BY, or select for example min({name})",
         )
 
+    def literal(self, ref: s.FieldRef) -> s.Literal | None:
+        folded = ref.name.text.casefold()
+        return None if folded in self.aliases or folded in self.key_aliases else self.scope.literal(ref)
+
     def parts(self, node: s.Expression) -> tuple[s.Expression, ...]:
         return self.scope.parts(node)
 
@@ -115,7 +122,7 @@ class GroupNames:
         """Whether all names are columns of the input, and no alias hides one of them."""
         refs = [item for item in s.walk(node) if isinstance(item, s.FieldRef)]
         hidden = any(ref.input is None and ref.name.text.casefold() in self.aliases for ref in refs)
-        return not hidden and all(self.scope.has(ref) for ref in refs)
+        return not hidden and all(self.scope.has(ref) or self.literal(ref) is not None for ref in refs)
 
 
 def _column(key: Named) -> Field:

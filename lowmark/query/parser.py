@@ -13,11 +13,12 @@ from lark.exceptions import UnexpectedInput, UnexpectedToken, VisitError
 from lark.visitors import v_args
 
 from lowmark.query import syntax as s
-from lowmark.query.errors import QueryError, syntax_error
+from lowmark.query.errors import QueryError, misspelt, no_unit, syntax_error
 from lowmark.query.expressionparser import ExpressionBuilder, with_span
 from lowmark.query.grammar import grammar
 from lowmark.query.syntax import Span
 
+_WORD_PRIORITY = 5  # of the language's words in grammar.lark
 _MAX_DEPTH = 100  # of nested nodes: what comes after the parser walks the tree by recursion
 
 
@@ -41,13 +42,29 @@ def _syntax_error(text: str, error: UnexpectedInput) -> QueryError:
     word = re.compile(r"\w+|.|$", re.DOTALL).match(text, start)
     end = word.end() if word else start
     if isinstance(error, UnexpectedToken):
-        terminal = error.token.type
+        terminal = _word(error.token) if error.token.type == "ALIAS" else error.token.type
         start, end = (len(text), len(text)) if terminal == "$END" else (start, start + len(error.token))
-    # What the parser waited for is known only before it saw the wrong token: LALR may reduce on that first.
-    before = grammar().parse_interactive(text[:start])
-    history = [token.type for token in before.exhaust_lexer()]
-    valid: set[str] = before.accepts()  # type: ignore[no-untyped-call]  # lark declares no type here
-    return syntax_error(text, Span(start, end), terminal, history, valid)
+    history, valid = _before(text[:start])
+    if history and history[-1].type == "ALIAS":  # it may be a word of the language, misspelt
+        spot = history[-1].start_pos or 0
+        meant = misspelt(text, Span(spot, spot + len(history[-1])), _before(text[:spot])[1])
+        if meant is not None:
+            return meant
+    return syntax_error(text, Span(start, end), terminal, [token.type for token in history], valid)
+
+
+def _word(token: Token) -> str:
+    """The terminal that a word is elsewhere: the lexer takes it for an alias in more places than the parser does."""
+    words = (item for item in grammar().terminals if item.priority == _WORD_PRIORITY)
+    return next((item.name for item in words if re.fullmatch(item.pattern.to_regexp(), token)), "NAME")
+
+
+def _before(text: str) -> tuple[list[Token], set[str]]:
+    """The tokens of the beginning of a query, and what the parser waits for behind them: once it has seen a wrong token
+    LALR may have reduced on that."""
+    parser = grammar().parse_interactive(text)
+    tokens = list(parser.exhaust_lexer())
+    return tokens, parser.accepts()  # type: ignore[no-untyped-call]  # lark declares no type here
 
 
 def _check_depth(script: s.Script, text: str) -> None:
@@ -133,8 +150,12 @@ class _Builder(ExpressionBuilder):
         named: tuple[s.Identifier, s.Window | None] | None,
     ) -> _SelectItem:
         alias, last = named or (None, None)
+        self._check_unit(expression, alias)
         span = Span(expression.span.start, (alias or expression).span.end)
         return _SelectItem(s.SelectItem(expression, alias, span=span), (before, behind, last))
+
+    def alias(self, span: Span, word: Token) -> s.Identifier:
+        return self.identifier(span, word)
 
     def alias_window(
         self, _span: Span, alias: s.Identifier, window: s.Window | None
@@ -145,7 +166,16 @@ class _Builder(ExpressionBuilder):
         return items
 
     def group_item(self, span: Span, expression: s.Expression, alias: s.Identifier | None) -> s.GroupItem:
+        self._check_unit(expression, alias)
         return s.GroupItem(expression, alias, span=span)
+
+    def _check_unit(self, expression: s.Expression | s.Star, alias: s.Identifier | None) -> None:
+        """Behind a number a word is a unit, so an alias is none there without its AS."""
+        if alias is None or alias.quoted or self._text[expression.span.end : alias.span.start].strip():
+            return
+        end = expression.span.end
+        if any(isinstance(n, s.IntegerLiteral | s.DecimalLiteral) and n.span.end == end for n in s.walk(expression)):
+            raise no_unit(alias.text, self._text, alias.span)
 
     def order_by(self, _span: Span, *items: s.OrderItem) -> tuple[s.OrderItem, ...]:
         return items

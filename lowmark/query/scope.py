@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lowmark.query import syntax as s
 from lowmark.query.catalog import packet_field
+from lowmark.query.constants import parse_quoted
 from lowmark.query.errors import QueryError, unknown_word
 from lowmark.query.expressions import Field
 from lowmark.query.relations import Relation
@@ -15,7 +16,7 @@ from lowmark.wire.schema import Column
 
 __all__ = ["Scope", "extreme_name", "shown_name"]
 
-_COMMENT_OR_TEXT = re.compile(r"--[^\n]*|/\*.*?\*/|('(?:[^'\n]|'')*'|\"(?:[^\"\n]|\"\")*\")", re.DOTALL)
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,12 @@ class Scope:
         except QueryError:
             return False
         return True
+
+    def literal(self, ref: s.FieldRef) -> s.Literal | None:
+        """What `"…"` is that names no column: the papers write addresses so. None: a name it is."""
+        if not ref.name.quoted or ref.input is not None or self.has(ref):
+            return None
+        return parse_quoted(ref.name)
 
     def expanded(self, item: s.Expression | s.Star) -> tuple[s.Expression, ...]:
         """The expressions of a SELECT item: `*` is all columns, `conn` those of a connection, each at its place."""
@@ -136,7 +143,13 @@ class Scope:
             self.check_input(ref.input)
             if self.inputs:
                 choices = tuple(name[len(ref.input.text) + 1 :] for name in self._whole_names(ref.input))
-        return unknown_word("field", word, self.text, ref.name.span, choices)
+        error = unknown_word("field", word, self.text, ref.name.span, choices)
+        if not ref.name.quoted or ref.input is not None:
+            return error
+        quoted = word.replace("'", "''")
+        hint = f"in double quotes stands a name, or an address, MAC or time; a text is written '{quoted}'"
+        hint = f"{error.hint} {hint[0].upper()}{hint[1:]}" if error.hint else hint
+        return QueryError(error.message, self.text, ref.name.span, error.expected, hint)
 
 
 def extreme_name(word: str, times: Sequence[str]) -> str:
@@ -146,25 +159,29 @@ def extreme_name(word: str, times: Sequence[str]) -> str:
 
 def shown_name(node: s.Expression, scope: Scope) -> str:
     """The name of a result column without an alias: its field, or its text with every run of other characters than
-    letters, digits and _ as one _. Fields are called as the catalog calls them, functions in lower case."""
-    if isinstance(node, s.FieldRef):
+    letters, digits and _ as one _. Fields are called as the catalog calls them; functions and all words of the language
+    are in lower case."""
+    if isinstance(node, s.FieldRef) and scope.literal(node) is None:
         return scope.field(node).name if scope.has(node) else node.name.text
     pieces, end = [], node.span.start
-    for start, stop, word in _renamed(node, scope):
-        pieces += [scope.text[end:start], word]
+    for start, stop, word in _leaves(node, scope):
+        pieces += [_COMMENT.sub(" ", scope.text[end:start]).lower(), word]
         end = stop
-    text = "".join((*pieces, scope.text[end : node.span.end]))
-    without_comments = _COMMENT_OR_TEXT.sub(lambda match: match[1] or " ", text)
-    return re.sub(r"\W+", "_", without_comments).strip("_")
+    pieces.append(_COMMENT.sub(" ", scope.text[end : node.span.end]).lower())
+    return re.sub(r"\W+", "_", "".join(pieces)).strip("_")
 
 
-def _renamed(node: s.Expression, scope: Scope) -> list[tuple[int, int, str]]:
-    """The words of an expression that are shown otherwise than written, with their places in the text."""
-    words = []
+def _leaves(node: s.Expression, scope: Scope) -> list[tuple[int, int, str]]:
+    """The names and literals of an expression as they are shown, with their places in the text. Between them stand
+    signs, comments and words of the language."""
+    leaves = []
     for item in s.walk(node):
-        match item:
-            case s.FieldRef(span=span) if scope.has(item):
-                words.append((span.start, span.end, scope.field(item).name))
-            case s.FunctionCall(function=function):
-                words.append((*function.span, function.text.lower()))
-    return sorted(words)
+        if isinstance(item, s.FunctionCall):
+            leaves.append((*item.function.span, item.function.text.lower()))
+        elif isinstance(item, s.FieldRef) and scope.has(item):
+            leaves.append((*item.span, scope.field(item).name))
+        elif isinstance(item, s.Literal | s.FieldRef):
+            text = scope.text[slice(*item.span)]
+            of_the_language = isinstance(item, s.BooleanLiteral | s.DurationLiteral)
+            leaves.append((*item.span, text.lower() if of_the_language else text))
+    return sorted(leaves)

@@ -6,6 +6,7 @@ equal to itself. Names stand as written (their case too); literals carry their p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
@@ -29,6 +30,7 @@ class SyntaxNode:
 @dataclass(frozen=True, slots=True)
 class Identifier(SyntaxNode):
     text: str
+    quoted: bool = field(default=False, compare=False, kw_only=True)  # written as "…"
 
 
 # Literals
@@ -50,7 +52,7 @@ class DecimalLiteral(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class StringLiteral(SyntaxNode):
-    """Quoted text. Beside an address, a MAC or a time it is one: analysis decides."""
+    """`'…'`: a text. Beside an address, a MAC or a time it is one: analysis decides."""
 
     value: str
 
@@ -86,6 +88,13 @@ class MacLiteral(SyntaxNode):
     value: int
 
 
+@dataclass(frozen=True, slots=True)
+class TimeLiteral(SyntaxNode):
+    """Of a `"…"` that names nothing and is a time; one in `'…'` is a text until it is compared."""
+
+    value_ns: int
+
+
 Literal = (
     IntegerLiteral
     | DecimalLiteral
@@ -95,6 +104,7 @@ Literal = (
     | AddressLiteral
     | PrefixLiteral
     | MacLiteral
+    | TimeLiteral
 )
 
 
@@ -131,7 +141,8 @@ class ComparisonOperator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldRef(SyntaxNode):
-    """`name` or `input.name`: a field, a column of a stage, or an alias. `input.group.name` has a name with a point."""
+    """`name` or `input.name`: a field, a column of a stage, or an alias. `input.group.name` has a name with a point.
+    `"…"` that names nothing may be an address, a prefix, a MAC or a time: analysis decides."""
 
     input: Identifier | None
     name: Identifier
@@ -364,6 +375,15 @@ class Script(SyntaxNode):
     """One statement or more."""
 
     statements: tuple[Statement, ...]
+
+
+_WORDS = re.compile(r"[^\W\d][\w.-]*")
+
+
+def written(name: str) -> str:
+    """A name as a query writes it: in quotes where it has other characters than a word. Points are those between
+    names."""
+    return name if _WORDS.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
 def children(node: SyntaxNode) -> Iterator[SyntaxNode]:

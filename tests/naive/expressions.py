@@ -60,6 +60,8 @@ def evaluate(
             return address(node.value)
         case s.MacLiteral():
             return Mac(node.value)
+        case s.TimeLiteral():
+            return Time(node.value_ns)
         case s.FieldRef():
             return row[node.name.text]
         case s.FunctionCall() if node.function.text.lower() == "prefix":

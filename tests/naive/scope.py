@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
 
 from lowmark.query import syntax as s
 from tests.naive.packets import CONN, DERIVED
+from tests.naive.values import mac_of_text, time_of_text
 
 ALIASES = {"dstip": "destIP", "src": "srcIP", "dst": "destIP", "sport": "srcPort", "dport": "destPort",
            "length": "len", "row-num": "row_num"}  # fmt: skip
+KEYWORDS = {"and", "or", "not", "in", "between", "is", "null", "true", "false", "distinct"}
 PROGRESSING = {"ts", "arrival_ts", "row_num"}  # of packets
 
 
@@ -86,6 +89,8 @@ class Scope:
         """The expression with every reference as its key and every function in lower case: equal ones are equal."""
         if isinstance(node, s.FieldRef):
             key = self.find(node)
+            if key is None and (literal := quoted_literal(node)) is not None:
+                return literal
             if key is None:
                 raise Refused(f"there is no field {node.name.text}")
             return by_key(key, node.span)
@@ -100,21 +105,46 @@ class Scope:
 
     def name(self, node: s.Expression, text: str) -> str:
         """What a column of this (unresolved) expression is called."""
-        if isinstance(node, s.FieldRef):
-            key = self.find(node)
-            return key if key is not None else node.name.text
+        if isinstance(node, s.FieldRef) and (self.find(node) is not None or quoted_literal(node) is None):
+            return self.find(node) or node.name.text
         pieces, at = [], node.span.start
         for part in s.walk(node):
             if isinstance(part, s.FieldRef):
                 written = self.find(part) or part.name.text
+            elif isinstance(part, s.DurationLiteral):
+                written = text[slice(*part.span)].lower()
+            elif isinstance(part, s.StringLiteral):
+                written = text[slice(*part.span)]
             elif isinstance(part, s.FunctionCall):
                 part, written = part.function, part.function.text.lower()
             else:
                 continue
-            pieces += [text[at : part.span.start], written]
+            pieces += [_in_lower_case(text[at : part.span.start]), written]
             at = part.span.end
-        pieces.append(text[at : node.span.end])
+        pieces.append(_in_lower_case(text[at : node.span.end]))
         return re.sub(r"[^A-Za-z0-9_]+", "_", "".join(pieces)).strip("_")
+
+
+def _in_lower_case(text: str) -> str:
+    """The words of the language in it."""
+    return re.sub(r"[A-Za-z]+", lambda word: word[0].lower() if word[0].lower() in KEYWORDS else word[0], text)
+
+
+def quoted_literal(ref: s.FieldRef) -> s.Expression | None:
+    """The address, prefix, MAC or time that `"…"` is, if it names nothing."""
+    text, span = ref.name.text, ref.span
+    if not ref.name.quoted or ref.input is not None:
+        return None
+    try:
+        if "/" in text:
+            return s.PrefixLiteral(ip_network(text, strict=False), span=span)
+        if re.fullmatch("[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}", text):
+            return s.MacLiteral(mac_of_text(text).number, span=span)
+        if "T" in text.upper() and ":" in text:
+            return s.TimeLiteral(time_of_text(text).ns, span=span)
+        return s.AddressLiteral(ip_address(text), span=span)
+    except ValueError:
+        return None
 
 
 def expanded(node: s.Expression) -> tuple[s.Expression, ...]:

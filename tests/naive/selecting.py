@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lowmark.query import syntax as s
 from tests.naive.aggregates import aggregate, has_aggregate, is_aggregate
 from tests.naive.expressions import evaluate
-from tests.naive.scope import Refused, Unsupported, expanded, progresses, rebuilt
+from tests.naive.scope import Refused, Unsupported, expanded, progresses, quoted_literal, rebuilt
 from tests.naive.tables import Joined, Row, Streams, Table, sources_of
 from tests.naive.values import Duration, Value, order
 from tests.naive.windows import Extent, windows
@@ -269,7 +269,8 @@ class _Grouping:
 
 
 def _fits(node: s.Expression, joined: Joined) -> bool:
-    return all(joined.scope.find(part) is not None for part in s.walk(node) if isinstance(part, s.FieldRef))
+    refs = [part for part in s.walk(node) if isinstance(part, s.FieldRef)]
+    return all(joined.scope.find(ref) is not None or quoted_literal(ref) is not None for ref in refs)
 
 
 def _total(values: list[Value]) -> Value:

@@ -142,7 +142,7 @@ def test_binding(text: str, shown: str) -> None:
         ("5.", s.DecimalLiteral, Decimal(5)),
         ("1e3", s.DecimalLiteral, Decimal(1000)),
         ("'it''s'", s.StringLiteral, "it's"),
-        ('"say ""x"" --"', s.StringLiteral, 'say "x" --'),
+        ("'say \"x\" --'", s.StringLiteral, 'say "x" --'),
         ("TRUE", s.BooleanLiteral, True),
         ("10.0.0.1", s.AddressLiteral, ip_address("10.0.0.1")),
         ("2001:db8::1", s.AddressLiteral, ip_address("2001:db8::1")),
