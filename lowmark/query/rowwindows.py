@@ -1,7 +1,8 @@
 """Windows that count tuples: over rows, and slide-by-tuple (RATTR, SATTR).
 
 They count what passes WHERE, in the order of arrival, so their input has to have one: packets, unions and selections of
-them. A window whose attribute is computed from `row_num` counts nothing: its values are positions in the stream.
+them. These are numbered whether or not a selection shows `row_num`, which is a column where it does. A window whose
+attribute is computed from `row_num` counts nothing: its values are positions in the stream.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _MOST = 2**62
 @dataclass(frozen=True, slots=True)
 class Counted:
     window: Window
-    attribute: Expr | None  # WA or RATTR over the input's columns; None: WA is not written, and the input has no ts
+    attribute: Expr | None  # WA or RATTR over the input's columns; None: of rows, by no column of the input
     counting: Counting
 
 
@@ -118,9 +119,11 @@ class _Binder:
                 raise self._error(message, self._spec.span, hint)
 
     def _is_row_num(self, node: s.Expression | None) -> bool:
-        return (
-            isinstance(node, s.FieldRef) and self._scope.has(node) and self._scope.field(node).name.lower() == ROW_NUM
-        )
+        if not isinstance(node, s.FieldRef):
+            return False
+        if self._scope.has(node):
+            return self._scope.field(node).name.lower() == ROW_NUM
+        return _is_called_row_num(node) and (node.input is None or self._scope.is_label(node.input))
 
     def _numbers(self) -> Expr | None:
         """WA of a window over rows; left out, it is ts."""
@@ -128,10 +131,13 @@ class _Binder:
         if wa is None:
             column = self._scope.relation.column("ts")
             return None if column is None else Field(column.name, column.kind, column.nullable)
-        expr = self._lowering.lower(wa)
         if not self._is_row_num(wa):
+            self._lowering.lower(wa)  # says what is wrong in itself
             hint = "write WA row_num, or give the sizes as times"
             raise self._error(f"sizes in rows are of row_num, not of {shown_name(wa, self._scope)}", wa.span, hint)
+        if self._scope.relation.column(ROW_NUM) is None:  # a selection that does not show it
+            return None
+        expr = self._lowering.lower(wa)
         if any(progress(arm.lowered(expr), (ROW_NUM,)) is None for arm in self._scope.relation.arms):
             raise self._error("this row_num is no number of rows: it does not progress", wa.span)
         return expr

@@ -79,7 +79,7 @@ class Scope:
         if not isinstance(item, s.FieldRef) or self._columns(item):
             return ()
         whole = item.name.text
-        if item.input is not None and (self.inputs or not self._is_label(item.input)):
+        if item.input is not None and (self.inputs or not self.is_label(item.input)):
             whole = f"{item.input.text}.{whole}"
         elif item.input is None and self.nearest is not None:
             whole = f"{self.nearest}.{whole}"
@@ -90,11 +90,11 @@ class Scope:
     def _labels(self) -> tuple[str, ...]:
         return self.inputs or ((self.label,) if self.label else ())
 
-    def _is_label(self, name: s.Identifier) -> bool:
+    def is_label(self, name: s.Identifier) -> bool:
         return name.text.casefold() in {label.casefold() for label in self._labels}
 
     def check_input(self, name: s.Identifier) -> None:
-        if not self._is_label(name):
+        if not self.is_label(name):
             raise unknown_word("input", name.text, self.text, name.span, self._labels)
 
     def _columns(self, ref: s.FieldRef) -> list[Column]:
@@ -117,7 +117,7 @@ class Scope:
         folded = name.text.casefold()
         if self.inputs:
             yield tuple(f"{label}." for label in self.inputs if label.casefold() == folded)
-        elif self._is_label(name):
+        elif self.is_label(name):
             yield ("",)
         yield tuple(f"{label}.{name.text}." for label in self.inputs) or (f"{name.text}.",)
 
@@ -137,12 +137,15 @@ class Scope:
             hint = "it stands by itself in SELECT, GROUP BY, PA and count(DISTINCT …), and in A.conn = B.conn"
             return QueryError(f"{ref.name.text} stands for several fields here", self.text, ref.span, names, hint)
         word, choices = ref.name.text, self.relation.names
-        if ref.input is not None and not self._is_label(ref.input) and (group := self.relation.group(ref.input.text)):
+        if ref.input is not None and not self.is_label(ref.input) and (group := self.relation.group(ref.input.text)):
             word, choices = f"{ref.input.text}.{word}", group
         elif ref.input is not None:
             self.check_input(ref.input)
             if self.inputs:
                 choices = tuple(name[len(ref.input.text) + 1 :] for name in self._whole_names(ref.input))
+        if self.relation.derived and packet_field(ref.name.text) is not None:
+            hint = "a created stream or subquery has the columns that it selects, and no others"
+            return QueryError(f"{word} was not selected", self.text, ref.name.span, choices, hint)
         error = unknown_word("field", word, self.text, ref.name.span, choices)
         if not ref.name.quoted or ref.input is not None:
             return error

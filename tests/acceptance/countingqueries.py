@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from lowmark.query.relations import Turn
@@ -15,17 +17,21 @@ DERIVED = Columns(
 )
 PARTS = ("srcIP", "proto", "srcIP, proto", "srcIP, destIP")
 SELECTED = "SELECT ts, row_num, srcIP, destIP, destPort, proto, len * 8 AS bits, ts + 3 seconds AS later FROM {}"
+UNNUMBERED = replace(DERIVED, integers=("destPort", "bits", "proto"))
+"""A selection that does not show row_num is counted all the same; as a value it has none."""
 
 
 @st.composite
-def froms(draw: st.DrawFn) -> tuple[str, Columns]:
+def froms(draw: st.DrawFn, numbered: bool = True) -> tuple[str, Columns]:
     stream = draw(st.sampled_from(("A", "B", "B", "A UNION B", "(B UNION A)")))
     if draw(st.integers(0, 3)):
         return stream, PACKETS
+    shown = numbered or draw(st.booleans())
+    columns, selected = (DERIVED, SELECTED) if shown else (UNNUMBERED, SELECTED.replace(" row_num,", ""))
     if draw(st.integers(0, 3)):
-        return f"({SELECTED.format(stream)} WHERE {draw(conditions(PACKETS))}) AS sub", DERIVED
-    halves = (f"({SELECTED.format(name)} WHERE {draw(conditions(PACKETS))})" for name in ("A", "B"))
-    return " UNION ".join(halves), DERIVED
+        return f"({selected.format(stream)} WHERE {draw(conditions(PACKETS))}) AS sub", columns
+    halves = (f"({selected.format(name)} WHERE {draw(conditions(PACKETS))})" for name in ("A", "B"))
+    return " UNION ".join(halves), columns
 
 
 @st.composite
@@ -50,7 +56,7 @@ def by_tuple(draw: st.DrawFn, derived: bool, ranked: bool) -> str:
 @st.composite
 def counting(draw: st.DrawFn, turn: Turn) -> str:
     """Windows over rows, or slide-by-tuple of one order, with PA and without."""
-    source, columns = draw(froms())
+    source, columns = draw(froms(numbered=False))
     window = draw(rows_windows() if turn is Turn.ROWS else by_tuple(not columns.packets, turn is Turn.RANK))
     part = draw(st.sampled_from(PARTS)) if draw(st.booleans()) else None
     keys = draw(st.lists(st.sampled_from(columns.keys), max_size=2, unique=True))
@@ -94,7 +100,7 @@ def positions(draw: st.DrawFn) -> str:
 @st.composite
 def stages(draw: st.DrawFn) -> str:
     """An aggregate over the rows of windows that count tuples."""
-    source, columns = draw(froms())
+    source, columns = draw(froms(numbered=False))
     where = f" WHERE {draw(conditions(columns))}" if draw(st.booleans()) else ""
     tuples = draw(st.booleans())
     inner = draw(by_tuple(not columns.packets, draw(st.booleans())) if tuples else rows_windows())

@@ -32,6 +32,32 @@ def test_windows_that_count(text: str, sent: Traffic, seed: int, buckets: int, l
     check(text, sent, seed, buckets, late=late)
 
 
+COUNTED_SELECTIONS = (
+    "SELECT sum(v) [RANGE 10 rows, SLIDE 4 rows, WA row_num] FROM (SELECT ts, len AS v FROM A) AS sub",
+    "SELECT sum(v), first(v), last(v) [RANGE 10, SLIDE 4, WA sub.ROW-NUM] FROM (SELECT len v FROM B UNION A) sub",
+    (
+        "CREATE STREAM s AS SELECT len, proto FROM A WHERE proto <> 17; "
+        "CREATE STREAM t AS SELECT len v, proto p FROM s WHERE len > 60; "
+        "SELECT p, sum(v) [RANGE ALL, SLIDE 7 rows, WA row_num] FROM t WHERE v % 2 = 0 GROUP BY p"
+    ),
+    "SELECT first(len), last(ts) [RANGE 9 rows, WA row_num, PA proto] FROM (SELECT proto, len, ts FROM A UNION B) s",
+    (
+        "SELECT count(*), first(len) [RANGE 8 rows, SLIDE 3 rows, WA row_num] "
+        "FROM (SELECT len FROM B WHERE proto = 6) UNION (SELECT ip_len AS len FROM A)"
+    ),
+    "SELECT count(*), max(v) [RANGE 9 s, RATTR t, SLIDE 5 rows, SATTR row_num] FROM (SELECT ts+1 s t, len v FROM A) s",
+    "SELECT sum(n) [RANGE 6 rows, WA row_num] FROM (SELECT row_num AS n, len FROM A) s",  # not this column
+)
+
+
+@pytest.mark.parametrize("text", COUNTED_SELECTIONS)
+@given(sent=traffic(), seed=SEEDS, buckets=BUCKETS)
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+def test_selections_are_counted_as_packets_are(text: str, sent: Traffic, seed: int, buckets: int) -> None:
+    """Whether or not they show row_num."""
+    check(text, sent, seed, buckets)
+
+
 SLIDING = st.builds(
     "SELECT {0}, {1} [RANGE {2} s, SLIDE {3} s] FROM A UNION B GROUP BY {0}".format,
     st.sampled_from(("srcIP", "link, destPort", "prefix(destIP, 30)")),

@@ -12,7 +12,7 @@ from tests.naive.expressions import evaluate
 from tests.naive.scope import Refused, Unsupported, expanded, progresses, quoted_literal, rebuilt
 from tests.naive.tables import Joined, Row, Streams, Table, sources_of
 from tests.naive.values import Duration, Value, order
-from tests.naive.windows import Extent, windows
+from tests.naive.windows import Extent, is_count, windows
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,10 @@ class _Grouping:
 
     def _extents(self) -> list[Extent]:
         joined = self._joined
-        return windows(self._select.window, joined.rows, joined.scope, joined.progressing, evaluate, self._idle_s)
+        return windows(
+            self._select.window, joined.rows, joined.scope, joined.progressing, evaluate, self._idle_s,
+            joined.arrivals is not None,
+        )  # fmt: skip
 
     def _ungated(self) -> Table:
         """Groups that agree on the progressing expressions close together."""
@@ -258,6 +261,8 @@ class _Grouping:
         wa = window and (window.wa or window.rattr)
         if joined.paired and window is None:
             raise Refused("first and last over a join go by a window's attribute")
+        if window is not None and is_count(wa, joined.scope):
+            return list(positions)
         if not joined.packets and wa is not None:
             resolved = joined.scope.resolve(wa)
             placed = [order(evaluate(resolved, joined.rows[i])) for i in positions]

@@ -25,22 +25,35 @@ class Extent:
 
 def windows(
     window: s.Window, rows: Sequence[Row], scope: Scope, progressing: frozenset[str], value: Of,
-    idle_s: int | None = None,
+    idle_s: int | None = None, arrive: bool = True,
 ) -> list[Extent]:  # fmt: skip
     """All windows over rows that stand in order of arrival; with PA over rows those of each partition. `idle_s`: a
-    partition begins anew with a tuple that is more than so many whole seconds later than all before it."""
-    if window.rattr is not None or window.sattr is not None:
-        by_tuple = lambda part: _slide_by_tuple(window, rows, part, scope, value, idle_s)  # noqa: E731
-        return _partitions(window, rows, scope, value, by_tuple)
-    wa = scope.resolve(window.wa) if window.wa is not None else scope.resolve(_field("ts", window))
-    by_rows = (
-        isinstance(window.range, s.RowCount) or isinstance(window.slide, s.RowCount) or wa == _field("row_num", window)
-    )
+    partition begins anew with a tuple that is more than so many whole seconds later than all before it. `arrive`: the
+    order is one of arrival, so that tuples can be counted."""
+    by_tuple = window.rattr is not None or window.sattr is not None
+    in_rows = any(isinstance(size, s.RowCount) for size in (window.range, window.slide))
+    by_rows = in_rows or is_count(window.wa, scope) or _is_column("row_num", window.wa, scope)
+    if not arrive and (by_tuple or by_rows):
+        raise Refused("groups and joins have no order of arrival")
+    if by_tuple:
+        slide = lambda part: _slide_by_tuple(window, rows, part, scope, value, idle_s)  # noqa: E731
+        return _partitions(window, rows, scope, value, slide)
     if by_rows:
         return _partitions(window, rows, scope, value, lambda part: _by_rows_of_lives(window, rows, part, idle_s))
+    wa = scope.resolve(window.wa or _field("ts", window))
     if not progresses(wa, progressing):
         raise Refused("WA does not progress")
     return _by_attribute(window, [value(wa, row) for row in rows])
+
+
+def is_count(wa: s.Expression | None, scope: Scope) -> bool:
+    """Whether it is `row_num` and no column: the place of a tuple among those of FROM, counted from 1."""
+    named = isinstance(wa, s.FieldRef) and wa.name.text.casefold() in ("row_num", "row-num")
+    return named and scope.find(wa) is None
+
+
+def _is_column(name: str, node: s.Expression | None, scope: Scope) -> bool:
+    return isinstance(node, s.FieldRef) and (scope.find(node) or "").casefold() == name
 
 
 def _field(name: str, window: s.Window) -> s.FieldRef:
