@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lowmark.query.expressions import Expr, Field, fields
 from lowmark.query.plan import has_every_row
-from lowmark.query.relations import Arm, Grouped, Joined, Packets, Relation, Turn, substitute
+from lowmark.query.relations import Arm, Grouped, Joined, Packets, Relation, Turn, readers_first, substitute
 from lowmark.query.syntax import Span
 from lowmark.query.windows import WindowKind
 
@@ -64,15 +64,8 @@ def reasons_for_one(relation: Relation, exchanging: bool) -> Iterator[str]:
 
 
 def _needing(relation: Relation, of: Callable[[Grouped | Joined], Iterator[str]]) -> Iterator[str]:
-    for arm in relation.arms:
-        match arm.base:
-            case Grouped() as grouped:
-                yield from of(grouped)
-                yield from _needing(grouped.input, of)
-            case Joined() as joined:
-                yield from of(joined)
-                for side in joined.sides:
-                    yield from _needing(side.relation, of)
+    for base in readers_first(relation):
+        yield from of(base)
 
 
 def _by_nature(base: Grouped | Joined) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from lowmark.query.expressions import Call, Expr, Field, Op, fields
 from lowmark.query.folding import compare, conjoin
 from lowmark.query.plan import has_every_row, keeping
-from lowmark.query.relations import Arm, Grouped, Joined, Packets, Relation, substitute
+from lowmark.query.relations import Arm, Grouped, Joined, Packets, Relation, readers_first, substitute
 from lowmark.query.syntax import JoinKind
 from lowmark.wire.schema import Kind
 
@@ -24,36 +24,58 @@ Member = tuple[int, Expr]
 
 def pushed(relation: Relation) -> Relation:
     """The same relation, in which conditions stand as low as they can and joins know their keys."""
-    return _Pushing().relation(relation)
+    return _Pushing(relation).relation
 
 
 class _Pushing:
-    def __init__(self) -> None:
-        self._done: dict[int, Grouped] = {}  # by identity: what several stages read stays one
+    """Conditions go down, from readers to what they read: into a join those that all of its readers ask. Then the
+    relation is made anew, from the bottom."""
 
-    def relation(self, relation: Relation) -> Relation:
+    def __init__(self, relation: Relation) -> None:
+        bases = readers_first(relation)
+        self._asked: dict[int, list[list[Expr]]] = {id(base): [] for base in bases}  # by each arm that reads it
+        self._below: dict[int, list[Expr]] = {}  # what goes into a join
+        self._done: dict[int, Grouped | Joined] = {}  # all by identity: what several stages read stays one
+        self._ask(relation)
+        for base in bases:
+            self._done[id(base)] = made = self._grouped(base) if isinstance(base, Grouped) else self._joined(base)
+            for below in made.inputs:
+                self._ask(below)
+        for base in reversed(bases):
+            self._done[id(base)] = self._on_made(self._done[id(base)])
+        self.relation = self._made(relation)
+
+    def _ask(self, relation: Relation) -> None:
+        for arm in relation.arms:
+            if isinstance(arm.base, Joined):
+                self._asked[id(arm.base)].append([] if arm.where is None else list(_conjuncts(arm.where)))
+
+    def _on_made(self, base: Grouped | Joined) -> Grouped | Joined:
+        """The same over inputs that have been made."""
+        if isinstance(base, Grouped):
+            return replace(base, input=self._made(base.input))
+        return replace(base, sides=tuple(replace(side, relation=self._made(side.relation)) for side in base.sides))
+
+    def _made(self, relation: Relation) -> Relation:
         return replace(relation, arms=tuple(map(self._arm, relation.arms)))
 
     def _arm(self, arm: Arm) -> Arm:
-        match arm.base:
-            case Packets():
-                return arm
-            case Grouped() as grouped:
-                if id(grouped) not in self._done:
-                    self._done[id(grouped)] = self._grouped(grouped)
-                return replace(arm, base=self._done[id(grouped)])
-            case Joined() as joined:
-                parts = [] if arm.where is None else list(_conjuncts(arm.where))
-                below = [part for part in parts if _goes_below(joined, part)]
-                above = [part for part in parts if part not in below]
-                return replace(arm, base=self._joined(joined, below), where=conjoin(above) if above else None)
+        if isinstance(arm.base, Packets):
+            return arm
+        below = self._below.get(id(arm.base), [])
+        above = [] if arm.where is None else [part for part in _conjuncts(arm.where) if part not in below]
+        where = conjoin(above) if above else None
+        return replace(arm, base=self._done[id(arm.base)], where=where if below else arm.where)
 
     def _grouped(self, base: Grouped) -> Grouped:
         if not any(isinstance(arm.base, Joined) for arm in base.input.arms):
-            return replace(base, input=self.relation(base.input))
-        return replace(base, input=self.relation(base.input.filtered(base.where)), where=None)
+            return base
+        return replace(base, input=base.input.filtered(base.where), where=None)
 
-    def _joined(self, base: Joined, below: Sequence[Expr]) -> Joined:
+    def _joined(self, base: Joined) -> Joined:
+        first, *others = self._asked[id(base)]
+        below = [part for part in first if _goes_below(base, part) and all(part in other for other in others)]
+        self._below[id(base)] = below
         parts = _Parts(base)
         if base.where is not None:
             parts.take(_conjuncts(base.where))
@@ -63,12 +85,11 @@ class _Pushing:
             parts.take_local(below)
         parts.hand_over()
         equal = parts.equalities()
-        sides = []
-        for side, local in zip(base.sides, parts.local, strict=True):
-            filtered = side.relation.filtered(conjoin(local)) if local else side.relation
-            sides.append(replace(side, relation=self.relation(filtered)))
-        rest = conjoin(parts.rest) if parts.rest else None
-        return replace(base, sides=tuple(sides), where=rest, equal=equal)
+        sides = tuple(
+            replace(side, relation=side.relation.filtered(conjoin(local))) if local else side
+            for side, local in zip(base.sides, parts.local, strict=True)
+        )
+        return replace(base, sides=sides, where=conjoin(parts.rest) if parts.rest else None, equal=equal)
 
 
 def _goes_below(joined: Joined, conjunct: Expr) -> bool:

@@ -21,7 +21,7 @@ from lowmark.wire.schema import Column, Kind
 
 __all__ = [
     "ARRIVAL", "MAX_DEPTH", "MAX_OPERATIONS", "ROW_NUM", "WINDOW_END", "WINDOW_START", "Arm", "Base", "Counting",
-    "Grouped", "Joined", "Packets", "Relation", "Side", "TooLarge", "Turn", "packets", "substitute",
+    "Grouped", "Joined", "Packets", "Relation", "Side", "TooLarge", "Turn", "packets", "readers_first", "substitute",
 ]  # fmt: skip
 
 ROW_NUM = "row_num"
@@ -102,6 +102,10 @@ class Grouped:
     bucket: tuple[str, ...] = ()  # the keys that it asks to choose the bucket; (): as many as stages have in common
 
     @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @property
     def partition(self) -> tuple[str, ...]:
         """The keys each of whose values has windows of its own."""
         return () if self.counting is None else self.counting.partition
@@ -174,6 +178,10 @@ class Joined:
     """Of a FULL JOIN one of `columns`: the time of the first side that a row has a row of, by which it can wait."""
 
     @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return tuple(side.relation for side in self.sides)
+
+    @property
     def progress(self) -> tuple[str, ...]:
         """The columns of its rows that come with bounds."""
         names = dict.fromkeys(named.name for side in self.sides for named in side.progress)
@@ -238,6 +246,25 @@ class Relation:
     def filtered(self, where: Expr | None) -> Relation:
         """The rows that pass a condition over the columns."""
         return replace(self, arms=tuple(replace(arm, where=arm.filtered(where)) for arm in self.arms))
+
+
+def readers_first(relation: Relation) -> list[Grouped | Joined]:
+    """The groupings and joins that a relation is made of, each once and behind all that read it. What has a name and is
+    read by several is one object: it is planned once, for all of them."""
+    found: list[Grouped | Joined] = []
+    seen: set[int] = set()
+
+    def visit(reader: Relation) -> None:
+        for arm in reader.arms:
+            base = arm.base
+            if not isinstance(base, Packets) and id(base) not in seen:
+                seen.add(id(base))
+                for below in base.inputs:
+                    visit(below)
+                found.append(base)
+
+    visit(relation)
+    return found[::-1]
 
 
 def packets(streams: tuple[str, ...], sources: int) -> Relation:

@@ -10,11 +10,12 @@ What the nodes send are partials of one tuple each. WHERE has passed before anyt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from lowmark.query.columns import itself, itself_of, typed
 from lowmark.query.expressions import Expr, Field, Literal, Named, columns_of
+from lowmark.query.halves import expressions_of
 from lowmark.query.keys import free_name
 from lowmark.query.plan import (
     Aggregate,
@@ -30,14 +31,14 @@ from lowmark.query.plan import (
     StepInput,
     StepPlan,
 )  # fmt: skip
-from lowmark.query.relations import ARRIVAL, Arm, Counting, Grouped, Packets, Turn
+from lowmark.query.relations import ARRIVAL, Arm, Base, Counting, Grouped, Packets, Turn
 from lowmark.query.rowwindows import FIRST_ROW, shift_of
 from lowmark.query.windowing import GRANULE
 from lowmark.query.windows import WindowKind
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
 
-__all__ = ["Builder", "counted"]
+__all__ = ["Builder", "counted", "counted_reads"]
 
 Input = NodeInput | StepInput
 
@@ -49,10 +50,10 @@ _CROWDED = 1024
 class Builder:
     """What a plan is put together with, of `split`."""
 
-    node: Callable[[Arm, Reduction, tuple[str, ...], list[NodeInput]], None]
+    node: Callable[[Base, Reduction, tuple[str, ...], list[NodeInput]], None]
     step: Callable[[StepPlan, Iterable[Input]], StepInput]
     reduction: Callable[[Grouped, Arm, Pane], Reduction]
-    numbered: Callable[[Arm, Iterable[Expr]], tuple[StepInput, Schema]]
+    numbered: Callable[[Arm], tuple[StepInput, Schema]]
     is_numbered: Callable[[Arm, Iterable[Expr]], bool]
     told: bool  # late tuples are sent on: with their `ts` and what the query reads of them
 
@@ -62,6 +63,11 @@ def counted(
 ) -> StepInput:  # fmt: skip
     """The steps up to the rows of closed windows, which are of the schema `output`."""
     return _Counted(base, counting, output, bucket_by, build).steps()
+
+
+def counted_reads(base: Grouped, counting: Counting, build: Builder) -> Iterator[tuple[Arm, list[Expr]]]:
+    """What is read of packets that are numbered before, by arm."""
+    return _Counted(base, counting, Schema(()), (), build).reads()
 
 
 class _Counted:
@@ -118,14 +124,18 @@ class _Counted:
         reduction = None
         for number, arm in enumerate(self._base.input.arms):
             reduction = self._selection(arm, number)
-            read = [*(item.expr for item in (*reduction.keys, *reduction.details)), *_lifts(reduction)]
-            read += [] if reduction.where is None else [reduction.where]
-            if self._build.is_numbered(arm, read):
-                inputs.append(self._projected(arm, reduction, read))
+            if self._build.is_numbered(arm, expressions_of(reduction)):
+                inputs.append(self._projected(arm, reduction))
             else:
-                self._build.node(arm, reduction, self._bucket_by, nodes)
+                self._build.node(arm.base, reduction, self._bucket_by, nodes)
         assert reduction is not None
         return [*nodes, *inputs], reduction
+
+    def reads(self) -> Iterator[tuple[Arm, list[Expr]]]:
+        for number, arm in enumerate(self._base.input.arms):
+            read = expressions_of(self._selection(arm, number))
+            if self._build.is_numbered(arm, read):
+                yield arm, [*read, *(item.expr for item in ARRIVAL)]
 
     def _selection(self, arm: Arm, number: int) -> Reduction:
         plain = self._build.reduction(self._base, arm, GRANULE)
@@ -145,9 +155,9 @@ class _Counted:
         ]
         return typed(named, columns)
 
-    def _projected(self, arm: Arm, reduction: Reduction, read: list[Expr]) -> StepInput:
+    def _projected(self, arm: Arm, reduction: Reduction) -> StepInput:
         """The same above the place where row_num is counted."""
-        source, schema = self._build.numbered(arm, [*read, *(item.expr for item in ARRIVAL)])
+        source, schema = self._build.numbered(arm)
         columns = [column for fold in reduction.folds for column in fold.columns]
         named = tuple(Named(column.name, expr) for column, expr in zip(columns, _lifts(reduction), strict=True))
         head = tuple(itself_of(schema.column(name)) for name in (PANE, TUPLES))

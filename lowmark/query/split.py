@@ -9,10 +9,10 @@ from lowmark.query.bucketing import LANDMARK, moves_at_end, places, reasons_for_
 from lowmark.query.columns import CannotRunYet, itself, itself_of, schema_of, typed
 from lowmark.query.exchanging import end_pane, finished
 from lowmark.query.expected import Expected
-from lowmark.query.expressions import Expr, Field, Named, fields
+from lowmark.query.expressions import Expr, Field, Named
 from lowmark.query.folding import conjoin
 from lowmark.query.halves import Halves, expressions_of, mentions_text
-from lowmark.query.joinsplit import Sent, plan_join
+from lowmark.query.joinsplit import JoinPlan, Sent, plan_join
 from lowmark.query.keys import free_name
 from lowmark.query.plan import (
     Aggregate,
@@ -26,8 +26,9 @@ from lowmark.query.plan import (
     StepInput,
 )  # fmt: skip
 from lowmark.query.pushing import pushed
-from lowmark.query.relations import ROW_NUM, Arm, Grouped, Joined, Packets, Relation
-from lowmark.query.rowsteps import Builder, counted
+from lowmark.query.reads import Reads, is_above
+from lowmark.query.relations import ROW_NUM, Arm, Grouped, Joined, Packets, Relation, readers_first
+from lowmark.query.rowsteps import Builder, counted, counted_reads
 from lowmark.query.stepping import Input, NoExchange, Steps, shared
 from lowmark.query.streamorder import plan_order
 from lowmark.query.unions import common_window
@@ -74,8 +75,38 @@ class _Split:
         self._strings = strings
         self._exchanging = exchanging is not None
         self._made = Steps(exchanging or "", strings)
-        self._finished: dict[int, tuple[StepInput, Schema]] = {}  # by identity of the grouping
+        self._done: dict[int, tuple[StepInput, Schema]] = {}  # by identity of the grouping or join
         self._places = places(relation)
+        self._reads = Reads()
+        self._joins: dict[int, JoinPlan] = {}  # by identity of the join
+        self._plan_joins()
+
+    def _plan_joins(self) -> None:
+        """Readers first: a join is planned with the columns that any of them reads."""
+        for arm in self._relation.arms:
+            answered = [expr for name, expr in arm.values.items() if self._is_answered(name)]
+            if is_above(arm, answered):
+                self._reads.add(arm, answered)
+        for base in readers_first(self._relation):
+            if isinstance(base, Joined):
+                self._joins[id(base)] = planned = plan_join(base, self._reads.of(base), self._strings, self._expected)
+                for sent in planned.sent:
+                    for arm, pane in zip(sent.side.relation.arms, sent.side.panes, strict=True):
+                        self._note(arm, sent.reduction(arm, pane))
+            elif base.counting is None:
+                for arm, pane in zip(base.input.arms, base.panes, strict=True):
+                    self._note(arm, self._reduction(base, arm, pane))
+            else:
+                for arm, exprs in counted_reads(base, base.counting, self._builder):
+                    self._reads.add(arm, exprs)
+
+    def _is_answered(self, name: str) -> bool:
+        """Whether a value of an arm is read for the answer: shown, or ordered by."""
+        return bool(self._relation.order) if name.startswith(".") else self._relation.column(name) is not None
+
+    def _note(self, arm: Arm, reduction: Reduction) -> None:
+        if _is_reduced_above(arm, reduction):
+            self._reads.add(arm, (*expressions_of(reduction), _attribute(reduction.pane)))
 
     def halves(self) -> Halves:
         arms = self._relation.arms
@@ -104,14 +135,14 @@ class _Split:
         if self._relation.order:
             plan_order(self._relation, self._strings, self._made, self._reduced)
             return
-        above = [arm for arm in self._relation.arms if _is_above(arm, _values(arm, columns))]
+        above = [arm for arm in self._relation.arms if is_above(arm, _values(arm, columns))]
         if not above:
             self._unnumbered(self._relation.arms, columns)
             return
         inputs: list[Input] = []
         for arm in self._relation.arms:
             if arm in above:
-                source, schema = self._rows(arm, (*_values(arm, columns), *(() if arm.where is None else (arm.where,))))
+                source, schema = self._rows(arm)
                 named = typed(tuple(Named(column.name, arm.values[column.name]) for column in columns), columns)
                 inputs.append(self._made.project([source], schema, arm.where, named))
             else:
@@ -128,7 +159,7 @@ class _Split:
         for arm in arms:
             named = tuple(Named(name, value) for name, value in zip(names, _values(arm, columns), strict=True))
             reduction = Reduction(arm.where, GRANULE, typed(named, columns), (), (), False, self._strings)
-            self._made.node(arm, reduction, tuple(names), inputs)
+            self._made.node(arm.base, reduction, tuple(names), inputs)
             schema = reduction.schema
         shown = (Field(name, column.kind, column.nullable) for name, column in zip(names, columns, strict=True))
         selected = tuple(Named(column.name, field) for column, field in zip(columns, shown, strict=True))
@@ -139,7 +170,7 @@ class _Split:
         columns = self._relation.columns
         inputs = []
         for arm in self._relation.arms:
-            source, schema = self._rows(arm, _values(arm, columns))
+            source, schema = self._rows(arm)
             named = typed(tuple(Named(column.name, arm.values[column.name]) for column in columns), columns)
             rows = Reduction(arm.where, end_pane(window), named, (), (), False, self._strings)
             inputs.append(self._made.step(Reduce(schema, rows), [source]))
@@ -159,11 +190,10 @@ class _Split:
 
     def _staged(self, base: Grouped) -> tuple[StepInput, Schema]:
         """A grouping as the input of another SELECT: its rows, with all that they can be asked for."""
-        if id(base) not in self._finished:
+        if id(base) not in self._done:
             columns = base.distinct or tuple(map(itself_of, base.columns))
-            step, output = self._finish(base, columns, None)
-            self._finished[id(base)] = (step, output)
-        return self._finished[id(base)]
+            self._done[id(base)] = self._finish(base, columns, None)
+        return self._done[id(base)]
 
     def _finish(self, base: Grouped, columns: tuple[Named, ...], where: Expr | None) -> tuple[StepInput, Schema]:
         source, schema = self._aggregate(base)
@@ -188,19 +218,16 @@ class _Split:
     def _aggregate(self, base: Grouped) -> tuple[StepInput, Schema]:
         output = Schema(base.columns[: len(base.columns) - len(base.totals)], self._strings)
         if base.counting is not None:
-            build = Builder(
-                self._made.node, self._made.step, self._reduction, self._made.numbered, _is_above, self._told
-            )
-            return counted(base, base.counting, output, self._names(base), build), output
+            return counted(base, base.counting, output, self._names(base), self._builder), output
         inputs: list[Input] = []
         fed: list[NodeInput] = []
         reduction = None
         for arm, pane in zip(base.input.arms, base.panes, strict=True):
             reduction = self._reduction(base, arm, pane)
-            if pane.attribute == ROW_NUM or _is_above(arm, expressions_of(reduction)):
+            if _is_reduced_above(arm, reduction):
                 inputs.append(self._moved(base, arm, reduction, self._names(base)))
             else:
-                self._made.node(arm, replace(reduction, at_once=base.at_once), self._names(base), fed)
+                self._made.node(arm.base, replace(reduction, at_once=base.at_once), self._names(base), fed)
         assert reduction is not None
         aggregate = Aggregate(
             input=reduction.schema,
@@ -215,6 +242,10 @@ class _Split:
             at_once=base.at_once,
         )
         return self._made.step(aggregate, [*fed, *inputs]), output
+
+    @property
+    def _builder(self) -> Builder:
+        return Builder(self._made.node, self._made.step, self._reduction, self._numbered, is_above, self._told)
 
     def _reduction(self, base: Grouped, arm: Arm, pane: Pane) -> Reduction:
         def lowered(named: Iterable[Named]) -> tuple[Named, ...]:
@@ -231,9 +262,13 @@ class _Split:
 
     # Joins
 
-    def _joined(self, base: Joined, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
-        """The pairs of a join, with the columns that expressions over them read."""
-        planned = plan_join(base, exprs, self._strings, self._expected)
+    def _joined(self, base: Joined) -> tuple[StepInput, Schema]:
+        """The pairs of a join, with the columns that its readers read."""
+        if id(base) not in self._done:
+            self._done[id(base)] = self._join(base, self._joins[id(base)])
+        return self._done[id(base)]
+
+    def _join(self, base: Joined, planned: JoinPlan) -> tuple[StepInput, Schema]:
         keys = [key for key in self._places.keys[id(base)] if isinstance(key, int)]
         inputs: list[Input] = []
         ports: list[int] = []
@@ -248,10 +283,10 @@ class _Split:
         inputs: list[Input] = []
         for arm, pane in zip(sent.side.relation.arms, sent.side.panes, strict=True):
             reduction = sent.reduction(arm, pane)
-            if _is_above(arm, expressions_of(reduction)):
+            if _is_reduced_above(arm, reduction):
                 inputs.append(self._moved(base, arm, reduction, bucket_by))
             else:
-                self._made.node(arm, reduction, bucket_by, fed)
+                self._made.node(arm.base, reduction, bucket_by, fed)
         return [*fed, *inputs]
 
     # Nodes and steps
@@ -260,12 +295,12 @@ class _Split:
         """A reduction above the low level, in the buckets of the reader, whose columns `by` have chosen them."""
         if not self._exchanging or not self._places.moves(reader, arm):
             return self._reduced(arm, reduction)
-        source, schema = self._rows(arm, (*expressions_of(reduction), _attribute(reduction.pane)))
+        source, schema = self._rows(arm)
         return self._made.exchange(source, schema, reduction, by, self._reason(reader, arm, by))
 
     def _reduced(self, arm: Arm, reduction: Reduction) -> StepInput:
         """A reduction above the low level."""
-        source, schema = self._rows(arm, (*expressions_of(reduction), _attribute(reduction.pane)))
+        source, schema = self._rows(arm)
         return self._made.step(Reduce(schema, reduction), [source])
 
     def _reason(self, reader: Grouped | Joined, arm: Arm, by: tuple[str, ...]) -> str:
@@ -279,25 +314,22 @@ class _Split:
         does = "joined" if isinstance(reader, Joined) else "grouped"
         return f"rows that lie in their buckets by {lie} are {does} by {', '.join(by) or 'nothing'}"
 
-    def _rows(self, arm: Arm, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
-        """The rows of an arm's base above the low level, with what these expressions read."""
+    def _rows(self, arm: Arm) -> tuple[StepInput, Schema]:
+        """The rows of an arm's base above the low level: of each base once, whoever reads it."""
         match arm.base:
             case Grouped() as grouped:
                 return self._staged(grouped)
             case Joined() as joined:
-                return self._joined(joined, exprs)
-        return self._made.numbered(arm, exprs)
+                return self._joined(joined)
+        return self._numbered(arm)
+
+    def _numbered(self, arm: Arm) -> tuple[StepInput, Schema]:
+        assert isinstance(arm.base, Packets)
+        return self._made.numbered(arm.base, self._reads.of(arm.base))
 
 
-def _is_above(arm: Arm, exprs: Iterable[Expr]) -> bool:
-    """Whether an arm's rows are made above the low level: row_num is read where no single source can tell it, or its
-    base is no packets."""
-    if not isinstance(arm.base, Packets):
-        return True
-    if arm.base.sources == 1:
-        return False
-    read = [*exprs, *(() if arm.where is None else (arm.where,))]
-    return any(ROW_NUM in fields(expr) for expr in read)
+def _is_reduced_above(arm: Arm, reduction: Reduction) -> bool:
+    return reduction.pane.attribute == ROW_NUM or is_above(arm, expressions_of(reduction))
 
 
 def _attribute(pane: Pane) -> Expr:

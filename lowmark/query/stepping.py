@@ -21,7 +21,7 @@ from lowmark.query.plan import (
     StepInput,
     StepPlan,
 )
-from lowmark.query.relations import ARRIVAL, ROW_NUM, Arm, Packets
+from lowmark.query.relations import ARRIVAL, ROW_NUM, Base, Packets
 from lowmark.query.windowing import GRANULE
 from lowmark.wire.schema import Column, Kind, Schema
 
@@ -48,29 +48,34 @@ class Steps:
         self.steps: list[Step] = []
         self.exchanges: list[Exchange] = []
         self._name = name
+        self._numbered: dict[Packets, tuple[StepInput, Schema]] = {}
         self.counts_rows = False
         self._strings = strings
 
-    def numbered(self, arm: Arm, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
-        """The packets in their order of arrival, numbered: all of them, for `row_num` comes before WHERE."""
+    def numbered(self, base: Packets, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
+        """The packets in their order of arrival, numbered: all of them, for `row_num` comes before WHERE. `exprs`: what
+        all readers read of them."""
+        if base not in self._numbered:
+            self._numbered[base] = self._number(base, exprs)
+        return self._numbered[base]
+
+    def _number(self, base: Packets, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
         self.counts_rows = True
         used = {"ts", *(name for expr in exprs for name in fields(expr))} - {ROW_NUM}
-        if arm.where is not None:
-            used |= {*fields(arm.where)} - {ROW_NUM}
         sent = tuple(Named(name, field) for name, field in _FIELDS.items() if name in used)
-        order = _ORDER if isinstance(arm.base, Packets) and arm.base.sources > 1 else ()
+        order = _ORDER if base.sources > 1 else ()
         reduction = Reduction(None, GRANULE, (*sent, *order), (), (), False, self._strings)
         nodes: list[NodeInput] = []
-        self.node(arm, reduction, (), nodes)
+        self.node(base, reduction, (), nodes)
         kept = reduction.schema.columns[: len(reduction.schema.columns) - len(order)]
         output = Schema((*kept, Column(ROW_NUM, Kind.INT)), self._strings)
         number = Number(reduction.schema, tuple(item.name for item in order), output)
         return self.step(number, nodes), output
 
-    def node(self, arm: Arm, reduction: Reduction, bucket_by: tuple[str, ...], feeding: list[NodeInput]) -> None:
+    def node(self, base: Base, reduction: Reduction, bucket_by: tuple[str, ...], feeding: list[NodeInput]) -> None:
         """Add a node to those that feed one port. Streams that are reduced alike share one, unless one comes twice."""
-        assert isinstance(arm.base, Packets)
-        streams = list(arm.base.streams)
+        assert isinstance(base, Packets)
+        streams = list(base.streams)
         for index, node in enumerate(self.nodes):
             if NodeInput(node.name) in feeding and (node.reduction, node.bucket_by) == (reduction, bucket_by):
                 new = [stream for stream in dict.fromkeys(streams) if stream not in node.streams]

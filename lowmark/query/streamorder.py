@@ -101,7 +101,7 @@ def plan_order(
         if _is_numbered(arm, values):
             inputs.append(above(arm, reduction))
         else:
-            made.node(arm, reduction, (), fed)
+            made.node(arm.base, reduction, (), fed)
     kept = Schema(tuple(column for column in schema if column.name not in arrival), strings)
     ties = shown if derived else arrival if several else arrival[len(ARRIVAL) - 1 : len(ARRIVAL)]
     source = made.step(Number(schema, (order[0], *ties), kept, None), [*fed, *inputs])
