@@ -7,7 +7,7 @@ every join on the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from highlevel.progress.ledger import Ledger
@@ -35,22 +35,63 @@ from lowmark.wire.schema import Kind
 __all__ = ["Carried", "LossReach", "step_bounds"]
 
 
+_Port = tuple[int, int]
+"""A join's step, and the port of it."""
+
+_Times = tuple[int, int]
+"""The least time, and the one behind the greatest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """The joins below one step, and what reads the rows of each on the way there: ports of joins, and None where it is
+    the step. All ways that meet go on as one, so that they are no more than there are steps: bounds only grow on the
+    way, and greater ones lead to greater ones."""
+
+    plan: QueryPlan
+    readers: dict[int, set[_Port | None]]
+
+    def carried(self, port: _Port, times: _Times) -> _Times:
+        """Of rows made of those that come to a port from and up to these times."""
+        coming, found = {port: times}, times
+        for at in sorted(self.readers):  # inputs come first
+            through = [self._through(*port, times) for port, times in coming.items() if port[0] == at]
+            if through:
+                times = _around(through)
+                for reader in self.readers[at]:
+                    if reader is None:
+                        found = _around((found, times))
+                    else:
+                        coming[reader] = _around((times, coming.get(reader, times)))
+        return found
+
+    def _through(self, at: int, port: int, times: _Times) -> _Times:
+        join = self.plan.steps[at].plan
+        assert isinstance(join, Join)
+        start, stop = times
+        others = [other for other in range(len(join.inputs)) if other != port]
+        if start != NEVER:
+            start = min(start, *(join.bands.partners(port, start, other)[0] for other in others))
+        if stop != FOREVER:
+            stop = max(stop, *(join.bands.partners(port, stop - 1, other)[1] for other in others))
+        return start, stop
+
+
+def _around(times: Collection[_Times]) -> _Times:
+    return min(start for start, _ in times), max(stop for _, stop in times)
+
+
 @dataclass(frozen=True, slots=True)
 class _Path:
     """From a node or an aggregate step up through joins."""
 
     attribute: str  # the column whose times the first join's window goes over, where a reduction passes it on
-    joins: tuple[tuple[Join, int], ...]  # and the port, from below
+    port: _Port  # of the first join
+    ways: _Ways
 
-    def carried(self, start: int, stop: int) -> tuple[int, int]:
+    def carried(self, start: int, stop: int) -> _Times:
         """The least time, and the one behind the greatest, of rows made of those from `start` up to `stop`."""
-        for join, port in self.joins:
-            others = [other for other in range(len(join.inputs)) if other != port]
-            if start != NEVER:
-                start = min(start, *(join.bands.partners(port, start, other)[0] for other in others))
-            if stop != FOREVER:
-                stop = max(stop, *(join.bands.partners(port, stop - 1, other)[1] for other in others))
-        return start, stop
+        return self.ways.carried(self.port, (start, stop))
 
 
 Carried = tuple[int | None, Mark]
@@ -65,23 +106,29 @@ _TimesOf = Callable[[str], tuple[int, int]]
 
 def _paths(plan: QueryPlan, step: int) -> _Paths:
     """Of each node and step with windows whose rows reach this step through joins, and through no other such step."""
-    found: _Paths = {}
-    pending = [(step, _Path("ts", ()))]
+    ways = _Ways(plan, {})
+    found: dict[str | int, set[tuple[str, _Port]]] = {}
+    pending: list[tuple[int, str, _Port | None]] = [(step, "ts", None)]
+    seen = set(pending)
     while pending:
-        at, path = pending.pop()
+        at, attribute, port = pending.pop()
         here = plan.steps[at]
+        if isinstance(here.plan, Join):
+            ways.readers.setdefault(at, set()).add(port)
         for number, source in enumerate(here.inputs):
-            below = path
+            below, into = attribute, port
             if isinstance(here.plan, Join):
-                below = _Path("ts", ((here.plan, here.port(number)), *path.joins))
+                below, into = "ts", (at, here.port(number))
             elif isinstance(here.plan, Reduce):
-                below = _Path(here.plan.reduction.pane.attribute, path.joins)
+                below = here.plan.reduction.pane.attribute
             name = source.node if isinstance(source, NodeInput) else source.step
             if isinstance(name, int) and not isinstance(plan.steps[name].plan, Aggregate | Gather | Totals):
-                pending.append((name, below))
-            elif below.joins:
-                found.setdefault(name, []).append(below)
-    return found
+                if (name, below, into) not in seen:
+                    seen.add((name, below, into))
+                    pending.append((name, below, into))
+            elif into is not None:
+                found.setdefault(name, set()).add((below, into))
+    return {name: [_Path(*entry, ways) for entry in sorted(entries)] for name, entries in found.items()}
 
 
 def step_bounds(plan: QueryPlan, fronts: Sequence[Sequence[int]]) -> Iterator[int]:
@@ -89,6 +136,7 @@ def step_bounds(plan: QueryPlan, fronts: Sequence[Sequence[int]]) -> Iterator[in
     `fronts` are those of the chain."""
     if not any(isinstance(step.plan, Join) for step in plan.steps):
         return
+    earliest = _Earliest(plan)
     for at, step in enumerate(plan.steps):
         match step.plan:
             case Join() as join:
@@ -97,33 +145,45 @@ def step_bounds(plan: QueryPlan, fronts: Sequence[Sequence[int]]) -> Iterator[in
                     port = step.port(number)
                     bounds[port] = min(bounds[port], _scaled(front, join.inputs[port].unit))
                 output = join.bands.output(bounds)
-                yield min(
-                    _earliest(plan, source, output[step.port(number)]) for number, source in enumerate(step.inputs)
-                )
+                yield min(earliest.of(source, output[step.port(number)]) for number, source in enumerate(step.inputs))
             case Number() if (pane := _pane_of(plan, at)) is not None:
                 waiting = _start(pane, min(fronts[at]))
-                yield min(_earliest(plan, source, waiting) for source in step.inputs)
+                yield min(earliest.of(source, waiting) for source in step.inputs)
             case Aggregate(window=window) if window.kind is WindowKind.NONE:
                 if (pane := _pane_of(plan, at)) is not None:
                     yield _start(pane, min(fronts[at]))
 
 
-def _earliest(plan: QueryPlan, source: NodeInput | StepInput, bound: int) -> int:
-    """The least time of any input in a row from there whose time is at the bound or later: of a join's row, which waits
-    by one of its times, the others may lie before that, also behind an exchange."""
-    if bound in (NEVER, FOREVER):
-        return bound
-    if isinstance(source, NodeInput):
-        sending = (step for step in plan.steps if isinstance(step.plan, Send) and step.plan.node == source.node)
-        return min((_earliest(plan, below, bound) for step in sending for below in step.inputs), default=bound)
-    step = plan.steps[source.step]
-    least = bound
-    if isinstance(step.plan, Join):
-        bands, ports = step.plan.bands, range(len(step.plan.inputs))
-        least = min(bands.partners(of, bound, other)[0] for of in ports for other in ports if of != other)
-    elif not isinstance(step.plan, Reduce):
-        return bound
-    return min(bound, *(_earliest(plan, below, min(bound, least)) for below in step.inputs))
+class _Earliest:
+    """The least time of any input in a row whose time is at a bound or later: of a join's row, which waits by one of
+    its times, the others may lie before that, also behind an exchange. Each step is asked once for a bound, however
+    many ways lead to it."""
+
+    def __init__(self, plan: QueryPlan) -> None:
+        self._plan = plan
+        self._known: dict[tuple[NodeInput | StepInput, int], int] = {}
+
+    def of(self, source: NodeInput | StepInput, bound: int) -> int:
+        """In a row from there."""
+        if bound in (NEVER, FOREVER):
+            return bound
+        if (source, bound) not in self._known:
+            self._known[source, bound] = self._of(source, bound)
+        return self._known[source, bound]
+
+    def _of(self, source: NodeInput | StepInput, bound: int) -> int:
+        steps = self._plan.steps
+        if isinstance(source, NodeInput):
+            sending = (step for step in steps if isinstance(step.plan, Send) and step.plan.node == source.node)
+            return min((self.of(below, bound) for step in sending for below in step.inputs), default=bound)
+        step = steps[source.step]
+        least = bound
+        if isinstance(step.plan, Join):
+            bands, ports = step.plan.bands, range(len(step.plan.inputs))
+            least = min(bands.partners(of, bound, other)[0] for of in ports for other in ports if of != other)
+        elif not isinstance(step.plan, Reduce):
+            return bound
+        return min(bound, *(self.of(below, min(bound, least)) for below in step.inputs))
 
 
 def _pane_of(plan: QueryPlan, step: int) -> Pane | None:

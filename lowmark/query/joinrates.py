@@ -12,7 +12,7 @@ from lowmark.query.expected import Expected
 from lowmark.query.probing import Costs
 from lowmark.query.relations import Joined, Side
 
-__all__ = ["Rate", "costs_of", "rate_of"]
+__all__ = ["JoinRates", "Rate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,32 +25,46 @@ class Rate:
     estimated: bool = False
 
 
-def rate_of(side: Side, expected: Expected) -> Rate:
-    """What is said of an input, else of the streams that it is made of, else what its joins are expected to give."""
-    own = None if _is_tested(side) else expected.rate(side)
-    if own is not None:
-        return Rate(own)
-    found, needs = [], []
-    for arm in side.relation.arms:
-        if not isinstance(arm.base, Joined):
-            return Rate(None, (side.label,))
-        rates = [rate_of(one, expected) for one in arm.base.sides]
-        found.append(costs_of(arm.base, rates, expected).rate(arm.base.kind))
-        needs += [name for rate in rates for name in rate.needs]
-    known = [rate for rate in found if rate is not None]
-    return Rate(None if needs else sum(known), tuple(dict.fromkeys(needs)), True)
+class JoinRates:
+    """What is expected of the joins of one relation; each is looked at once, however many read it."""
 
+    def __init__(self, expected: Expected) -> None:
+        self._expected = expected
+        self._joins: dict[int, Rate] = {}  # by identity
 
-def costs_of(base: Joined, rates: Sequence[Rate], expected: Expected) -> Costs:
-    """`rates`: of its sides."""
-    shares = {
-        (one, other): share
-        for one, other in combinations(range(len(base.sides)), 2)
-        if (share := _selectivity(base.sides[one], base.sides[other], expected)) is not None
-    }
-    tied = tuple(frozenset(n for n, key in enumerate(keys) if key is not None) for keys in base.equal)
-    bands = Bands(tuple(side.size for side in base.sides), base.tumbling)
-    return Costs(bands, tuple(rate.rows for rate in rates), tied, shares)
+    def of(self, side: Side) -> Rate:
+        """What is said of an input, else of the streams it is made of, else what its joins are expected to give."""
+        own = None if _is_tested(side) else self._expected.rate(side)
+        if own is not None:
+            return Rate(own)
+        found: list[float | None] = []
+        needs: list[str] = []
+        for arm in side.relation.arms:
+            if not isinstance(arm.base, Joined):
+                return Rate(None, (side.label,))
+            rate = self._of_join(arm.base)
+            found.append(rate.rows)
+            needs += rate.needs
+        known = [rows for rows in found if rows is not None]
+        return Rate(None if needs else sum(known), tuple(dict.fromkeys(needs)), True)
+
+    def _of_join(self, base: Joined) -> Rate:
+        if id(base) not in self._joins:
+            rates = list(map(self.of, base.sides))
+            needs = dict.fromkeys(name for rate in rates for name in rate.needs)
+            self._joins[id(base)] = Rate(self.costs(base, rates).rate(base.kind), tuple(needs))
+        return self._joins[id(base)]
+
+    def costs(self, base: Joined, rates: Sequence[Rate]) -> Costs:
+        """`rates`: of its sides."""
+        shares = {
+            (one, other): share
+            for one, other in combinations(range(len(base.sides)), 2)
+            if (share := _selectivity(base.sides[one], base.sides[other], self._expected)) is not None
+        }
+        tied = tuple(frozenset(n for n, key in enumerate(keys) if key is not None) for keys in base.equal)
+        bands = Bands(tuple(side.size for side in base.sides), base.tumbling)
+        return Costs(bands, tuple(rate.rows for rate in rates), tied, shares)
 
 
 def _is_tested(side: Side) -> bool:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from lowmark.query.bucketing import joint_keys
 from lowmark.query.columns import CannotRunYet, typed
-from lowmark.query.expected import Expected
 from lowmark.query.expressions import Expr, Field, Named, fields
-from lowmark.query.joinrates import costs_of, rate_of
+from lowmark.query.joinrates import JoinRates
 from lowmark.query.keys import free_name
 from lowmark.query.plan import Join, JoinInput, Pane, Reduction
 from lowmark.query.probing import choose
@@ -59,7 +58,7 @@ class JoinPlan:
     sent: tuple[Sent, ...]
 
 
-def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], expected: Expected) -> JoinPlan:
+def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], expected: JoinRates) -> JoinPlan:
     """The step of a join for readers that compute these expressions over its columns. The join knows its keys
     (`pushing`)."""
     read = {name for expr in exprs for name in fields(expr)}
@@ -72,7 +71,7 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
     output = tuple(column for column in base.columns if column.name in names)
     if len(output) > _MOST_COLUMNS:
         raise CannotRunYet(f"a join that reads more than {_MOST_COLUMNS} columns")
-    rates = [rate_of(side, expected) for side in base.sides]
+    rates = list(map(expected.of, base.sides))
     inputs = tuple(
         JoinInput(
             label=item.side.label,
@@ -90,7 +89,7 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
         for number, item in enumerate(sent)
     )
     equal = tuple(zip(*(item.keys for item in sent), strict=True)) if base.equal else ()
-    probes = choose(costs_of(base, rates, expected), base.probes)
+    probes = choose(expected.costs(base, rates), base.probes)
     schema = Schema(output, strings)
     join = Join(inputs, base.tumbling, equal, base.where, schema, base.kind, probes=probes, extremes=extremes)
     return JoinPlan(join, sent)

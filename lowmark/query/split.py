@@ -12,6 +12,7 @@ from lowmark.query.expected import Expected
 from lowmark.query.expressions import Expr, Field, Named
 from lowmark.query.folding import conjoin
 from lowmark.query.halves import Halves, expressions_of, mentions_text
+from lowmark.query.joinrates import JoinRates
 from lowmark.query.joinsplit import JoinPlan, Sent, plan_join
 from lowmark.query.keys import free_name
 from lowmark.query.plan import (
@@ -83,13 +84,14 @@ class _Split:
 
     def _plan_joins(self) -> None:
         """Readers first: a join is planned with the columns that any of them reads."""
+        rates = JoinRates(self._expected)
         for arm in self._relation.arms:
             answered = [expr for name, expr in arm.values.items() if self._is_answered(name)]
             if is_above(arm, answered):
                 self._reads.add(arm, answered)
         for base in readers_first(self._relation):
             if isinstance(base, Joined):
-                self._joins[id(base)] = planned = plan_join(base, self._reads.of(base), self._strings, self._expected)
+                self._joins[id(base)] = planned = plan_join(base, self._reads.of(base), self._strings, rates)
                 for sent in planned.sent:
                     for arm, pane in zip(sent.side.relation.arms, sent.side.panes, strict=True):
                         self._note(arm, sent.reduction(arm, pane))

@@ -162,3 +162,9 @@ def test_steps_grow_with_the_text_and_not_with_the_ways_through_it() -> None:
     sizes = [len(compile_query(chained(depth)).steps) for depth in (2, 3, 8)]
     assert sizes[1] - sizes[0] == 3
     assert sizes[2] - sizes[1] == 15
+
+
+@pytest.mark.parametrize("buckets", [1, 2])
+def test_neither_planning_nor_progress_goes_every_way_through_a_chain(buckets: int) -> None:
+    """There are 2^20 of them."""
+    check(chained(20), Traffic(seed=1, sizes=(("A", 1), ("B", 1)), disorder_s=0, nanoseconds=False), 1, buckets)
