@@ -27,7 +27,7 @@ P = TypeVar("P")
 
 def aggregate_of(call: str, window: Window, strategy: Strategy) -> Aggregate:
     """The plan of `call` over `window` by source address, on rows of the low level: (null mask, pane, tuples, srcIP's
-    two words, the call's column)."""
+    three words, the call's column)."""
     text = f"SELECT srcIP, {call} [RANGE 1 minute] FROM Main GROUP BY srcIP"
     plan = compile_query(text).steps[0].plan
     if not isinstance(plan, Aggregate):
@@ -40,9 +40,10 @@ def rows_of(plan: Aggregate, panes: Ints, groups: Ints) -> Words:
     rows = np.zeros((len(panes), plan.input.words), np.uint64)
     rows[:, 1] = panes.view(np.uint64)
     rows[:, 2] = 1
-    rows[:, 4] = np.uint64(0xFFFF << 32) | groups.astype(np.uint64)
-    if rows.shape[1] > 5:
-        rows[:, 5] = 40 + np.arange(len(panes)) * 7919 % 1461
+    rows[:, 3] = 4
+    rows[:, 5] = groups.astype(np.uint64)
+    if rows.shape[1] > 6:
+        rows[:, 6] = 40 + np.arange(len(panes)) * 7919 % 1461
     return rows
 
 

@@ -10,7 +10,6 @@ from lowlevel.config import LowLevelConfig
 from lowlevel.node import SourceNodes, _secrets
 from lowmark.query.compile import compile_query
 from lowmark.wire.frames import FrameBlock
-from lowmark.wire.values import IPV4_MAPPED
 
 __all__ = ["SEED", "colliding_addresses", "contenders", "packets_from"]
 
@@ -28,7 +27,7 @@ def colliding_addresses(seed: int, slots: int, count: int) -> npt.NDArray[np.uin
     found: list[npt.NDArray[np.uint64]] = []
     for start in range(0, 1 << 32, _STEP):
         addresses = np.arange(start, start + _STEP, dtype=np.uint64)
-        places = _folded(first, (addresses | np.uint64(IPV4_MAPPED)) ^ second) & np.uint64(slots - 1)
+        places = _folded(first, addresses ^ second) & np.uint64(slots - 1)
         found.append(addresses[places < 2])
         if sum(map(len, found)) >= count:
             return np.concatenate(found)[:count].astype(np.uint32)

@@ -107,7 +107,8 @@ class _Source:
             rows[:, schema.offset(name)] = values.astype(np.int64).view(np.uint64)
         for name in ("srcIP", "destIP"):
             hosts = (self._random.zipf(1.3, count) % _HOSTS).astype(np.uint64)
-            rows[:, schema.offset(name) + 1] = np.uint64(0xFFFF_0A00_0000) + hosts
+            rows[:, schema.offset(name)] = 4
+            rows[:, schema.offset(name) + 2] = np.uint64(10 << 24) + hosts
         return rows
 
 

@@ -113,8 +113,8 @@ def measure_disorder(results: Path, case: Case, *, length: int | None = None) ->
     plan = aggregate_of(case.call, window, Strategy.WID)
     times, arrivals = _times(case, length or case.length)
     rows = rows_of(plan, times // case.pane, np.zeros(len(times), np.int64))
-    if rows.shape[1] > 5:
-        rows[:, 5] = np.random.default_rng(_SEED).pareto(1.5, len(rows)).clip(0, 30) * 45 + 40
+    if rows.shape[1] > 6:
+        rows[:, 6] = np.random.default_rng(_SEED).pareto(1.5, len(rows)).clip(0, 30) * 45 + 40
     truth = _run(case, plan, AggregateOperator(plan), rows, times, arrivals, True)
     ways: list[tuple[str, int | None, Answers, int]] = [("WID, punctuations", None, truth, 0)]
     for generous in (False, True):

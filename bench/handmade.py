@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowlevel.config import LowLevelConfig, Order
+from lowlevel.kernel.rowform import RowForm
 from lowlevel.node import SourceNodes, _secrets
 from lowmark.query.plan import Node
 from lowmark.wire.frames import FrameBlock
@@ -67,8 +68,9 @@ class HandMade:
         self._kernel.secrets = (ctypes.c_uint64 * 16)(*(int(word) % 2**64 for word in _secrets(seed)))
         self._held: list[npt.NDArray[np.generic]] = []
         self._out: list[npt.NDArray[np.int64]] = []
-        for node, of in zip(self._kernel.nodes, nodes, strict=False):
-            width, words = of.reduction.pane.width, of.reduction.schema.words
+        self._forms = [RowForm(node.reduction) for node in nodes]
+        for node, of, form in zip(self._kernel.nodes, nodes, self._forms, strict=False):
+            width, words = of.reduction.pane.width, form.words
             raw = np.zeros(_SLOT * config.slots + 16, np.int64)
             ring, out = np.zeros(config.slots, np.uint32), np.zeros((room, words), np.int64)
             node.table, node.ring, node.out = (
@@ -94,7 +96,7 @@ class HandMade:
         put = int(self._kernel.nodes[place].put)
         if put > len(self._out[place]):
             raise ValueError(f"{put} rows were put out, and {len(self._out[place])} are there")
-        return self._out[place][:put]
+        return self._forms[place].unpacked(self._out[place][:put].view(np.uint64)).view(np.int64)
 
     def counts(self, place: int) -> dict[str, int]:
         node = self._kernel.nodes[place]

@@ -89,7 +89,8 @@ def rows_of(schema: Schema, values: Mapping[str, Ints]) -> Words:
         words = values[column.name].astype(np.uint64)
         at = schema.offset(column.name)
         if column.kind is Kind.IP:
-            rows[:, at + 1] = words | np.uint64(0xFFFF << 32)
+            rows[:, at] = 4
+            rows[:, at + 2] = words
         else:
             rows[:, at] = words
     return rows

@@ -39,6 +39,7 @@ typedef struct {
 typedef struct {
     u64 source[2], target[2];
     i64 length, ip_length, ttl, proto, fragment, port, flags, payload, version;
+    u64 six; /* 1: of an IPv6 packet */
 } packet;
 
 static inline u64 fold(u64 a, u64 b) { __uint128_t p = (__uint128_t)a * b; return (u64)p ^ (u64)(p >> 64); }
@@ -54,9 +55,9 @@ static inline int parsed(const uint8_t *p, i64 captured, packet *o) {
         i64 header = (ip[0] & 15) * 4, offset = be16(ip + 6);
         o->ip_length = be16(ip + 2);
         if ((ip[0] != 0x45 && (ip[0] >> 4 != 4 || header < 20)) || (o->ip_length < header && o->ip_length)) return 0;
-        o->source[0] = 0, o->source[1] = 0xFFFF00000000ULL | be32(ip + 12);
-        o->target[0] = 0, o->target[1] = 0xFFFF00000000ULL | be32(ip + 16);
-        o->version = 4, o->ttl = ip[8], o->proto = ip[9], o->fragment = (offset & 0x3FFF) != 0;
+        o->source[0] = 0, o->source[1] = be32(ip + 12);
+        o->target[0] = 0, o->target[1] = be32(ip + 16);
+        o->version = 4, o->six = 0, o->ttl = ip[8], o->proto = ip[9], o->fragment = (offset & 0x3FFF) != 0;
         later = (offset & 0x1FFF) != 0;
         upper = ip + header;
     } else {
@@ -64,7 +65,7 @@ static inline int parsed(const uint8_t *p, i64 captured, packet *o) {
         o->ip_length = be16(ip + 4) + 40;
         o->source[0] = be64(ip + 8), o->source[1] = be64(ip + 16);
         o->target[0] = be64(ip + 24), o->target[1] = be64(ip + 32);
-        o->version = 6, o->ttl = ip[7], o->proto = ip[6], o->fragment = 0;
+        o->version = 6, o->six = 1, o->ttl = ip[7], o->proto = ip[6], o->fragment = 0;
         upper = ip + 40;
         while ((o->proto == 0 || o->proto == 43 || o->proto == 60) && stop - upper >= 8)
             o->proto = upper[0], upper += 8 * (upper[1] + 1);
@@ -150,10 +151,10 @@ static inline int added(i64 *to, i64 value) {
 #define MERGE NOTHING
 #include "kernelnode.h"
 
-/* A row of the query, and where its group belongs. */
-#define ROW(q, words, hash, ...)                                                                              \
+/* A row of the query, and where its group belongs; in its mask the bit of each address, where that is IPv6. */
+#define ROW(q, words, mask, hash, ...)                                                                        \
     do {                                                                                                      \
-        const u64 row[] = {0, (u64)c[q].pane, 1, __VA_ARGS__};                                                \
+        const u64 row[] = {mask, (u64)c[q].pane, 1, __VA_ARGS__};                                             \
         memcpy(&rows[q][(words) * c[q].count], row, 8 * (words));                                             \
         u64 place = (hash) & (u64)(k->nodes[q].slots - 1);                                                    \
         places[q][c[q].count++] = place;                                                                      \
@@ -187,25 +188,24 @@ static inline void take(kernel *k, const uint8_t *data, const i64 *offset, const
             u64 source = HASH(p.source[0], p.source[1]), target = HASH(p.target[0], p.target[1]);
             if (placed(&c[0], time, until, MINUTE)) {
                 u64 second = fold(p.target[0] ^ secrets[3], p.target[1] ^ secrets[4]);
-                ROW(0, 8, fold(source ^ secrets[0], second ^ secrets[3]), p.source[0], p.source[1], p.target[0],
-                    p.target[1], bytes);
+                ROW(0, 8, p.six * 12, fold(source ^ secrets[0], second ^ secrets[3]), p.source[0], p.source[1],
+                    p.target[0], p.target[1], bytes);
             }
             if (queries == 1) continue;
-            if (placed(&c[1], time, until, MINUTE)) ROW(1, 5, source, p.source[0], p.source[1]);
+            if (placed(&c[1], time, until, MINUTE)) ROW(1, 5, p.six * 4, source, p.source[0], p.source[1]);
             if (p.proto != 17) c[2].filtered++;
-            else if (placed(&c[2], time, until, MINUTE)) ROW(2, 6, target, p.target[0], p.target[1], bytes);
-            if (placed(&c[3], time, until, 10 * SECOND)) ROW(3, 5, HASH(p.port, 0), p.port, bytes);
-            if (placed(&c[4], time, until, SECOND)) ROW(4, 5, HASH(p.proto, 0), p.proto, bytes);
+            else if (placed(&c[2], time, until, MINUTE)) ROW(2, 6, p.six * 4, target, p.target[0], p.target[1], bytes);
+            if (placed(&c[3], time, until, 10 * SECOND)) ROW(3, 5, 0, HASH(p.port, 0), p.port, bytes);
+            if (placed(&c[4], time, until, SECOND)) ROW(4, 5, 0, HASH(p.proto, 0), p.proto, bytes);
             if (placed(&c[5], time, until, MINUTE)) {
-                u64 high = p.source[0] & ~0xFFFFFFFFFFULL, mapped = !p.source[0] && p.source[1] >> 32 == 0xFFFF;
-                u64 net = mapped ? p.source[1] & ~0xFFULL : 0;
-                ROW(5, 5, HASH(high, net), high, net);
+                u64 high = p.source[0] & ~0xFFFFFFFFFFULL, net = p.six ? 0 : p.source[1] & ~0xFFULL;
+                ROW(5, 5, p.six * 4, HASH(high, net), high, net);
             }
-            if (placed(&c[6], time, until, MINUTE)) ROW(6, 5, HASH(0, 0), 0, p.payload); /* no frame has a tag */
-            if (placed(&c[7], time, until, SECOND)) ROW(7, 5, secrets[0], bytes, p.ttl);
+            if (placed(&c[6], time, until, MINUTE)) ROW(6, 5, 0, HASH(0, 0), 0, p.payload); /* no frame has a tag */
+            if (placed(&c[7], time, until, SECOND)) ROW(7, 5, 0, secrets[0], bytes, p.ttl);
             if ((p.flags & 18) != 2) c[8].filtered++;
-            else if (placed(&c[8], time, until, MINUTE)) ROW(8, 5, source, p.source[0], p.source[1]);
-            if (placed(&c[9], time, until, MINUTE)) ROW(9, 5, HASH(p.version, p.fragment), p.version, p.fragment);
+            else if (placed(&c[8], time, until, MINUTE)) ROW(8, 5, p.six * 4, source, p.source[0], p.source[1]);
+            if (placed(&c[9], time, until, MINUTE)) ROW(9, 5, 0, HASH(p.version, p.fragment), p.version, p.fragment);
         }
         i64 now = low[last - 1];
         if (in_order) batch_in_order(&k->nodes[0], &c[0], rows[0], places[0], now);

@@ -1,4 +1,4 @@
-/* One query's part of the kernel: rows of WORDS words, of which KEYS behind the first three name the group; MERGE(t, r)
+/* One query's part of the kernel: rows of WORDS words, of which KEYS behind the first three and the mask name the group; MERGE(t, r)
    adds row r to the resident t, or is 0 where a sum would not fit. Included once for each QUERY, with ORDERED where the
    partials of a pane leave before those of later ones: what differs is known to the compiler, as in the generated
    kernel. The steps are those of lowlevel/kernel/nodetext.py, tabletext.py, flush.py and ordered.py. */
@@ -8,7 +8,7 @@
 #define OF(name) JOINED(name, QUERY)
 
 static inline int OF(same)(const i64 *t, const i64 *r) {
-    int equal = t[1] == r[1];
+    int equal = t[0] == r[0] && t[1] == r[1];
     for (int i = 3; i < 3 + KEYS; i++) equal &= t[i] == r[i];
     return equal;
 }

@@ -19,7 +19,7 @@ __all__ = [
 
 P = TypeVar("P")
 
-STATE_VERSION = 5
+STATE_VERSION = 6
 """Of the form of all pieces together. A change of any piece's form is a new version."""
 
 

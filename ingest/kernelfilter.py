@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ingest.socketfilter import NOTHING, Instruction, accepting
 from lowmark.query.expressions import Call, Expr, Field, Literal, Op, fields
-from lowmark.wire.values import IPV4_MAPPED
+from lowmark.wire.values import address_version
 
 __all__ = ["derived", "useful"]
 
@@ -34,6 +34,7 @@ _PORTS = {"srcPort": 0, "destPort": 1}  # cells of the program's memory
 _WITH_PORTS = (6, 17, 33, 132, 136)
 _TCP, _UDP, _ICMP6 = 6, 17, 58
 _ALL_ONES = (1 << 128) - 1
+_ADDRESS_MASK = {4: (1 << 32) - 1, 6: _ALL_ONES}
 _NEGATED = {Op.EQ: Op.NE, Op.NE: Op.EQ, Op.LT: Op.GE, Op.GE: Op.LT, Op.GT: Op.LE, Op.LE: Op.GT}
 _MIRRORED = {Op.EQ: Op.EQ, Op.NE: Op.NE, Op.LT: Op.GT, Op.GT: Op.LT, Op.LE: Op.GE, Op.GE: Op.LE}
 
@@ -136,11 +137,10 @@ def _holds(left: int, op: Op, right: int) -> bool:
 
 
 def _address(test: _Address, version: int) -> _Test:
-    """Of an IPv4 packet only the last 32 bits of the address are unknown."""
-    if version == 4 and IPV4_MAPPED & test.mask >> 32 << 32 != test.network >> 32 << 32:
+    """A packet has no address of another version."""
+    if version != address_version(test.network):
         return not test.inside
-    words = (test.mask,) if version == 6 else (test.mask & 0xFFFF_FFFF,)
-    return test if any(words) else test.inside
+    return test if test.mask & _ADDRESS_MASK[version] else test.inside
 
 
 def _prepare(code: _Code, version: int, used: set[str], snaplen: int) -> None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from lowlevel.config import LowLevelConfig, Order
 from lowlevel.kernel import panes as at
 from lowlevel.kernel.nodetext import BATCH
+from lowlevel.kernel.rowform import RowForm
 from lowlevel.kernel.tabletext import leaves_at_once, slot_words
 from lowmark.query.plan import Reduction
 from lowmark.wire.rows import Words
@@ -43,8 +44,9 @@ def table_bytes(reduction: Reduction, config: LowLevelConfig) -> int:
     """Of a node's table and, where its partials keep their order, of the output that has room for all of it."""
     if not reduction.grouped:
         return 0
-    row = 8 * reduction.schema.words
-    slot = 8 * slot_words(reduction.schema.words) + _RING_BYTES
+    words = RowForm(reduction).words
+    row = 8 * words
+    slot = 8 * slot_words(words) + _RING_BYTES
     return config.slots_of(slot) * (slot + (row if config.order is Order.PRESERVED else 0))
 
 
@@ -54,7 +56,8 @@ class NodeMemory:
     def __init__(
         self, reduction: Reduction, config: LowLevelConfig, link_code: int, rank: int, send_late: bool = False
     ) -> None:
-        pane, words = reduction.pane, reduction.schema.words
+        self._form = RowForm(reduction)
+        pane, words = reduction.pane, self._form.words
         self.late_tuples = 0
         self._state = np.zeros(at.STATE_WORDS, np.int64)
         self._state[[at.OPEN, at.OPEN_UNTIL, at.DUE]] = (INT64_MIN, INT64_MIN + 1, INT64_MIN)
@@ -70,7 +73,7 @@ class NodeMemory:
         self._kept_rows = max(config.output_rows, 2 * BATCH) if self.at_once else config.output_rows
         self._out = np.empty((self._kept_rows + (slots if self._state[at.ORDERED] else 0), words), np.int64)
         self._late = np.empty((_LATE_ENTRIES, 2), np.int64)
-        self._none = np.empty((0, words), np.uint64)
+        self._none = np.empty((0, reduction.schema.words), np.uint64)
         self._strays = np.empty((config.output_rows if send_late else 0, words), np.int64)
         self.arguments: tuple[npt.NDArray[np.generic], ...] = (self._state, self._out, self._late)
         if send_late:
@@ -125,7 +128,7 @@ class NodeMemory:
 
     def drain(self) -> Words:
         """The rows in the output buffer, which is empty then."""
-        rows = self._out[: self.pending_rows].view(np.uint64).copy()
+        rows = self._form.unpacked(self._out[: self.pending_rows].view(np.uint64))
         self._state[at.OUT] = 0
         return rows
 
@@ -133,7 +136,7 @@ class NodeMemory:
         """The rows of late tuples, in the order in which they came; that buffer is empty then."""
         if not self._state[at.STRAYS]:
             return self._none
-        rows = self._strays[: int(self._state[at.STRAYS])].view(np.uint64).copy()
+        rows = self._form.unpacked(self._strays[: int(self._state[at.STRAYS])].view(np.uint64))
         self._state[at.STRAYS] = 0
         return rows
 
@@ -169,9 +172,8 @@ class NodeMemory:
     def residents(self) -> Words:
         """What is in the table and has not gone out, by slot: for audits, it walks the whole table."""
         width = self._out.shape[1]
-        rows: Words = self._table[self._table[:, 2] > self.at_once].view(np.uint64)[:, :width]
+        rows = self._form.unpacked(self._table[self._table[:, 2] > self.at_once].view(np.uint64)[:, :width])
         if self.at_once:
-            rows = rows.copy()
             rows[:, 2] -= np.uint64(1)
         return rows
 

@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.aggregate.layout import ADD, ADD_FLOAT, ADD_WIDE, BIT_AND, BIT_OR, BY_ADDRESS, BY_FLOAT, BY_NUMBER, LEAST
+from highlevel.aggregate.layout import ADD, ADD_FLOAT, ADD_WIDE, BIT_AND, BIT_OR, BY_FLOAT, BY_NUMBER, LEAST
 from lowmark.wire.compiled import Intrinsic, compiled
 
 __all__ = ["fold_rows"]
@@ -22,8 +22,6 @@ Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 
 _ZERO = np.uint64(0)
-_HALF = np.uint64(32)
-_MAPPED = np.uint64(0xFFFF)
 
 
 @compiled
@@ -72,20 +70,8 @@ def _add_doubles(table: Words, g: int, at: int, high: np.uint64, low: np.uint64)
 
 
 @compiled
-def _compare_addresses(a_high: np.uint64, a_low: np.uint64, b_high: np.uint64, b_low: np.uint64) -> int:
-    """IPv4 (as mapped) before IPv6."""
-    a_six = a_high != _ZERO or a_low >> _HALF != _MAPPED
-    b_six = b_high != _ZERO or b_low >> _HALF != _MAPPED
-    if a_six != b_six:
-        return 1 if a_six else -1
-    if a_high != b_high:
-        return -1 if a_high < b_high else 1
-    return -1 if a_low < b_low else 1 if a_low > b_low else 0
-
-
-@compiled
 def _compare_numbers(rows: Words, i: int, from_word: int, table: Words, g: int, at: int) -> int:
-    """Unsigned numbers of three words, the high one first."""
+    """Values of three words, the weightiest first: addresses and Community IDs."""
     for word in range(3):
         a, b = rows[i, from_word + word], table[g, at + word]
         if a != b:
@@ -189,9 +175,7 @@ def _fold_extremes(
         for index in range(program[fold, 5], program[fold, 6]):
             at, order = comparisons[index, 0], comparisons[index, 1]
             new, old = rows[i, at + shift], table[g, at]
-            if order == BY_ADDRESS:
-                compared = _compare_addresses(new, rows[i, at + shift + 1], old, table[g, at + 1])
-            elif order == BY_NUMBER:
+            if order == BY_NUMBER:
                 compared = _compare_numbers(rows, i, at + shift, table, g, at)
             else:
                 x = _float_rank(new) if order == BY_FLOAT else np.int64(new)

@@ -20,12 +20,12 @@ from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = [
-    "ADD", "ADD_FLOAT", "ADD_WIDE", "BIT_AND", "BIT_OR", "BLOCK", "BY_ADDRESS", "BY_FLOAT", "BY_NUMBER", "BY_WORD",
+    "ADD", "ADD_FLOAT", "ADD_WIDE", "BIT_AND", "BIT_OR", "BLOCK", "BY_FLOAT", "BY_NUMBER", "BY_WORD",
     "GREATEST", "LEAST", "SEED", "Layout", "Merging", "keyed_by_pane", "with_one_form",
 ]  # fmt: skip
 
 ADD, ADD_WIDE, ADD_FLOAT, BIT_AND, BIT_OR, LEAST, GREATEST = range(7)
-BY_WORD, BY_FLOAT, BY_ADDRESS, BY_NUMBER = range(4)
+BY_WORD, BY_FLOAT, BY_NUMBER = range(3)
 
 BLOCK = 128
 """Rows that are merged together: they and their groups stay in the nearest cache, and the misses of finding them
@@ -50,7 +50,7 @@ _CODES = {
     FoldOp.MAX: GREATEST,
     FoldOp.LAST: GREATEST,
 }
-_ORDERS = {Kind.FLOAT: BY_FLOAT, Kind.IP: BY_ADDRESS, Kind.COMMUNITY_ID: BY_NUMBER}
+_ORDERS = {Kind.FLOAT: BY_FLOAT, Kind.IP: BY_NUMBER, Kind.COMMUNITY_ID: BY_NUMBER}
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def _merge_rows(
         for k in range(count):
             likely = np.int64(index[hashes[k] & mask] & _LOW_HALF)
             if likely != 0:
-                fetched |= table[likely - 1, 1]
+                fetched |= table[likely - 1, 1] ^ table[likely - 1, words - 1]  # a row lies in two cache lines, or more
         full = False
         for k in range(count):
             i = block + k

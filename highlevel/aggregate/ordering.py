@@ -9,19 +9,12 @@ from lowmark.wire.schema import Kind
 
 __all__ = ["same_as_before", "sort_keys", "sorted_rows"]
 
-_MAPPED = np.uint64(0xFFFF)
-_HALF = np.uint64(32)
-
 
 def sort_keys(values: Values, descending: bool = False) -> tuple[Data, ...]:
-    """The keys of one column, the weightiest first. Null is less than any value; NaN is the greatest number; IPv4 comes
-    before IPv6."""
+    """The keys of one column, the weightiest first. Null is less than any value; NaN is the greatest number."""
     data = np.where(values.valid, values.data.T, values.data.dtype.type(0)).T
     keys: tuple[Data, ...]
-    if values.kind is Kind.IP:
-        six = (data[:, 0] != 0) | (data[:, 1] >> _HALF != _MAPPED)
-        keys = (six, data[:, 0], data[:, 1])
-    elif values.kind.words > 1:
+    if values.kind.words > 1:
         keys = tuple(data.T)
     elif values.kind is Kind.FLOAT:
         nan = np.isnan(data)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from lowlevel.kernel.machine import double_of, fold_product, word_of, wrap_add, wrap_mul, wrap_sub
 
 __all__ = [
-    "canonical_double", "coarse_double", "coarse_word", "double_less", "floor_div", "floor_mod", "hash_pair", "ip_less",
+    "canonical_double", "coarse_double", "coarse_word", "double_less", "floor_div", "floor_mod", "hash_pair",
     "mixed", "number_less", "unsigned_less",
 ]  # fmt: skip
 
@@ -34,19 +34,8 @@ def unsigned_less(a: int, b: int) -> bool:
     return (a ^ -0x8000000000000000) < (b ^ -0x8000000000000000)
 
 
-def ip_less(a_high: int, a_low: int, b_high: int, b_low: int) -> bool:
-    """IPv4 (::ffff:0:0/96) before all others, each numerically."""
-    a_other = a_high != 0 or a_low >> 32 != 0xFFFF
-    b_other = b_high != 0 or b_low >> 32 != 0xFFFF
-    if a_other != b_other:
-        return b_other
-    if a_high != b_high:
-        return unsigned_less(a_high, b_high)
-    return unsigned_less(a_low, b_low)
-
-
 def number_less(a_high: int, a_middle: int, a_low: int, b_high: int, b_middle: int, b_low: int) -> bool:
-    """Unsigned numbers of three words."""
+    """Unsigned numbers of three words: addresses, with their version in front, and Community IDs."""
     if a_high != b_high:
         return unsigned_less(a_high, b_high)
     if a_middle != b_middle:

@@ -40,7 +40,7 @@ def community_id(
     schedule: npt.NDArray[np.int64], version: int, from_high: int, from_low: int, to_high: int, to_low: int,
     proto: int, ports: int, one_way: bool,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """The 160 bits, in three words. The addresses of IPv4 are mapped ones."""
+    """The 160 bits, in three words."""
     a_high, a_low, b_high, b_low = from_high, from_low, to_high, to_low
     turned = unsigned_less(b_high, a_high) or (b_high == a_high and unsigned_less(b_low, a_low))
     turned = turned or (b_high == a_high and b_low == a_low and ports & 0xFFFF < ports >> 16)
@@ -50,7 +50,6 @@ def community_id(
             ports = (ports & 0xFFFF) << 16 | ports >> 16
     last = 0
     if version == 4:
-        a_low, b_low = a_low & 0xFFFFFFFF, b_low & 0xFFFFFFFF
         schedule[0] = a_low >> 16
         schedule[1] = (a_low & 0xFFFF) << 16 | b_low >> 16
         last = 2

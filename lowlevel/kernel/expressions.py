@@ -15,7 +15,7 @@ from lowmark.query.expressions import Call, Expr, Field, Literal, Op
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import INT64_MIN
 
-__all__ = ["Scalars", "Value", "ip_less", "less", "word_literal"]
+__all__ = ["Scalars", "Value", "less", "word_literal"]
 
 _MASK64 = (1 << 64) - 1
 _WORD_FORMS = {
@@ -145,20 +145,19 @@ class Scalars:
         match args:
             case (_, Literal(int(mask4)), Literal(int(mask6))):
                 value = self.value(args[0])
-                high, low = value.words
-                is_ipv4 = f"({high} == 0 and {low} >> 32 == 0xFFFF)"  # whose upper half is 0 under any mask
-                mask = f"({word_literal(mask4)} if {is_ipv4} else {word_literal(mask6)})"
+                version, high, low = value.words  # of IPv4 the high one is 0, under any mask
+                mask = f"({word_literal(mask4)} if {version} == 4 else {word_literal(mask6)})"
                 words = (f"{high} & {word_literal(mask6 >> 64)}", f"{low} & {mask}")
-                return Value(tuple(self._source.let(word) for word in words), value.null)
+                return Value((version, *(self._source.let(word) for word in words)), value.null)
         raise ValueError("the masks of a prefix are literals")
 
     def in_prefix(self, op: Op, args: tuple[Expr, ...]) -> Value:
         match args:
             case (_, Literal(int(network)), Literal(int(mask))):
-                high, low = self.value(args[0]).words
+                words = self.value(args[0]).words
                 inside = " and ".join(
                     f"{word} & {word_literal(mask >> shift)} == {word_literal((network & mask) >> shift)}"
-                    for word, shift in ((high, 64), (low, 0))
+                    for word, shift in zip(words, range(64 * len(words) - 64, -1, -64), strict=True)
                 )
                 return self._result(f"({inside})", args[:1])
         raise ValueError("a prefix is a literal network and a literal mask")
@@ -263,15 +262,9 @@ def _literal(value: int | float | None, kind: Kind) -> Value:
     return Value(tuple(word_literal(int(value) >> shift) for shift in range(64 * kind.words - 64, -1, -64)))
 
 
-def ip_less(left: tuple[str, ...], right: tuple[str, ...]) -> str:
-    return f"ip_less({left[0]}, {left[1]}, {right[0]}, {right[1]})"
-
-
 def less(kind: Kind, left: tuple[str, ...], right: tuple[str, ...]) -> str:
     """Source of a boolean: `left` before `right`, in the order of the kind, both in the form of rows."""
-    if kind is Kind.IP:
-        return ip_less(left, right)
-    if kind is Kind.COMMUNITY_ID:
+    if kind.words > 1:
         return f"number_less({', '.join((*left, *right))})"
     if kind is Kind.FLOAT:
         return f"double_less(double_of({left[0]}), double_of({right[0]}))"

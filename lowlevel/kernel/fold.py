@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lowlevel.kernel.expressions import less
+from lowlevel.kernel.rowform import RowForm
 from lowlevel.kernel.source import Source
 from lowmark.query.plan import Fold, FoldOp, Reduction
-from lowmark.wire.schema import Schema
 
 __all__ = ["ORDERED_FOLDS", "write_merge", "write_sums"]
 
@@ -43,13 +43,13 @@ class _Places:
 
 
 def _places(reduction: Reduction) -> list[_Places]:
-    schema: Schema = reduction.schema
+    form = RowForm(reduction)
     places = []
     index = 2 + len(reduction.keys) + len(reduction.details)
     for fold in reduction.folds:
         words = []
         for column in fold.columns:
-            at = schema.offset(column.name)
+            at = form.offset(column.name)
             words.append(tuple(range(at, at + column.kind.words)))
         places.append(_Places(fold, index, tuple(words)))
         index += len(fold.columns)

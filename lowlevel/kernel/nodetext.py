@@ -13,6 +13,7 @@ from lowlevel.kernel.expressions import Scalars, Value
 from lowlevel.kernel.fold import ORDERED_FOLDS
 from lowlevel.kernel.grid import GridText
 from lowlevel.kernel.parse import FIELDS, NULLS
+from lowlevel.kernel.rowform import RowForm
 from lowlevel.kernel.source import Source
 from lowlevel.kernel.tabletext import CACHE_LINE, TableText, leaves_at_once, slot_words
 from lowmark.query.plan import Reduction
@@ -54,7 +55,8 @@ class NodeText:
         self._ordered = order is Order.PRESERVED and reduction.grouped
         self._at_once = leaves_at_once(reduction, order)
         self._flush = "flush_in_order" if self._ordered else "flush"
-        self._words = reduction.schema.words
+        self._form = RowForm(reduction)
+        self._words = self._form.words
         self._slot_words = slot_words(self._words)
         self._widths = f"{self._words}, {self._slot_words}"
         self._grid = GridText(reduction.pane, self._suffix)
@@ -127,7 +129,8 @@ class NodeText:
     def _write_row(self, scalars: Scalars) -> None:
         """The tuple as a row: of the scratch for the table, of a selection's output, or of the late ones."""
         reduction = self._reduction
-        keys = [scalars.row_words(item.expr, True) for item in (*reduction.keys, *reduction.details)]
+        named = [scalars.row_words(item.expr, True) for item in (*reduction.keys, *reduction.details)]
+        keys = [self._form.packed(place, value) for place, value in enumerate(named, 2)]
         lifted = [scalars.row_words(lift, fold.op in ORDERED_FOLDS) for fold in reduction.folds for lift in fold.lift]
         words = [self._null_mask([*keys, *lifted]), "pane@", "1"]
         words += [word for value in (*keys, *lifted) for word in value.words]
@@ -137,17 +140,17 @@ class NodeText:
                     self._write(f"strays@[np.uint64(state@[STRAYS]), {place}] = {word}")
                 self._write("state@[STRAYS] += 1")
             with self._source.block("else:"):
-                self._write_taken(words, keys)
+                self._write_taken(words, named, keys)
         else:
-            self._write_taken(words, keys)
+            self._write_taken(words, named, keys)
 
-    def _write_taken(self, words: Sequence[str], keys: Sequence[Value]) -> None:
+    def _write_taken(self, words: Sequence[str], named: Sequence[Value], keys: Sequence[Value]) -> None:
         reduction = self._reduction
         row = "rows@[np.uint64(count@), {}] = {}" if reduction.grouped else "out@[np.uint64(put@), {}] = {}"
         for place, word in enumerate(words):
             self._write(row.format(place, word))
         if reduction.grouped:
-            self._write_slot(keys)
+            self._write_slot([word for value in keys for word in value.words], self._null_mask(named))
         self._write("count@ += 1" if reduction.grouped else "put@ += 1")
 
     def _null_mask(self, values: Sequence[Value]) -> str:
@@ -155,12 +158,13 @@ class NodeText:
         bits = [f"np.int64({value.null}) << {place}" for place, value in enumerate(values, 2) if value.null is not None]
         return self._source.let(" | ".join(f"({bit})" for bit in bits)) if bits else "0"
 
-    def _write_slot(self, keys: Sequence[Value]) -> None:
+    def _write_slot(self, words: list[str], nulls: str) -> None:
         """Which slot a group has: a keyed hash, as nobody outside may choose packets that all fall into one slot. The
-        pane is no part of it, so that a group of a new pane takes the slot of its old self."""
+        pane is no part of it, so that a group of a new pane takes the slot of its old self; nor are the versions of
+        packed addresses, since no more groups than the pair of slots has room for differ in nothing else."""
         source = self._source
-        mask = self._null_mask(keys)
-        words = [word for value in keys for word in value.words] + ([mask] if mask != "0" else [])
+        if nulls != "0":
+            words.append(nulls)
         if len(words) % 2:
             words.append("0")
         digest = "secret_0"

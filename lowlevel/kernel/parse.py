@@ -12,8 +12,8 @@ __all__ = ["FIELDS", "KNOWN", "NULLS", "write_parser"]
 # Variables that hold a field's words.
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "ts": ("time",),
-    "srcIP": ("src_high", "src_low"),
-    "destIP": ("dest_high", "dest_low"),
+    "srcIP": ("version", "src_high", "src_low"),
+    "destIP": ("version", "dest_high", "dest_low"),
     "srcPort": ("src_port",),
     "destPort": ("dest_port",),
     "proto": ("proto",),
@@ -36,13 +36,13 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "_rank": ("rank",),
     "_position": ("position",),
     "community_id": ("id_high", "id_middle", "id_low"),
-    "conn.aIP": ("a_high", "a_low"),
+    "conn.aIP": ("version", "a_high", "a_low"),
     "conn.aPort": ("a_port",),
-    "conn.bIP": ("b_high", "b_low"),
+    "conn.bIP": ("version", "b_high", "b_low"),
     "conn.bPort": ("b_port",),
     "conn.proto": ("proto",),
-    "inner.srcIP": ("inner_src_high", "inner_src_low"),
-    "inner.destIP": ("inner_dest_high", "inner_dest_low"),
+    "inner.srcIP": ("inner_version", "inner_src_high", "inner_src_low"),
+    "inner.destIP": ("inner_version", "inner_dest_high", "inner_dest_low"),
     "inner.srcPort": ("inner_src_port",),
     "inner.destPort": ("inner_dest_port",),
     "inner.proto": ("inner_proto",),
@@ -127,9 +127,9 @@ def _write_ipv4(source: Source, fields: set[str]) -> None:
     # 0x45 is the version with a header that has no options.
     _malformed(source, "(first != 0x45 and (first >> 4 != 4 or header < 20)) or (ip_len < header and ip_len != 0)")
     if "srcIP" in fields:
-        source.line("src_high = 0", "src_low = IPV4 | be32(data, at + 12)")
+        source.line("src_high = 0", "src_low = be32(data, at + 12)")
     if "destIP" in fields:
-        source.line("dest_high = 0", "dest_low = IPV4 | be32(data, at + 16)")
+        source.line("dest_high = 0", "dest_low = be32(data, at + 16)")
     if "tos" in fields:
         source.line("tos = byte(data, at + 1)")
     if "ttl" in fields:

@@ -25,7 +25,8 @@ def write_connection(source: Source) -> None:
     source.lines("""
         a_high, a_low, b_high, b_low = src_high, src_low, dest_high, dest_low
         a_port, b_port = src_port, dest_port
-        turned = ip_less(b_high, b_low, a_high, a_low) or (a_high == b_high and a_low == b_low and b_port < a_port)
+        turned = number_less(version, b_high, b_low, version, a_high, a_low)
+        turned = turned or (a_high == b_high and a_low == b_low and b_port < a_port)
         if (proto == 1 or proto == 58) and later == 0 and stop - upper >= 2:
             a_port = byte(data, upper)
             b_port = conversation(proto, a_port)
@@ -50,7 +51,7 @@ def write_inner(source: Source) -> None:
         inner_src_port, inner_dest_port, inner_proto, inner_later, inner_upper = 0, 0, 0, 0, 0
         inner_ip_len, inner_tos, inner_ttl, inner_tcp_flags = 0, 0, 0, 0
         if inner_version == 4:
-            inner_src_low, inner_dest_low = IPV4 | be32(data, inner_at + 12), IPV4 | be32(data, inner_at + 16)
+            inner_src_low, inner_dest_low = be32(data, inner_at + 12), be32(data, inner_at + 16)
             inner_ip_len, inner_tos = be16(data, inner_at + 2), byte(data, inner_at + 1)
             inner_ttl, inner_proto = byte(data, inner_at + 8), byte(data, inner_at + 9)
             inner_later = 1 if be16(data, inner_at + 6) & 0x1FFF else 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from lowlevel.config import Order
 from lowlevel.kernel.fold import write_merge, write_sums
+from lowlevel.kernel.rowform import RowForm
 from lowlevel.kernel.source import Source
 from lowmark.query.plan import Reduction
 
@@ -37,7 +38,8 @@ class TableText:
         self._prefetch = prefetch
         self._ordered = order is Order.PRESERVED
         self._at_once = leaves_at_once(reduction, order)
-        self._words = reduction.schema.words
+        self._form = RowForm(reduction)
+        self._words = self._form.words
 
     def _write(self, template: str) -> None:
         self._source.lines(template.replace("@", self._suffix))
@@ -161,11 +163,9 @@ class TableText:
         """)
 
     def _same_group(self, slot: str) -> str:
-        named = (*self._reduction.keys, *self._reduction.details)
-        nullable = sum(1 << place for place, item in enumerate(named, 2) if item.expr.nullable)
+        bits = self._form.key_bits
         tests = [f"table@[{slot}, 1] == pane"]
-        if nullable:
-            tests.append(f"(table@[{slot}, 0] ^ rows@[k, 0]) & {nullable} == 0")
-        words = sum(item.expr.kind.words for item in named)
-        tests += [f"table@[{slot}, {at}] == rows@[k, {at}]" for at in range(3, 3 + words)]
+        if bits:
+            tests.append(f"(table@[{slot}, 0] ^ rows@[k, 0]) & {bits} == 0")
+        tests += [f"table@[{slot}, {at}] == rows@[k, {at}]" for at in range(3, 3 + self._form.key_words)]
         return " and ".join(tests).replace("@", self._suffix)

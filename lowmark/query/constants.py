@@ -12,13 +12,13 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from lowmark.query import syntax as s
 from lowmark.query.expressions import Expr, Literal, Op
-from lowmark.query.folding import conjoin, negate, test
+from lowmark.query.folding import test
 from lowmark.wire.schema import Kind
-from lowmark.wire.values import INT64_MAX, INT64_MIN, IPV4_MAPPED
+from lowmark.wire.values import INT64_MAX, INT64_MIN, address_number
 
 __all__ = [
     "NS", "address", "in_prefix", "nanoseconds", "number", "parse_address", "parse_community_id", "parse_mac",
-    "parse_prefix", "parse_quoted", "parse_time",
+    "parse_prefix", "parse_quoted", "parse_time", "prefix_mask",
 ]  # fmt: skip
 
 NS = 1_000_000_000
@@ -31,8 +31,7 @@ _MAC = re.compile(r"[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5}", re.ASCII | re.IGNORECASE
 
 
 def address(value: IPv4Address | IPv6Address) -> Literal:
-    mapped = IPV4_MAPPED if isinstance(value, IPv4Address) else 0
-    return Literal(mapped + int(value), Kind.IP)
+    return Literal(address_number(value), Kind.IP)
 
 
 def parse_address(text: str) -> Literal:
@@ -118,12 +117,11 @@ def nanoseconds(seconds: int | Decimal) -> int:
 
 
 def in_prefix(operand: Expr, prefix: IPv4Network | IPv6Network) -> Expr:
-    """Whether an address lies in a prefix of its own version. IPv4-mapped IPv6 prefixes are IPv4's."""
-    mapped = isinstance(prefix, IPv4Network)
-    network = address(prefix.network_address)
-    mask = int(prefix.netmask) + (((1 << 96) - 1) << 32 if mapped else 0)
-    inside = test(Op.IN_PREFIX, operand, network, Literal(mask, Kind.IP))
-    if not mapped and IPV4_MAPPED & mask == network.value and prefix.prefixlen < 96:
-        ipv4 = Literal(((1 << 96) - 1) << 32, Kind.IP)
-        return conjoin((inside, negate(test(Op.IN_PREFIX, operand, Literal(IPV4_MAPPED, Kind.IP), ipv4))))
-    return inside
+    """Whether an address lies in a prefix, which is of its own version then."""
+    mask = prefix_mask(prefix.version, prefix.prefixlen)
+    return test(Op.IN_PREFIX, operand, address(prefix.network_address), Literal(mask, Kind.IP))
+
+
+def prefix_mask(version: int, length: int) -> int:
+    """What prefixes of this length look at in an address as a number: its version and its first bits."""
+    return -(1 << (32 if version == 4 else 128) - length) & (1 << 64 * Kind.IP.words) - 1

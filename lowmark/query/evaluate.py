@@ -28,7 +28,7 @@ Data = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Values:
-    """A column of values. `data` is float64 (FLOAT), uint64 of shape [n, words] (IP, COMMUNITY_ID: high word first) or
+    """A column of values. `data` is float64 (FLOAT), uint64 of shape [n, words] (IP, COMMUNITY_ID) or
     int64 (all others; BOOL 0 or 1), and may be a view that cannot be written. Where not `valid` it holds nothing in
     particular."""
 
@@ -142,25 +142,17 @@ def _equal(a: Data, b: Data) -> Bools:
 
 
 def _less(a: Data, b: Data) -> Bools:
-    """Of words, doubles, or numbers of several words. Addresses order by version (IPv4 as ::ffff:0:0/96) first."""
+    """Of words, doubles, or values of several words, of which the first weighs most."""
     if a.ndim == 1:
         return a < b
-    ranks = [list(number.T) for number in (a, b)]
-    if a.shape[1] == Kind.IP.words:
-        ranks = [[_is_v6(number), *rank] for number, rank in zip((a, b), ranks, strict=True)]
     less = _constant(False, len(a))
-    for left, right in zip(*map(reversed, ranks), strict=True):
+    for left, right in zip(a.T[::-1], b.T[::-1], strict=True):
         less = (left < right) | ((left == right) & less)
     return less
 
 
 def _less_equal(a: Data, b: Data) -> Bools:
     return a <= b if a.ndim == 1 else ~_less(b, a)
-
-
-def _is_v6(address: Data) -> Bools:
-    not_mapped: Bools = (address[:, 0] != 0) | (address[:, 1] >> np.uint64(32) != 0xFFFF)
-    return not_mapped
 
 
 _MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
@@ -228,7 +220,7 @@ _COMPUTE: dict[Op, Callable[..., Data]] = {
     Op.LE: lambda a, b: _truth(_less_equal(a, b)),
     Op.GT: lambda a, b: _truth(_less(b, a)),
     Op.GE: lambda a, b: _truth(_less_equal(b, a)),
-    Op.PREFIX: lambda a, mask4, mask6: a & np.where(_is_v6(a)[:, np.newaxis], mask6, mask4),
+    Op.PREFIX: lambda a, mask4, mask6: a & np.where(a[:, :1] == 4, mask4, mask6),
     Op.IN_PREFIX: lambda a, network, mask: _truth(_equal(a & mask, network & mask)),
     Op.HASH: _hashed,
     Op.COARSE: _coarse,

@@ -6,7 +6,7 @@ kernel generator and the evaluator over columns (`evaluate.py`) both work on thi
 - integers are int64 and wrap; FLOOR_DIV and MOD round down, and by zero give null, as FLOAT_DIV and FLOAT_MOD do;
 - any null argument gives null, but for AND, OR (three-valued logic) and IS_NULL;
 - shifts are by 0…63, any other distance gives null; SHIFT_RIGHT keeps the sign;
-- addresses compare IPv4 before IPv6, each numerically (a literal address is its 128-bit number);
+- addresses compare IPv4 before IPv6, each numerically (a literal address is its version above its 128 bits);
 - HASH and COARSE are what sketches count by: they are part of what partials mean, and never change.
 """
 
@@ -51,7 +51,7 @@ class Op(Enum):
     GT = auto()
     GE = auto()
     PREFIX = auto()  # address, then the masks of an IPv4 and of an IPv6 one (literals)
-    IN_PREFIX = auto()  # address, network, mask (both literals; IPv4 mapped, so versions never mix)
+    IN_PREFIX = auto()  # address, network, mask (both literals; the mask has all bits of the version)
     # sketches
     HASH = auto()  # any arguments to one word: -0.0 is 0.0, there is one NaN
     COARSE = auto()  # a word or a double to its leading bits, of which the second argument (a literal, 1 to 52) says

@@ -272,10 +272,7 @@ def _complete(details: Details | None) -> Details:
 
 
 def _columns(values: Values) -> tuple[Data, ...]:
-    """What equal values agree in, the weightiest first: they order as the language says, IPv4 before IPv6."""
-    if values.kind is Kind.IP:
-        high, low = values.data[:, 0], values.data[:, 1]
-        return (high != 0) | (low >> np.uint64(32) != 0xFFFF), high, low
+    """What equal values agree in, the weightiest first: they order as the language says."""
     if values.kind.words > 1:
         return tuple(values.data.T)
     if values.kind is Kind.FLOAT:

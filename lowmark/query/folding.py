@@ -81,8 +81,6 @@ def compare(op: Op, left: Expr, right: Expr) -> Expr:
         return Call(op, (left, right), Kind.BOOL, _nullable(op, (left, right)))
     if left.value is None or right.value is None:
         return Literal(None, Kind.BOOL)
-    if left.kind is Kind.IP:
-        return boolean(_COMPARISONS[op](_address_rank(left.value), _address_rank(right.value)))
     return boolean(_COMPARISONS[op](left.value, right.value))
 
 
@@ -173,9 +171,3 @@ def _simpler(op: Op, args: tuple[Expr, ...], kind: Kind) -> Expr | None:
         ) if a > 0 and b > 0 and a * b < 2**63:  # fmt: skip
             return words(Op.FLOOR_DIV, kind, inner, Literal(a * b, unit))
     return None
-
-
-def _address_rank(value: Number) -> int:
-    """IPv4 before IPv6: the number of an address, with mapped ones moved in front of all."""
-    assert isinstance(value, int)
-    return value - 2**128 if value >> 32 == 0xFFFF else value

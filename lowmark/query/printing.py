@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from lowmark.query.constants import prefix_mask
 from lowmark.query.expressions import Call, Expr, Field, Literal, Op
 from lowmark.query.panes import Pane
 from lowmark.query.progressing import Progress
 from lowmark.wire.schema import Kind
-from lowmark.wire.values import IPV4_MAPPED, address, community_id, mac, seconds, time
+from lowmark.wire.values import address, address_version, community_id, mac, seconds, time
 
 __all__ = ["length_text", "pane_text", "span_text", "text_of"]
 
@@ -43,8 +44,8 @@ def _call(op: Op, args: tuple[Expr, ...], strings: tuple[str, ...]) -> str:
         case Op.IS_NULL:
             return f"{parts[0]} IS NULL"
         case Op.PREFIX:
-            four, six = (int(mask.value or 0).bit_count() for mask in args[1:] if isinstance(mask, Literal))
-            return f"prefix({text_of(args[0], strings)}, {four - 96}, {six})"
+            four, six = (int(mask.value or 0) for mask in args[1:] if isinstance(mask, Literal))
+            return f"prefix({text_of(args[0], strings)}, {_length(four, 4)}, {_length(six, 6)})"
         case Op.HASH | Op.COARSE:
             return f"{op.name.lower()}({', '.join(text_of(arg, strings) for arg in args)})"
         case Op.IN_PREFIX:
@@ -63,9 +64,13 @@ def _compound(expr: Expr) -> bool:
 def _prefix(args: tuple[Expr, ...]) -> str:
     match args:
         case (_, Literal(value=int(network)), Literal(value=int(mask))):
-            ipv4 = network >> 32 == IPV4_MAPPED >> 32 and mask >> 32 == 2**96 - 1
-            return f"{address(network)}/{mask.bit_count() - (96 if ipv4 else 0)}"
+            return f"{address(network)}/{_length(mask, address_version(network))}"
     raise ValueError("a prefix is a constant")
+
+
+def _length(mask: int, version: int) -> int:
+    """Of the prefixes of this version that a mask of `prefix_mask` is for."""
+    return mask.bit_count() - prefix_mask(version, 0).bit_count()
 
 
 def _literal(literal: Literal, strings: tuple[str, ...]) -> str:

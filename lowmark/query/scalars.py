@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lowmark.query import syntax as s
-from lowmark.query.constants import number
+from lowmark.query.constants import number, prefix_mask
 from lowmark.query.expressions import Call, Expr, Literal, Op
 from lowmark.wire.schema import Kind
-from lowmark.wire.values import IPV4_MAPPED
+from lowmark.wire.values import address_version
 
 __all__ = ["EXTREMES", "PREFIX", "BadCall", "is_scalar", "names", "prefix", "prefix_lengths"]
 
@@ -14,8 +14,6 @@ PREFIX = "prefix"
 
 EXTREMES = ("greatest", "least")
 """Of the times that the windows of a join's inputs go over."""
-
-_ALL = (1 << 128) - 1
 
 
 class BadCall(ValueError):
@@ -54,11 +52,10 @@ def prefix_lengths(call: s.FunctionCall) -> tuple[int, int]:
 
 def prefix(operand: Expr, bits4: int, bits6: int) -> Expr:
     """The network address: the address with all bits behind the first ones 0."""
-    mask4 = _ALL - (1 << 32 - bits4) + 1
-    mask6 = _ALL - (1 << 128 - bits6) + 1
+    mask4, mask6 = prefix_mask(4, bits4), prefix_mask(6, bits6)
     if isinstance(operand, Literal):
         if operand.value is None:
             return operand
         address = int(operand.value)
-        return Literal(address & (mask4 if address >> 32 == IPV4_MAPPED >> 32 else mask6), Kind.IP)
+        return Literal(address & (mask4 if address_version(address) == 4 else mask6), Kind.IP)
     return Call(Op.PREFIX, (operand, Literal(mask4, Kind.IP), Literal(mask6, Kind.IP)), Kind.IP, operand.nullable)

@@ -1,9 +1,10 @@
 """Which bucket a row belongs to: XXH64 (seed 0) of the canonical bytes of its key, modulo the number of buckets.
 
 The canonical bytes are 64-bit little-endian words: the null mask of the key (bit i set: its i-th column is null), then
-each column's words; an address or a Community ID is its words, the high one first; -0.0 is 0.0 and there is one NaN; a
-string is the XXH64 of its UTF-8 bytes, so that the codes of different dictionaries agree. All hosts and exchanges share
-this function, and golden vectors pin it: changing it changes every stage's fingerprint.
+each column's words. An address is its version (4 or 6), then the high and the low half of its 128 bits, a Community ID
+its 160 bits in three words, the high one first; -0.0 is 0.0 and there is one NaN; a string is the XXH64 of its UTF-8
+bytes, so that the codes of different dictionaries agree. All hosts and exchanges share this function, and golden
+vectors pin it: changing it changes every stage's fingerprint.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lowmark.wire.schema import Kind, Schema
 
 __all__ = ["HASH_NAME", "bucket_of", "hash_rows", "key_words", "xxh64"]
 
-HASH_NAME = "xxh64-words-1"
+HASH_NAME = "xxh64-words-2"
 """Stands in a stage's fingerprint for the function that this module is."""
 
 _P1 = np.uint64(0x9E3779B185EBCA87)

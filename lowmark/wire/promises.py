@@ -108,7 +108,7 @@ class Punctuation:
 # rest).
 _ENDINGS = {ending.value: ending for ending in Ending}
 _REASONS = frozenset(reason.value for reason in Reason)
-_VALUES_BELOW = 1 << 128  # an address is the widest
+_VALUES_BELOW = 1 << 160  # a Community ID is the widest
 
 
 def encode_punctuation(punctuation: Punctuation) -> WireRecord:

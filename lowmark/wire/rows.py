@@ -22,15 +22,19 @@ __all__ = [
 Words = npt.NDArray[np.uint64]
 
 _METADATA = b"lowmark"
-_ID_PADDING = 4  # bytes of a Community ID's words that are no part of it
 
+# What stands in Arrow's bytes of values of several words, a part for each word.
+_PARTS: dict[Kind, npt.DTypeLike] = {
+    Kind.IP: np.dtype([("version", "u1"), ("high", ">u8"), ("low", ">u8")]),
+    Kind.COMMUNITY_ID: np.dtype([("high", ">u4"), ("middle", ">u8"), ("low", ">u8")]),
+}
 _TYPES: dict[Kind, pa.DataType] = {
     Kind.INT: pa.int64(),
     Kind.FLOAT: pa.float64(),
     Kind.BOOL: pa.bool_(),
     Kind.TIME: pa.timestamp("ns", "UTC"),
     Kind.DURATION: pa.duration("ns"),
-    Kind.IP: pa.binary(16),  # network order
+    Kind.IP: pa.binary(17),  # the version, then the address in network order: an IPv4 one fills the last four bytes
     Kind.MAC: pa.int64(),
     Kind.COMMUNITY_ID: pa.binary(20),  # network order
     Kind.STR: pa.int64(),  # code: an index into the schema's strings
@@ -79,6 +83,18 @@ def check_values(schema: Schema, batch: pa.RecordBatch) -> None:
             extremes = compute.min_max(array)
             if extremes["min"].as_py() < 0 or extremes["max"].as_py() >= limit:
                 raise BadRows(f"column {column.name} ({column.kind.value}) has a value outside of 0…{limit - 1}")
+        if column.kind is Kind.IP:
+            _check_addresses(column.name, array)
+
+
+def _check_addresses(name: str, array: pa.Array) -> None:
+    parts = _parts_of(Kind.IP, array)
+    four = parts["version"] == 4
+    bad = np.where(four, (parts["high"] != 0) | (parts["low"] >> np.uint64(32) != 0), parts["version"] != 6)
+    if array.null_count:
+        bad &= _bits(array, 0)
+    if bad.any():
+        raise BadRows(f"column {name} (ip) has a value that is no address: 4 and 32 bits, or 6 and 128 bits")
 
 
 def _difference(schema: Schema, arrow: pa.Schema) -> str:
@@ -109,11 +125,11 @@ def to_batch(schema: Schema, words: Words) -> pa.RecordBatch:
 
 
 def _arrow_data(kind: Kind, words: Words, offset: int) -> npt.NDArray[np.generic]:
-    if kind is Kind.IP:
-        return words[:, offset : offset + 2].astype(">u8", order="C")
-    if kind is Kind.COMMUNITY_ID:
-        whole = words[:, offset : offset + 3].astype(">u8", order="C").view(np.uint8)
-        return np.ascontiguousarray(whole[:, _ID_PADDING:])
+    if kind in _PARTS:
+        parts = np.empty(len(words), _PARTS[kind])
+        for word, part in enumerate(parts.dtype.names or (), offset):
+            parts[part] = words[:, word]
+        return parts
     if kind is Kind.BOOL:
         return np.packbits(words[:, offset] != 0, bitorder="little")
     return np.ascontiguousarray(words[:, offset])
@@ -138,17 +154,19 @@ def to_words(schema: Schema, batch: pa.RecordBatch) -> Words:
 
 
 def _copy_data(column: Column, array: pa.Array, target: Words) -> None:
-    data, start, rows = array.buffers()[1], array.offset, len(array)
-    if column.kind is Kind.IP:
-        target[:] = np.frombuffer(data, ">u8", 2 * rows, 16 * start).reshape(rows, 2)
-    elif column.kind is Kind.COMMUNITY_ID:
-        whole = np.zeros((rows, 24), np.uint8)
-        whole[:, _ID_PADDING:] = np.frombuffer(data, np.uint8, 20 * rows, 20 * start).reshape(rows, 20)
-        target[:] = whole.view(">u8")
+    if column.kind in _PARTS:
+        parts = _parts_of(column.kind, array)
+        for word, part in enumerate(parts.dtype.names or ()):
+            target[:, word] = parts[part]
     elif column.kind is Kind.BOOL:
         target[:, 0] = _bits(array, 1)
     else:
-        target[:, 0] = np.frombuffer(data, np.uint64, rows, 8 * start)
+        target[:, 0] = np.frombuffer(array.buffers()[1], np.uint64, len(array), 8 * array.offset)
+
+
+def _parts_of(kind: Kind, array: pa.Array) -> npt.NDArray[np.void]:
+    form = np.dtype(_PARTS[kind])
+    return np.frombuffer(array.buffers()[1], form, len(array), form.itemsize * array.offset)
 
 
 def _bits(array: pa.Array, buffer: int) -> npt.NDArray[np.bool_]:
@@ -161,7 +179,7 @@ def _bits(array: pa.Array, buffer: int) -> npt.NDArray[np.bool_]:
 
 def column_of(schema: Schema, words: Words, name: str) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.bool_]]:
     """One column's values and which of them are valid. The values are a view of the matrix, of dtype float64 (FLOAT),
-    uint64 of shape [n, words] (IP and COMMUNITY_ID: high word first) or int64 (all others)."""
+    uint64 of shape [n, words] (IP and COMMUNITY_ID) or int64 (all others)."""
     return data_of(schema, words, name), words[:, 0] & np.uint64(1 << schema.index(name)) == 0
 
 

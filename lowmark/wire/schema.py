@@ -2,7 +2,7 @@
 
 A row has two forms. Between processes it is a row of an Arrow batch. Inside kernels, tables and state it is a run of
 64-bit *words*: word 0 is the null mask (bit i set: column i is null, its words are 0), then the columns in order, one
-word each, two for an address and three for a Community ID. Both forms are defined by the same `Schema`.
+word each, three for an address and for a Community ID. Both forms are defined by the same `Schema`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Kind(Enum):
     BOOL = "bool"  # 0 or 1
     TIME = "time"  # int64 ns since 1970-01-01T00:00:00Z
     DURATION = "duration"  # int64 ns
-    IP = "ip"  # 128-bit number, high word first; IPv4 as ::ffff:a.b.c.d (one value with its mapped form)
+    IP = "ip"  # the version (4 or 6), then the address as a 128-bit number, high word first: so words order addresses
     MAC = "mac"  # 48-bit number
-    COMMUNITY_ID = "community_id"  # 160-bit number, a SHA-1; high word first, as an address
+    COMMUNITY_ID = "community_id"  # 160-bit number, a SHA-1; high word first
     STR = "str"  # index into the schema's sorted `strings`: all of a query's strings are known when it is planned
 
     def __init__(self, name: str) -> None:
-        self.words = {"ip": 2, "community_id": 3}.get(name, 1)
+        self.words = 3 if name in ("ip", "community_id") else 1
 
 
 @dataclass(frozen=True, slots=True)

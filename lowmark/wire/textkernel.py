@@ -30,10 +30,12 @@ _BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 _PAIRS = np.frombuffer("".join(f"{i:02d}" for i in range(100)).encode(), np.uint8)
 _TRUE = np.frombuffer(b"true".ljust(SLACK), np.uint8)
 _FALSE = np.frombuffer(b"false".ljust(SLACK), np.uint8)
+_MAPPED_TEXT = np.frombuffer(b"::ffff:".ljust(SLACK), np.uint8)
 
 _QUOTE, _MINUS, _EXPONENT, _DOT, _COLON, _ZERO, _ONE, _EQUALS = 34, 45, 101, 46, 58, 48, 49, 61
 _NS = 1_000_000_000
 _DAYS_TO_1970 = 719_468  # from 0000-03-01, where the cycle of leap years begins
+_FOUR = np.uint64(4)
 _MAPPED = np.uint64(0xFFFF)
 
 
@@ -151,13 +153,20 @@ def _group(high: np.uint64, low: np.uint64, index: int) -> Number:
 
 
 @compiled
-def _ip(out: Bytes, at: int, high: np.uint64, low: np.uint64) -> int:
+def _dotted(out: Bytes, at: int, number: np.uint64) -> int:
+    at = _unsigned(out, at, number >> np.uint64(24) & np.uint64(255))
+    for shift in (16, 8, 0):
+        out[at] = _DOT
+        at = _unsigned(out, at + 1, number >> np.uint64(shift) & np.uint64(255))
+    return at
+
+
+@compiled
+def _ip(out: Bytes, at: int, version: np.uint64, high: np.uint64, low: np.uint64) -> int:
+    if version == _FOUR:
+        return _dotted(out, at, low)
     if high == 0 and low >> np.uint64(32) == _MAPPED:
-        at = _unsigned(out, at, low >> np.uint64(24) & np.uint64(255))
-        for shift in (16, 8, 0):
-            out[at] = _DOT
-            at = _unsigned(out, at + 1, low >> np.uint64(shift) & np.uint64(255))
-        return at
+        return _dotted(out, copy(out, at, _MAPPED_TEXT, 0, 7), low)
     # RFC 5952: the longest run of at least two zero groups, the first of equals, is written as "::".
     best, best_length, run = 8, 1, 0
     for index in range(8):
@@ -292,7 +301,7 @@ def write_rows(
                         at = _time(out, at, word)
                     last_time[i], last_from[i], last_to[i] = word, begin, at
                 elif op == OP_IP:
-                    at = _ip(out, at, word, words[row, offsets[i] + 1])
+                    at = _ip(out, at, word, words[row, offsets[i] + 1], words[row, offsets[i] + 2])
                 elif op == OP_COMMUNITY_ID:
                     at = _community_id(out, at, word, words[row, offsets[i] + 1], words[row, offsets[i] + 2])
                 else:

@@ -12,8 +12,9 @@ from lowmark.wire.schema import Kind
 __all__ = [
     "INT64_MAX",
     "INT64_MIN",
-    "IPV4_MAPPED",
     "address",
+    "address_number",
+    "address_version",
     "community_id",
     "mac",
     "parse_time",
@@ -25,8 +26,8 @@ __all__ = [
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 
-IPV4_MAPPED = 0xFFFF << 32
-"""An IPv4 address a is the 128-bit number IPV4_MAPPED + a."""
+_ADDRESS_BITS = 128
+_MAPPED = 0xFFFF  # the leading 96 bits of an IPv4-mapped IPv6 address
 
 _NS = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -67,11 +68,23 @@ def seconds(ns: int) -> str:
     return f"{sign}{whole}.{nanos:09d}".rstrip("0").rstrip(".")
 
 
+def address_number(value: IPv4Address | IPv6Address) -> int:
+    """An address as one number, its version above its bits: IPv4 before IPv6, each by its own number."""
+    return value.version << _ADDRESS_BITS | int(value)
+
+
+def address_version(number: int) -> int:
+    return number >> _ADDRESS_BITS
+
+
 def address(number: int) -> str:
-    """The usual text of an address: IPv4 dotted, IPv6 by RFC 5952."""
-    if number >> 32 == 0xFFFF:
-        return str(IPv4Address(number & 0xFFFF_FFFF))
-    return str(IPv6Address(number))
+    """The usual text of an address: IPv4 dotted, IPv6 by RFC 5952, mapped ones with their dotted end."""
+    version, bits = divmod(number, 1 << _ADDRESS_BITS)
+    if version == 4:
+        return str(IPv4Address(bits))
+    if bits >> 32 == _MAPPED:
+        return f"::ffff:{IPv4Address(bits & 0xFFFF_FFFF)}"
+    return str(IPv6Address(bits))
 
 
 def mac(number: int) -> str:

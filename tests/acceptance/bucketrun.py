@@ -281,10 +281,8 @@ def _words(value: Value, strings: tuple[str, ...]) -> list[int]:
     match value:
         case Time(ns=number) | Mac(number=number):
             return [number]
-        case IPv4Address():
-            return [0, 0xFFFF << 32 | int(value)]
-        case IPv6Address():
-            return [int(value) >> 64, int(value) & 2**64 - 1]
+        case IPv4Address() | IPv6Address():
+            return [value.version, int(value) >> 64, int(value) & 2**64 - 1]
         case str():
             return [strings.index(value) if value in strings else 0]
         case int():

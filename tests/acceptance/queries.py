@@ -70,8 +70,8 @@ def conditions(columns: Columns) -> Text:
     whole = integers(columns)
     compared = st.sampled_from(("=", "<>", "<", "<=", ">", ">=", "!="))
     address = st.sampled_from(columns.addresses)
-    hosts = ("10.0.0.1", "10.0.0.2", "2001:db8::1", "'10.0.1.1'")
-    prefixes = ("10.0.0.0/30", "10.0.0.0/8", "2001:db8::/32", "0.0.0.0/0", "::/0")
+    hosts = ("10.0.0.1", "10.0.0.2", "2001:db8::1", "'10.0.1.1'", "::ffff:10.0.0.2")
+    prefixes = ("10.0.0.0/30", "10.0.0.0/8", "2001:db8::/32", "0.0.0.0/0", "::/0", "::ffff:0:0/96")
     leaf = st.one_of(
         st.builds("{} {} {}".format, whole, compared, whole),
         st.builds("{} {} {}".format, whole, compared, st.sampled_from(("0", "80", "100", "60.5"))),

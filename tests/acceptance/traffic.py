@@ -14,7 +14,7 @@ from tests.naive.frames import Spec, frame, write_pcap
 START = 1_714_564_800  # 2024-05-01T12:00:00Z, in seconds
 NS = 10**9
 HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.1.1")
-HOSTS6 = ("2001:db8::1", "2001:db8::2", "2001:db8:1::1")
+HOSTS6 = ("2001:db8::1", "::ffff:10.0.0.2", "2001:db8:1::1")  # a mapped one, which is no other host's
 PORTS = (0, 53, 79, 80, 81, 443, 40000, 65535)
 
 Captures = list[tuple[str, Path]]

@@ -103,8 +103,7 @@ def _value(call: AskedCall, rows: list[Row]) -> Value:
         pick = min if call.function == "first" else max
         return pick(held, key=lambda row: (row["ts"], row["position"]))[name]
     if call.function in ("min", "max"):
-        rank = (lambda value: (value >> 32 != 0xFFFF, value)) if kind == "ip" else None
-        return (min if call.function == "min" else max)(present, key=rank)
+        return (min if call.function == "min" else max)(present)
     if call.function in ("bit_or", "bit_and"):
         result = present[0]
         for value in present[1:]:
@@ -114,8 +113,7 @@ def _value(call: AskedCall, rows: list[Row]) -> Value:
         return sum(present)
     if call.function.startswith("heavy_hitter"):
         counts = Counter(present)
-        second = (lambda value: value >> 32 != 0xFFFF) if kind == "ip" else (lambda value: 0)
-        by_weight = sorted(counts, key=lambda value: (-counts[value], second(value), value))
+        by_weight = sorted(counts, key=lambda value: (-counts[value], value))
         place = int(call.parameters[0])
         found = by_weight[place - 1] if place <= len(by_weight) else None
         return counts.get(found) if call.function.endswith("count") else found
@@ -136,5 +134,5 @@ def _value(call: AskedCall, rows: list[Row]) -> Value:
 
 def _words(value: int | float, kind: Kind) -> tuple[int, ...]:
     if kind is Kind.IP:
-        return int(value) >> 64, int(value)
+        return int(value) >> 128, int(value) >> 64, int(value)
     return (word_of(value) if kind is Kind.FLOAT else int(value),)

@@ -37,7 +37,7 @@ from tests.aggregate.harness import (
     values,
 )
 from tests.aggregate.naive import expected, windows_of
-from tests.wire.strategies import VALUES, matrix
+from tests.wire.strategies import V4, V6, VALUES, matrix
 
 CALLS = (
     AskedCall("count"),
@@ -90,7 +90,7 @@ eighths = st.integers(-80, 80).map(lambda n: n / 8)
 lengths = st.integers(0, 100) | st.sampled_from([2**63 - 1, -(2**63), 2**40, -(2**33) - 1]) | VALUES[Kind.INT]
 tuples = st.tuples(
     st.integers(-30, 60) | st.sampled_from([10**12, -(10**12)]),
-    st.sampled_from([1, (0xFFFF << 32) + 1, (0xFFFF << 32) + 2, 1 << 100]),
+    st.sampled_from([V6 + 1, V4 + 1, V4 + 2, V6 + (0xFFFF << 32) + 1]),
     st.none() | st.integers(0, 2),
     eighths,
     lengths,

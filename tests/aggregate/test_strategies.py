@@ -145,7 +145,7 @@ class Stream:
     def eager(self) -> set[int]:
         mode = self.state.state.get(self._mode, ONLY)
         # A row is null mask, tuples, and the two words of the host.
-        return set() if mode is None else set(mode.groups.groups[:, 3].tolist())
+        return set() if mode is None else set(mode.groups.groups[:, 4].tolist())
 
     @property
     def held(self) -> int:

@@ -19,7 +19,7 @@ from lowmark.app.errors import OutputError
 from lowmark.app.formats import Format
 from lowmark.app.output import open_output
 from lowmark.wire.schema import Column, Kind, Schema
-from tests.wire.strategies import matrix
+from tests.wire.strategies import V4, V6, matrix
 
 SCHEMA = Schema(
     (
@@ -34,10 +34,9 @@ SCHEMA = Schema(
     ),
     ("Main1", 'a "b", c'),
 )
-V4 = (0xFFFF << 32) + 0x0A00_0001
 ROWS: list[list[object]] = [
-    [0, V4, 0x0242_AC11_0002, 0, 1_500_000_000, 0.5, 7, 1],
-    [60 * 10**9, 1, 0, 1, 0, None, None, 0],
+    [0, V4 + 0x0A00_0001, 0x0242_AC11_0002, 0, 1_500_000_000, 0.5, 7, 1],
+    [60 * 10**9, V6 + 1, 0, 1, 0, None, None, 0],
 ]
 
 

@@ -74,6 +74,13 @@ def udp(source: str = "10.0.0.1", port: int = 53, protocol: int = 17) -> bytes:
     return bytes(12) + b"\x08\x00" + head + addresses + transport
 
 
+MAPPED = (
+    bytes(12) + b"\x86\xdd\x60" + bytes(3) + struct.pack(">HBB", 8, 17, 64) + bytes(10) + b"\xff\xff\x0a\0\0\1"
+    + bytes(16) + struct.pack(">HHHH", 40_000, 53, 8, 0)
+)  # fmt: skip
+"""The packet of `udp`, but from ::ffff:10.0.0.1."""
+
+
 @pytest.mark.parametrize(
     ("where", "kept", "left"),
     [
@@ -87,6 +94,14 @@ def udp(source: str = "10.0.0.1", port: int = 53, protocol: int = 17) -> bytes:
         ("destPort IN (53, 5353) AND len > 10", udp(port=5353), udp(port=5354)),
         ("ip_version = 6", bytes(12) + b"\x86\xdd" + bytes(40), udp()),
         ("srcIP IN 2001:db8::/32", bytes(12) + b"\x86\xdd" + bytes(8) + b"\x20\x01\x0d\xb8" + bytes(28), udp()),
+        ("srcIP IN 10.0.0.0/8 AND destPort = 53", udp(), MAPPED),
+        ("srcIP IN 0.0.0.0/0", udp(), MAPPED),
+        ("srcIP = 10.0.0.1", udp(), MAPPED),
+        ("srcIP <> 10.0.0.1", MAPPED, udp()),
+        ("srcIP NOT IN 10.0.0.0/8", MAPPED, udp()),
+        ("srcIP IN ::ffff:10.0.0.0/104", MAPPED, udp()),
+        ("srcIP IN ::/0", MAPPED, udp()),
+        ("srcIP = ::ffff:10.0.0.1", MAPPED, udp()),
         ("destPort = 0", udp(protocol=47), udp(port=80)),
     ],
 )
@@ -126,7 +141,8 @@ ADDRESSES = st.tuples(
     st.sampled_from(["srcIP", "destIP"]),
     st.sampled_from(
         ["= 10.1.2.3", "<> 2.2.2.2", "IN 10.0.0.0/8", "IN 0.0.0.0/0", "IN 2001:db8::/32", "IN ::/0", "= fe80::1:2",
-         "IN 1.1.0.0/16", "NOT IN 192.168.0.0/16", "< 10.0.0.1"]
+         "IN 1.1.0.0/16", "NOT IN 192.168.0.0/16", "< 10.0.0.1", "= ::ffff:10.0.0.1", "IN ::ffff:10.0.0.0/104",
+         "= 10.0.0.1"]
     ),
 ).map(" ".join)  # fmt: skip
 CONDITIONS = st.recursive(

@@ -154,8 +154,8 @@ class Feed:
     def _note(self, stage: Stage, node: Node, source: str, rows: Words) -> None:
         schema, (stream,) = node.reduction.schema, node.streams
         sent = self._tuples.setdefault((stage.fingerprint, source), [])
-        for ts, ip in zip(rows[:, schema.offset("ts")], rows[:, schema.offset("srcIP") + 1], strict=True):
-            fields: dict[str, Value] = {"ts": Time(int(ts)), "srcIP": IPv4Address(int(ip) & 0xFFFF_FFFF)}
+        for ts, ip in zip(rows[:, schema.offset("ts")], rows[:, schema.offset("srcIP") + 2], strict=True):
+            fields: dict[str, Value] = {"ts": Time(int(ts)), "srcIP": IPv4Address(int(ip))}
             sent.append(Packet(fields, Arrived(int(ts), stream, SOURCES[stream].index(source), len(sent))))
 
     def naive(self, plan: QueryPlan) -> list[ResultRow]:
@@ -177,13 +177,16 @@ class Feed:
             if "ts" in schema.names:
                 row[schema.offset("tuples")] = 1
                 row[schema.offset("ts")] = node.reduction.pane.start(pane) + self._random.randrange(10**9)
-                row[schema.offset("srcIP") + 1] = 0xFFFF_0A00_0000 + self._random.randrange(60)
+                self._write_source(row[schema.offset("srcIP") :])
             elif "srcIP" in schema.names:
-                row[schema.offset("srcIP") + 1] = 0xFFFF_0A00_0000 + self._random.randrange(60)
+                self._write_source(row[schema.offset("srcIP") :])
                 row[schema.offset("_add0")] = tuples * self._random.randrange(64, 1500)
             else:
                 row[schema.offset("destPort")] = self._random.randrange(12)
         return rows
+
+    def _write_source(self, words: Words) -> None:
+        words[0], words[2] = 4, 0x0A00_0000 + self._random.randrange(60)
 
     def _send(self, records: Sequence[Sent]) -> None:
         client = producer(self._config.kafka)

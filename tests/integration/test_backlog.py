@@ -30,7 +30,8 @@ class Backlog(Feed):
         random = np.random.default_rng(pane)
         rows = np.zeros((_ROWS, schema.words), np.uint64)
         rows[:, schema.offset("pane")], rows[:, schema.offset("tuples")] = pane, 1
-        rows[:, schema.offset("srcIP") + 1] = 0xFFFF_0A00_0000 + random.integers(0, _HOSTS, _ROWS, np.uint64)
+        rows[:, schema.offset("srcIP")] = 4
+        rows[:, schema.offset("srcIP") + 2] = 0x0A00_0000 + random.integers(0, _HOSTS, _ROWS, np.uint64)
         rows[:, schema.offset("_add0")] = random.integers(64, 1500, _ROWS, np.uint64)
         self.sent += rows.nbytes
         return rows

@@ -20,6 +20,7 @@ from lowmark.wire.promises import FOREVER, Bound, Promise
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Column, Kind, Schema
 from tests.aggregate.harness import Sink
+from tests.wire.strategies import V4, V6
 
 UNIT = 4
 """Times of a pane."""
@@ -29,6 +30,7 @@ AnyJoin = JoinOperator | OuterJoinOperator
 OUTER = (JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL, JoinKind.SEMI, JoinKind.ANTI)
 
 NAN = float("nan")
+ADDRESSES = (V4 + 1, V6 + 1, V6 + (0xFFFF << 32) + 1, V6 + (1 << 64) + 1)
 INPUT = Schema(
     (
         Column(PANE, Kind.INT), Column(TUPLES, Kind.INT), Column("t", Kind.TIME), Column("id", Kind.INT),
@@ -141,7 +143,7 @@ def _events(draw: st.DrawFn, count: int) -> tuple[Event, ...]:
             t = fronts[port] * UNIT + draw(st.integers(0, 60))
             a = draw(st.sampled_from((None, 0, 1, 1, 2)))
             f = draw(st.sampled_from((0.0, -0.0, 1.5, NAN)))
-            rows.append(Tuple(t, numbers[port], a, f, draw(st.sampled_from((1, 1 << 64, (1 << 64) + 1)))))
+            rows.append(Tuple(t, numbers[port], a, f, draw(st.sampled_from(ADDRESSES))))
             numbers[port] += 1
         events.append(Event(port, tuple(rows)))
     ends = draw(st.permutations(range(count)))
@@ -160,7 +162,7 @@ def words(rows: Sequence[Tuple]) -> Words:
         ints = (row.t // UNIT, 1, row.t, row.number, row.a or 0)
         line[1:6] = np.array(ints, np.int64).view(np.uint64)
         line[6] = np.float64(row.f).view(np.uint64)
-        line[7:9] = (row.ip >> 64, row.ip & (2**64 - 1))
+        line[7:10] = (row.ip >> 128, row.ip >> 64 & 2**64 - 1, row.ip & 2**64 - 1)
     return matrix
 
 

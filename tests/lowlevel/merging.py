@@ -20,8 +20,6 @@ Groups = dict[tuple[Value, ...], tuple[int, tuple[State, ...]]]  # (pane, keysâ€
 
 def rank(column: Column, value: Value) -> tuple[bool, Value]:
     assert value is not None
-    if column.kind is Kind.IP:
-        return int(value) >> 32 != 0xFFFF, value
     return value != value, value  # NaN behind all
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from lowmark.wire.frames import FrameBlock
 
-V4 = 0xFFFF << 32
+V4, V6 = 4 << 128, 6 << 128  # the version stands above an address
 EXTENSIONS = (0, 43, 44, 51, 60, 135, 139, 140)
 
 
@@ -107,7 +107,7 @@ def decode(data: bytes, wire: int, link: int, vlan: int = -1) -> dict[str, int]:
         fields |= {"tos": head[1], "ttl": head[8], "ip_len": total, "fragment": int(fragment & 0x3FFF != 0)}
         proto, later = head[9], fragment & 0x1FFF != 0
     else:
-        fields |= {"srcIP": int.from_bytes(head[8:24], "big"), "destIP": int.from_bytes(head[24:40], "big")}
+        fields |= {"srcIP": V6 + int.from_bytes(head[8:24], "big"), "destIP": V6 + int.from_bytes(head[24:40], "big")}
         fields |= {"tos": u16(head[:2]) >> 4 & 255, "ttl": head[7], "ip_len": u16(head[4:6]) + 40, "fragment": 0}
         size, proto, later, walked = 40, head[6], False, 0
         while proto in EXTENSIONS and walked < 8 and not later:

@@ -15,7 +15,7 @@ def field(name: str) -> Field:
         return Field(name, Kind.INT)
     known = packet_field(name)
     assert known is not None
-    return Field(known.name, known.kind)
+    return Field(known.name, known.kind, known.nullable)
 
 
 def named(name: str) -> Named:

@@ -29,7 +29,7 @@ from tests.naive.values import CommunityId
 
 NODE = selection(*(field.name for field in DERIVED_FIELDS))
 SCHEMA = NODE.reduction.schema
-V4 = 0xFFFF << 32
+V4 = 4 << 128
 
 Row = dict[str, int | None]
 
@@ -67,12 +67,12 @@ def expected(frames: Sequence[bytes]) -> list[Row]:
 
 
 def _number(value: object) -> int | None:
-    if isinstance(value, IPv4Address):
-        return int(value) | V4
+    if isinstance(value, IPv4Address | IPv6Address):
+        return value.version << 128 | int(value)
     if isinstance(value, CommunityId):
         return int.from_bytes(value.digest)
-    assert value is None or isinstance(value, int | IPv6Address)
-    return None if value is None else int(value)
+    assert value is None or isinstance(value, int)
+    return value
 
 
 def check(frames: Sequence[bytes]) -> None:

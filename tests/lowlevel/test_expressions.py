@@ -15,20 +15,21 @@ from lowlevel.node import SourceNodes
 from lowmark.query.expressions import Call, Expr, Field, Literal, Named, Op
 from lowmark.query.plan import Node, Pane, Reduction
 from lowmark.wire.schema import Kind
-from tests.lowlevel.naive import V4, block, decode
+from tests.lowlevel.naive import V4, V6, block, decode
 from tests.lowlevel.plans import field, null_if_zero
 from tests.naive.sketching import coarse, hashed
 
 Scalar = int | float | None
+MAPPED = 0xFFFF << 32
+SIX = [
+    b"\xff" * 16, bytes(16), b"\x20\1\x0d\xb8".ljust(16, b"\0"),
+    bytes(10) + b"\xff\xff\x0a\0\0\1", bytes(12) + b"\x0a\0\0\1",
+]  # fmt: skip
 EXTREMES = (0, 1, -1, 2, 63, 64, -(2**63), 2**63 - 1, 2**62, -7)
 
 
 def wrap(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
-
-
-def ip_rank(value: int) -> tuple[bool, int]:
-    return value >> 32 != 0xFFFF, value
 
 
 def evaluate(expr: Expr, row: dict[str, int]) -> Scalar:
@@ -38,11 +39,10 @@ def evaluate(expr: Expr, row: dict[str, int]) -> Scalar:
         case Literal(value):
             return value
         case Call(op, args):
-            values = [evaluate(arg, row) for arg in args]
-            return apply(op, values, args[0].kind)
+            return apply(op, [evaluate(arg, row) for arg in args])
 
 
-def apply(op: Op, values: list[Scalar], kind: Kind) -> Scalar:
+def apply(op: Op, values: list[Scalar]) -> Scalar:
     if op is Op.IS_NULL:
         return int(values[0] is None)
     if op in (Op.AND, Op.OR):
@@ -54,11 +54,10 @@ def apply(op: Op, values: list[Scalar], kind: Kind) -> Scalar:
     if len(known) < len(values):
         return None
     if op in COMPARISONS:
-        ranked = [ip_rank(int(value)) for value in known] if kind is Kind.IP else known
-        return int(COMPARISONS[op](*ranked))
+        return int(COMPARISONS[op](*known))
     if op is Op.PREFIX:
         value, mask4, mask6 = (int(value) for value in known)
-        return value & (mask4 if value >> 32 == 0xFFFF else mask6)
+        return value & (mask4 if value < V6 else mask6)
     if op is Op.IN_PREFIX:
         value, network, mask = (int(value) for value in known)
         return int(value & mask == network & mask)
@@ -147,8 +146,9 @@ class Trees:
         if op is Op.IS_NULL:
             return Call(op, (self.of(self.random.choice([Kind.INT, Kind.BOOL]), depth - 1),), Kind.BOOL, False)
         if op is Op.IN_PREFIX:
-            mask = 2**128 - 2 ** self.random.choice([0, 8, 24, 32, 64, 96, 127])
-            network = self.random.choice([V4 | 0x0A000000, 0x20010DB8 << 96])
+            networks = [(V4 | 0x0A000000, 32), (V6 | 0x20010DB8 << 96, 128), (V6 | MAPPED | 0x0A000000, 128)]
+            network, bits = self.random.choice(networks)
+            mask = 2**192 - 2 ** min(bits, self.random.choice([0, 8, 24, 32, 64, 96, 128]))
             return self.call(op, [self.leaf(Kind.IP), Literal(network, Kind.IP), Literal(mask, Kind.IP)], Kind.BOOL)
         count = 1 if op is Op.NOT else self.random.choice([2, 3])
         return self.call(op, [self.of(Kind.BOOL, depth - 1) for _ in range(count)], Kind.BOOL)
@@ -169,13 +169,12 @@ class Trees:
             case Kind.BOOL:
                 return Literal(self.random.choice([None, 0, 1]), kind) if literal else self.condition(1)
             case _ if not literal and self.random.random() < 0.3:
-                masks = [
-                    2**128 - 2 ** (128 - bits) for bits in (96 + self.random.randrange(33), self.random.randrange(129))
-                ]
+                masks = [2**192 - 2 ** self.random.randrange(bits + 1) for bits in (32, 128)]
                 literals = [Literal(mask, Kind.IP) for mask in masks]
                 return self.call(Op.PREFIX, [field(self.random.choice(["srcIP", "destIP"])), *literals], Kind.IP)
             case _:
-                address = self.random.choice([V4 | 0x0A000001, V4 | 0xFFFFFFFF, 0, 2**128 - 1, 0x20010DB8 << 96])
+                numbers = [MAPPED | 0x0A000001, 0x0A000001, 0, 2**128 - 1, 0x20010DB8 << 96]
+                address = self.random.choice([V4 | 0x0A000001, V4 | 0xFFFFFFFF, *(V6 | number for number in numbers)])
                 return Literal(address, kind) if literal else field(self.random.choice(["srcIP", "destIP"]))
 
     def call(self, op: Op, args: list[Expr], kind: Kind) -> Call:
@@ -193,7 +192,7 @@ def packets(seed: int) -> tuple[list[bytes], list[int]]:
             head = struct.pack(">BBHHHBBH", 0x45, 0, 24, 0, 0, chosen.choice([0, 1, 255]), 17, 0) + ends
             frames.append(b"\0" * 12 + b"\x08\0" + head + ports)
         else:
-            ends = b"".join(chosen.choice([b"\xff" * 16, b"\0" * 16, b"\x20\1\x0d\xb8" + b"\0" * 12]) for _ in range(2))
+            ends = b"".join(chosen.choice(SIX) for _ in range(2))
             frames.append(b"\0" * 12 + b"\x86\xdd" + struct.pack(">IHBB", 6 << 28, 4, 17, 64) + ends + ports)
         times.append(chosen.choice([*EXTREMES, 1_714_564_800_123_456_789]))
     return frames, times

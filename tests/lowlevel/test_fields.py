@@ -28,9 +28,12 @@ SCHEMA = NODE.reduction.schema
 def values(schema: Schema, row: npt.NDArray[np.uint64]) -> dict[str, int]:
     found = {}
     for column in schema:
-        at = schema.offset(column.name)
-        word = int(row[at])
-        found[column.name] = word << 64 | int(row[at + 1]) if column.kind is Kind.IP else int(row[at].astype(np.int64))
+        words = row[schema.offset(column.name) :][: column.kind.words]
+        if column.kind is Kind.IP:
+            version, high, low = map(int, words)
+            found[column.name] = version << 128 | high << 64 | low
+        else:
+            found[column.name] = int(words[0].astype(np.int64))
     return found
 
 
@@ -90,7 +93,7 @@ def test_dpkt_agrees(name: str, encapsulation: str) -> None:
     parsed = dpkt.ethernet.Ethernet(frame)
     ip = parsed.data
     assert int.from_bytes(parsed.src, "big") == fields["srcMAC"]
-    assert int.from_bytes(ip.src, "big") == fields["srcIP"] - (0xFFFF << 32 if fields["ip_version"] == 4 else 0)
+    assert int.from_bytes(ip.src, "big") == fields["srcIP"] - (fields["ip_version"] << 128)
     assert fields["proto"] == ip.p
     if name.startswith(("tcp", "udp", "options")):
         assert (fields["srcPort"], fields["destPort"]) == (ip.data.sport, ip.data.dport)

@@ -111,7 +111,8 @@ def matrix(panes: list[int]) -> Words:
     rows = np.zeros((len(panes), SCHEMA.words), np.uint64)
     rows[:, 1] = np.array(panes, np.int64).view(np.uint64)
     rows[:, 2] = 1
-    rows[:, 4] = np.arange(len(panes))
+    rows[:, SCHEMA.offset("srcIP")] = 4
+    rows[:, SCHEMA.offset("srcIP") + 2] = np.arange(len(panes))
     return rows
 
 

@@ -14,7 +14,7 @@ from tests.lowlevel.naive import Skip, block, decode
 from tests.lowlevel.test_fields import SCHEMA, run, values
 from tests.lowlevel.tshark import NEEDED, ask
 
-_V4 = 0xFFFF << 32
+_V4, _V6 = 4 << 128, 6 << 128
 
 
 def _decodable() -> dict[str, tuple[int, bytes]]:
@@ -107,8 +107,8 @@ def _said(ethernet: dpkt.ethernet.Ethernet) -> dict[str, int]:
         "srcMAC": int.from_bytes(ethernet.src, "big"),
         "destMAC": int.from_bytes(ethernet.dst, "big"),
         "vlan": tags[0].id if tags else 0,
-        "srcIP": int.from_bytes(ip.src, "big") | (_V4 if four else 0),
-        "destIP": int.from_bytes(ip.dst, "big") | (_V4 if four else 0),
+        "srcIP": int.from_bytes(ip.src, "big") | (_V4 if four else _V6),
+        "destIP": int.from_bytes(ip.dst, "big") | (_V4 if four else _V6),
         "ip_version": ip.v,
         "proto": ip.p,
         "tos": ip.tos if four else ip.fc,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from bench.colliding import contenders
 from lowlevel.config import LowLevelConfig
 from lowlevel.node import SourceNodes, _secrets
-from tests.lowlevel.naive import V4, block
+from tests.lowlevel.naive import block
 from tests.lowlevel.plans import grouped, named
 
 NODE = grouped((named("srcIP"),), name="sources")
@@ -23,7 +23,7 @@ def _slots(seed: int) -> Callable[[int], int]:
     first, second = (int(word) % 2**64 for word in _secrets(seed)[1:3])
 
     def slot(address: int) -> int:
-        product = first * ((address | V4) ^ second)
+        product = first * (address ^ second)
         return (product ^ product >> 64) % 2**64 % SLOTS
 
     return slot

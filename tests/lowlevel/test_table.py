@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from lowlevel.config import Flush, LowLevelConfig, Order
 from lowlevel.kernel.assemble import Build
-from lowlevel.kernel.tabletext import slot_words
+from lowlevel.kernel.rowform import RowForm
+from lowlevel.kernel.tabletext import CACHE_LINE, slot_words
 from lowlevel.node import NodeOutput, SourceNodes
 from lowmark.query.expressions import Named, Op
 from lowmark.query.plan import FoldOp, Node, Pane
@@ -485,7 +486,12 @@ def test_memory_that_is_touched_is_there_before_the_first_packet() -> None:
         int(subprocess.run([sys.executable, "-c", GROWTH, of], cwd=ROOT, capture_output=True, check=True).stdout)
         for of in ("", "", "touched")
     )
-    assert touched - plain > 8 * slot_words(DETAILED.reduction.schema.words) << 19  # half of a table
+    assert touched - plain > 8 * slot_words(RowForm(DETAILED.reduction).words) << 19  # half of a table
+
+
+def test_two_addresses_a_count_and_a_sum_fill_a_cache_line() -> None:
+    pairs = grouped((named("srcIP"), named("destIP")), (fold(FoldOp.ADD, field("len")),))
+    assert slot_words(RowForm(pairs.reduction).words) == CACHE_LINE
 
 
 GROWTH = """

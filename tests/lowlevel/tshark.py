@@ -13,7 +13,6 @@ import pytest
 
 NEEDED = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 
-_V4 = 0xFFFF << 32
 _NEXT = {0: "ipv6.hopopts.nxt", 43: "ipv6.routing.nxt", 44: "ipv6.fraghdr.nxt", 51: "ah.next_header",
          60: "ipv6.dstopts.nxt"}  # fmt: skip
 _TRANSPORT = {6: "tcp", 17: "udp", 132: "sctp", 33: "dccp", 136: "udp"}  # it shows UDP-Lite's ports as UDP's
@@ -104,7 +103,7 @@ def _number(text: str) -> int:
 
 def _address(text: str) -> int:
     address = ip_address(text)
-    return int(address) | (_V4 if address.version == 4 else 0)
+    return address.version << 128 | int(address)
 
 
 def _mac(said: dict[str, list[str]], name: str) -> int:

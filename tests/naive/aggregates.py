@@ -126,10 +126,8 @@ def _of_durations(call: s.FunctionCall, name: str, values: list[Value]) -> Value
 
 def _words(value: Value) -> tuple[int, ...]:
     match value:
-        case IPv4Address():
-            return 0, 0xFFFF << 32 | int(value)
-        case IPv6Address():
-            return int(value) >> 64, int(value)
+        case IPv4Address() | IPv6Address():
+            return value.version, int(value) >> 64, int(value)
         case Time() | Duration():
             return (value.ns,)
         case Mac():

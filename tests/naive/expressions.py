@@ -19,8 +19,6 @@ from tests.naive.values import (
     Mac,
     Time,
     Value,
-    address,
-    address_of_text,
     community_id_of_text,
     mac_of_text,
     order,
@@ -57,7 +55,7 @@ def evaluate(
         case s.DurationLiteral():
             return Duration(node.value_ns)
         case s.AddressLiteral():
-            return address(node.value)
+            return node.value
         case s.MacLiteral():
             return Mac(node.value)
         case s.TimeLiteral():
@@ -135,10 +133,7 @@ def _is_choice(operand: Value, choice: s.Expression, value: Callable[[s.Expressi
 
 
 def in_prefix(value: Value, prefix: IPv4Network | IPv6Network) -> bool | None:
-    """A prefix contains addresses of its own version only; one of IPv4-mapped addresses is IPv4's, as they are."""
-    mapped = prefix.network_address.ipv4_mapped if isinstance(prefix, IPv6Network) and prefix.prefixlen >= 96 else None
-    if mapped is not None:
-        prefix = IPv4Network((mapped, prefix.prefixlen - 96))
+    """A prefix contains addresses of its own version only."""
     match value:
         case None:
             return None
@@ -153,11 +148,11 @@ def _prefix(of: Value, lengths: list[Value]) -> Value:
     """One length is of both families, and more than an IPv4 address has bits leaves it whole."""
     if of is None:
         return None
-    four = address_of_text(of) if isinstance(of, str) else of
+    four = ipaddress.ip_address(of) if isinstance(of, str) else of
     if not isinstance(four, IPv4Address | IPv6Address):
         raise Refused("prefix is of addresses")
     length = min(int(lengths[0]), 32) if isinstance(four, IPv4Address) else int(lengths[-1])
-    return address(ipaddress.ip_network((four, length), strict=False).network_address)
+    return ipaddress.ip_network((four, length), strict=False).network_address
 
 
 # Arithmetic
@@ -291,7 +286,7 @@ def _alike(value: Value, other: Value) -> Value:
         case str(), Time():
             return time_of_text(value)
         case str(), IPv4Address() | IPv6Address():
-            return address_of_text(value)
+            return ipaddress.ip_address(value)
         case str(), Mac():
             return mac_of_text(value)
         case str(), CommunityId():

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.naive.readers import Frame, read_capture
-from tests.naive.values import Address, CommunityId, Mac, Time, Value, address, order
+from tests.naive.values import Address, CommunityId, Mac, Time, Value, order
 
 FIELDS = (
     "ts", "srcIP", "destIP", "srcPort", "destPort", "proto", "len", "ip_len", "payload_len", "tos", "ttl", "tcp_flags",
@@ -178,8 +178,8 @@ def _ipv6(data: bytes) -> dict[str, Value]:
             first = field >> 3 == 0
         proto, at, walked = data[at], at + size, walked + 1
     return {
-        "srcIP": address(IPv6Address(data[8:24])),
-        "destIP": address(IPv6Address(data[24:40])),
+        "srcIP": IPv6Address(data[8:24]),
+        "destIP": IPv6Address(data[24:40]),
         "proto": proto,
         "ip_len": ip_len,
         "tos": int.from_bytes(data[:2], "big") >> 4 & 0xFF,
@@ -233,8 +233,7 @@ def _conn(fields: dict[str, Value]) -> dict[str, Value]:
 
 
 def _community_id(fields: dict[str, Value]) -> CommunityId:
-    size = 4 if fields["ip_version"] == 4 else 16
-    ends = [(_packed(fields[name], size), b"") for name in ("srcIP", "destIP")]
+    ends = [(value.packed, b"") for name in ("srcIP", "destIP") if isinstance(value := fields[name], Address)]
     proto, one_way = fields["proto"], False
     ports: tuple[int, int] | None = None
     if proto in (6, 17, 132) and fields["has_ports"]:
@@ -249,12 +248,6 @@ def _community_id(fields: dict[str, Value]) -> CommunityId:
         ends.sort()
     hashed = bytes(2) + ends[0][0] + ends[1][0] + bytes([proto, 0]) + ends[0][1] + ends[1][1]
     return CommunityId(hashlib.sha1(hashed).digest())
-
-
-def _packed(value: Address, size: int) -> bytes:
-    """As it stands in the packet: IPv6 has mapped addresses, too."""
-    mapped = value.version == 4 and size == 16
-    return (bytes(10) + b"\xff\xff" if mapped else b"") + value.packed
 
 
 def _inside(data: bytes) -> dict[str, Value]:

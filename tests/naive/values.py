@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address
 
 NS = 10**9
 
@@ -34,17 +34,6 @@ class CommunityId:
 
 Address = IPv4Address | IPv6Address
 Value = None | bool | int | float | str | Time | Duration | Mac | CommunityId | Address
-
-
-def address(value: Address) -> Address:
-    """An IPv4-mapped IPv6 address is one value with its IPv4 form."""
-    if isinstance(value, IPv6Address) and value.ipv4_mapped is not None:
-        return value.ipv4_mapped
-    return value
-
-
-def address_of_text(text: str) -> Address:
-    return address(ip_address(text))
 
 
 def mac_of_text(text: str) -> Mac:
@@ -94,6 +83,8 @@ def shown(value: Value) -> bool | int | float | str | None:
             return ":".join(f"{byte:02x}" for byte in value.number.to_bytes(6, "big"))
         case CommunityId():
             return f"1:{base64.b64encode(value.digest).decode()}"
+        case IPv6Address() if value.ipv4_mapped is not None:  # which older Pythons do not write with its dotted end
+            return f"::ffff:{value.ipv4_mapped}"
         case IPv4Address() | IPv6Address():
             return str(value)
         case float() if value != value or value in (float("inf"), float("-inf")):

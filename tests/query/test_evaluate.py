@@ -15,7 +15,7 @@ from lowmark.query.expressions import Call, Expr, Field, Literal, Op
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Column, Kind, Schema
 from tests.naive.sketching import coarse, hashed, word_of
-from tests.wire.strategies import STRINGS, VALUES, matrix
+from tests.wire.strategies import STRINGS, V4, V6, VALUES, matrix
 
 Value = int | float | None
 Row = list[Value]
@@ -35,7 +35,7 @@ SCHEMA = Schema(
 )
 INTEGERS = VALUES[Kind.INT] | st.sampled_from([0, 1, -1, 2, 63, 64, -(2**63), 2**63 - 1])
 FLOATS = st.floats() | st.sampled_from([0.0, -0.0, 1.5, -2.0, math.inf])
-ADDRESSES = VALUES[Kind.IP] | st.sampled_from([0, 0xFFFF << 32, (0xFFFF << 32) + 1, (0xFFFF << 32) - 1, 1 << 64])
+ADDRESSES = VALUES[Kind.IP] | st.sampled_from([V4, V4 + 1, V6, V6 + 1, V6 + (0xFFFF << 32) + 1, V6 + (1 << 64)])
 DRAWN = {Kind.INT: INTEGERS, Kind.TIME: INTEGERS, Kind.FLOAT: FLOATS, Kind.IP: ADDRESSES, Kind.BOOL: st.integers(0, 1)}
 
 rows = st.lists(
@@ -48,7 +48,7 @@ def _int(value: int) -> Expr:
 
 
 def _mask(v4: bool, bits: int) -> int:
-    return (1 << 128) - (1 << (128 - (96 + bits % 33 if v4 else bits)))
+    return (1 << 192) - (1 << (32 - bits % 33 if v4 else 128 - bits))
 
 
 def leaves(kind: Kind) -> st.SearchStrategy[Expr]:
@@ -140,7 +140,7 @@ def test_assembling_the_columns_of_a_matrix_gives_the_matrix(rows: list[Row]) ->
 
 def listed(values: Values) -> list[Value]:
     if values.kind is Kind.IP:
-        numbers = [int(high) << 64 | int(low) for high, low in values.data.tolist()]
+        numbers = [version << 128 | high << 64 | low for version, high, low in values.data.tolist()]
     else:
         numbers = values.data.tolist()
     return [number if valid else None for number, valid in zip(numbers, values.valid.tolist(), strict=True)]
@@ -171,18 +171,13 @@ def naive(expr: Expr, row: Row) -> Value:
             if op is Op.HASH:
                 parts = zip(values, args, strict=True)
                 return (hashed(word for v, arg in parts for word in words_of(v, arg.kind)) + 2**63) % 2**64 - 2**63
-            return NAIVE[op](*(ip_rank(v) if arg.kind is Kind.IP and op in COMPARISONS else v
-                               for v, arg in zip(values, args, strict=True)))  # fmt: skip
+            return NAIVE[op](*values)
 
 
 def words_of(value: int | float, kind: Kind) -> tuple[int, ...]:
     if kind is Kind.IP:
-        return int(value) >> 64, int(value)
+        return int(value) >> 128, int(value) >> 64, int(value)
     return (word_of(value) if kind is Kind.FLOAT else int(value),)
-
-
-def ip_rank(address: int) -> tuple[bool, int]:
-    return address >> 32 != 0xFFFF, address
 
 
 def wrapped(compute: Callable[..., int]) -> Callable[..., int]:
@@ -234,6 +229,6 @@ NAIVE: dict[Op, Callable[..., Value]] = {
     Op.GT: lambda a, b: int(a > b),
     Op.GE: lambda a, b: int(a >= b),
     Op.NOT: lambda a: int(not a),
-    Op.PREFIX: lambda a, mask4, mask6: a & (mask4 if a >> 32 == 0xFFFF else mask6),
+    Op.PREFIX: lambda a, mask4, mask6: a & (mask4 if a < V6 else mask6),
     Op.IN_PREFIX: lambda a, network, mask: int(a & mask == network & mask),
 }

@@ -165,7 +165,8 @@ def test_schema_of_result_rows() -> None:
     [
         (Literal(1, Kind.BOOL), "true"), (Literal(None, Kind.INT), "NULL"), (Literal(0.1, Kind.FLOAT), "0.1"),
         (Literal(0, Kind.TIME), "'1970-01-01T00:00:00Z'"), (Literal(90 * 10**9, Kind.DURATION), "90 s"),
-        (Literal(0xFFFF0A000001, Kind.IP), "10.0.0.1"), (Literal(1, Kind.IP), "::1"),
+        (Literal(4 << 128 | 0x0A000001, Kind.IP), "10.0.0.1"), (Literal(6 << 128 | 1, Kind.IP), "::1"),
+        (Literal(6 << 128 | 0xFFFF0A000001, Kind.IP), "::ffff:10.0.0.1"),
         (Literal(5, Kind.MAC), "00:00:00:00:00:05"), (Literal(1, Kind.STR), "'b'"), (Literal(-3, Kind.INT), "-3"),
         (Call(Op.NOT, (Call(Op.IS_NULL, (Literal(2, Kind.INT),), Kind.BOOL, False),), Kind.BOOL, False),
          "NOT (2 IS NULL)"),
@@ -191,13 +192,13 @@ def test_approximate_aggregates_say_how_far_they_err_and_what_a_group_keeps() ->
         "approx_count_distinct_destIP has a standard error of 1.1%",
         "approx_quantile_len_0_5 is within 1/128 of the value at that rank",
     )
-    assert one == (errors[0], "state of a group in each pane: at most 3,328 rows of 48 bytes (156 KiB)")
+    assert one == (errors[0], "state of a group in each pane: at most 3,328 rows of 56 bytes (182 KiB)")
     assert two[:2] == errors
     assert two[2].startswith(
-        "state of a group in each pane: at most 3,328 · 7,424 rows of 56 bytes (1.3 GiB), one for each"
+        "state of a group in each pane: at most 3,328 · 7,424 rows of 64 bytes (1.5 GiB), one for each"
     )
     many = ", ".join(f"approx_quantile(len + {n}, 0.5) AS q{n}" for n in range(5))
-    assert "rows of 72 bytes (1,408 EiB)" in compile_query(sql.format(many), streams={"Main": 1}).notes[-1]
+    assert "rows of 80 bytes (1,565 EiB)" in compile_query(sql.format(many), streams={"Main": 1}).notes[-1]
     assert exact == (
         *errors,
         "state grows with the distinct values in a window: a holistic aggregate keeps a count of each",

@@ -36,8 +36,8 @@ VALUES = {  # of one to many bits, near each other and far apart, each once
     "times": (Kind.INT, 1_714_564_800 * 10**9 + NUMBERS * 1_000_000),
     "scattered": (Kind.INT, np.random.default_rng(1).permutation(2**62 // (NUMBERS + 1))),
     "halves": (Kind.FLOAT, (NUMBERS / 2).view(np.int64)),
-    "hosts": (Kind.IP, np.stack([np.zeros_like(NUMBERS), (0xFFFF << 32 | 10 << 24) + NUMBERS], 1)),
-    "networks": (Kind.IP, np.stack([(0x20010DB8 << 32) + (NUMBERS << 16), np.ones_like(NUMBERS)], 1)),
+    "hosts": (Kind.IP, np.stack([0 * NUMBERS + 4, 0 * NUMBERS, (10 << 24) + NUMBERS], 1)),
+    "networks": (Kind.IP, np.stack([0 * NUMBERS + 6, (0x20010DB8 << 32) + (NUMBERS << 16), 0 * NUMBERS + 1], 1)),
 }
 
 

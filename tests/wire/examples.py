@@ -22,7 +22,7 @@ from lowmark.wire.results import (
 )
 from lowmark.wire.schema import Kind
 from lowmark.wire.sinktoken import Token
-from tests.wire.strategies import partial_rows, result_rows
+from tests.wire.strategies import V4, V6, partial_rows, result_rows
 
 MINUTE = 60 * 10**9
 T0 = 1_763_471_220 * 10**9  # 2025-11-18T13:07:00Z
@@ -59,7 +59,7 @@ EXAMPLES: dict[str, Record] = {
     "punctuation-stop": punctuation(Promise((Bound("ts", T0 + 1),)), Ledger(), Ending.STOP),
     "punctuation-live": Punctuation(NODE, 42, Promise((Bound("ts", T0),)), Ledger(), start_ns=T0 - 500_000_000),
     "punctuation-joint": punctuation(Promise((Bound("M1.ts", T0), Bound("M2.ts", T0 - MINUTE))), Ledger()),
-    "punctuation-values": punctuation(Promise((Bound("srcIP", values=(0xFFFF0A000001, 2**128 - 1)),)), Ledger()),
+    "punctuation-values": punctuation(Promise((Bound("srcIP", values=(V4 | 0x0A000001, V6 | 2**128 - 1)),)), Ledger()),
     "punctuation-joint-values": punctuation(
         Promise((Bound("ts", -5), Bound("destPort", values=(53, -1)), Bound("window_end", FOREVER))), Ledger()
     ),

@@ -16,10 +16,14 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 NAMES = st.text(st.characters(codec="utf-8"), max_size=12)
 
 _SMALL_ZEROS = st.lists(st.one_of(st.just(0), st.integers(0, 0xFFFF)), min_size=8, max_size=8)
+V4, V6 = 4 << 128, 6 << 128
+_OF_32_BITS = st.integers(0, 2**32 - 1)
 ADDRESSES = st.one_of(
-    st.integers(0, 2**32 - 1).map(lambda number: 0xFFFF << 32 | number),
-    st.integers(0, 2**128 - 1),
-    _SMALL_ZEROS.map(lambda groups: sum(group << 16 * i for i, group in enumerate(groups))),
+    _OF_32_BITS.map(lambda number: V4 | number),
+    _OF_32_BITS.map(lambda number: V6 | 0xFFFF << 32 | number),  # mapped
+    _OF_32_BITS.map(lambda number: V6 | number),
+    st.integers(0, 2**128 - 1).map(lambda number: V6 | number),
+    _SMALL_ZEROS.map(lambda groups: V6 | sum(group << 16 * i for i, group in enumerate(groups))),
 )
 VALUES = {
     Kind.INT: st.one_of(INT64, st.integers(-1000, 1000), st.sampled_from([10**i for i in range(19)])),
@@ -95,8 +99,8 @@ def _two_rows() -> Words:
     """Of PARTIALS, in panes 5 and 6, for 3 and 4 tuples."""
     moment = 1_763_471_200_123_456_789
     rows = [
-        [5, 3, 0xFFFF << 32 | 0x0A000001, 1, 1, 2.5, moment, 1_500_000_000, 0x0242AC110002],
-        [6, 4, 0x20010DB8 << 96 | 1, 0, None, None, moment + 1, 0, 0],
+        [5, 3, V4 | 0x0A000001, 1, 1, 2.5, moment, 1_500_000_000, 0x0242AC110002],
+        [6, 4, V6 | 0x20010DB8 << 96 | 1, 0, None, None, moment + 1, 0, 0],
     ]
     return matrix(PARTIALS, rows)
 

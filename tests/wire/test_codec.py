@@ -20,7 +20,7 @@ from lowmark.wire.rows import to_batch, to_words
 from lowmark.wire.schema import Column, Kind, Schema
 from lowmark.wire.text import json_writer
 from tests.wire.examples import EXAMPLES, NODE
-from tests.wire.strategies import INT64, NAMES, PARTIALS, matrix, tables
+from tests.wire.strategies import INT64, NAMES, PARTIALS, V4, matrix, tables
 
 NATURAL = st.integers(0, 2**63 - 1)
 HEADER_NAMES = ["lm-kind", "lm-version", "lm-stage", "lm-source", "lm-epoch", "lm-sequence", "lm-tuples", "x"]
@@ -189,7 +189,7 @@ def test_headers_of_others_are_ignored() -> None:
 
 
 def many_rows(panes: list[int]) -> pa.RecordBatch:
-    row = [0, 1, 0xFFFF0A000001, 1, None, 0.5, 0, 0, 0]
+    row = [0, 1, V4 | 0x0A000001, 1, None, 0.5, 0, 0, 0]
     words = matrix(PARTIALS, [row]).repeat(len(panes), axis=0)
     words[:, 1] = panes
     return to_batch(PARTIALS, words)
@@ -225,7 +225,7 @@ def test_result_rows_in_arrow_are_the_same_rows_as_json(table: tuple[Schema, lis
 
 
 def test_result_rows_are_divided_into_records() -> None:
-    words = matrix(PARTIALS, [[i, 1, 0xFFFF0A000001, 1, None, 0.5, 0, 0, 0] for i in range(30_000)])
+    words = matrix(PARTIALS, [[i, 1, V4 | 0x0A000001, 1, None, 0.5, 0, 0, 0] for i in range(30_000)])
     parts = list(arrow_records(3, PARTIALS, words))
     assert len(parts) > 2
     read_back = [part for record in parts if isinstance(part := read(record), ResultRows)]

@@ -17,7 +17,7 @@ from lowmark.wire.rows import (
     to_words,
 )
 from lowmark.wire.schema import Column, Kind, Schema
-from tests.wire.strategies import matrix, schemas, tables
+from tests.wire.strategies import V4, V6, matrix, schemas, tables
 
 
 @given(tables(max_size=40), st.data())
@@ -41,7 +41,7 @@ def test_arrow_holds_the_values_that_a_reader_expects(table: tuple[Schema, list[
         expected = [row[index] for row in rows]
         array = batch.column(index)
         if column.kind in (Kind.IP, Kind.COMMUNITY_ID):
-            size = 16 if column.kind is Kind.IP else 20
+            size = 17 if column.kind is Kind.IP else 20
             assert array.to_pylist() == [None if v is None else v.to_bytes(size, "big") for v in expected]
         elif column.kind in (Kind.TIME, Kind.DURATION):
             assert array.cast(pa.int64()).to_pylist() == expected
@@ -111,3 +111,24 @@ def test_values_that_kernels_must_not_see_are_refused(row: list[int | None], sai
     batch = pa.RecordBatch.from_arrays(columns, schema=arrow_schema(PLAIN))
     with pytest.raises(BadRows, match=said):
         check_values(PLAIN, batch)
+
+
+ADDRESSES = Schema((Column("a", Kind.IP), Column("b", Kind.IP, nullable=True)))
+
+
+def test_an_address_in_arrow_is_its_version_and_its_128_bits() -> None:
+    batch = to_batch(ADDRESSES, matrix(ADDRESSES, [[V4 | 0x0A000001, V6 | 0xFFFF << 32 | 0x0A000001], [V6 | 1, None]]))
+    assert batch["a"].to_pylist() == [b"\4" + bytes(12) + b"\x0a\0\0\1", b"\6" + bytes(15) + b"\1"]
+    assert batch["b"].to_pylist() == [b"\6" + bytes(10) + b"\xff\xff\x0a\0\0\1", None]
+
+
+@pytest.mark.parametrize(
+    "first", [b"\0", b"\5", b"\4\x80", b"\4" + bytes(11) + b"\1"], ids=["none", "5", "high", "low"]
+)
+def test_an_address_of_no_version_or_beyond_it_is_refused(first: bytes) -> None:
+    bad, good = first.ljust(17, b"\0"), b"\6".ljust(17, b"\xff")
+    columns = [pa.array([good, value], pa.binary(17)) for value in (bad, None)]
+    batch = pa.RecordBatch.from_arrays(columns, schema=arrow_schema(ADDRESSES))
+    with pytest.raises(BadRows, match=r"column a \(ip\) has a value that is no address"):
+        check_values(ADDRESSES, batch)
+    check_values(ADDRESSES, batch.slice(0, 1))

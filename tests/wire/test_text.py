@@ -6,8 +6,9 @@ import json
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from ipaddress import ip_address
+from ipaddress import IPv6Address
 from math import isfinite
+from socket import AF_INET, AF_INET6, inet_ntop
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from lowmark.wire import values
 from lowmark.wire.schema import Column, Kind, Schema
 from lowmark.wire.text import csv_header, csv_writer, json_writer, text_column
-from tests.wire.strategies import ADDRESSES, INT64, STRINGS, matrix, tables
+from tests.wire.strategies import ADDRESSES, INT64, STRINGS, V4, V6, matrix, tables
 
 
 def naive(kind: Kind, value: object, strings: tuple[str, ...]) -> str | None:
@@ -35,8 +36,12 @@ def naive(kind: Kind, value: object, strings: tuple[str, ...]) -> str | None:
         case Kind.DURATION:
             return format(Decimal(value) / 10**9, "f").rstrip("0").rstrip(".") if value % 10**9 else str(value // 10**9)
         case Kind.IP:
-            v4 = value - (0xFFFF << 32)
-            return str(ip_address(v4 if 0 <= v4 < 2**32 else value.to_bytes(16, "big")))
+            packed = (value % 2**128).to_bytes(16, "big")
+            if value < V6:
+                return inet_ntop(AF_INET, packed[12:])
+            # Of addresses whose first 96 bits are 0 the dotted form is deprecated, and the library's own.
+            mapped = packed[:12] == bytes(10) + b"\xff\xff"
+            return inet_ntop(AF_INET6, packed) if mapped else str(IPv6Address(packed))
         case Kind.COMMUNITY_ID:
             return "1:" + b64encode(value.to_bytes(20, "big")).decode()
         case Kind.MAC:
@@ -105,7 +110,7 @@ def test_bytes_of_a_row() -> None:
         tuple(sorted(STRINGS)),
     )  # fmt: skip
     quoted = schema.strings.index('a "quoted", one')
-    words = matrix(schema, [[0, 0xFFFF0A000001, quoted, 2.0, None], [1000, 1, 0, float("nan"), -5]])
+    words = matrix(schema, [[0, V4 | 0x0A000001, quoted, 2.0, None], [1000, V6 | 1, 0, float("nan"), -5]])
     assert json_writer(schema).write(words).tobytes().decode() == (
         '{"window_start":"1970-01-01T00:00:00Z","srcIP":"10.0.0.1","é":"a \\"quoted\\", one","avg":2.0,"n":null}\n'
         '{"window_start":"1970-01-01T00:00:00.000001Z","srcIP":"::1","é":"","avg":null,"n":-5}\n'
