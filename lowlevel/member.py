@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from lowlevel.pressure import Pressure
 from lowlevel.table import NodeMemory
 from lowmark.query.plan import Node, Pane
-from lowmark.wire.frames import FOREVER
+from lowmark.wire.frames import FOREVER, Flaw
+from lowmark.wire.promises import Taint
 from lowmark.wire.results import Reason
 from lowmark.wire.rows import Words
 from lowmark.wire.values import INT64_MIN
 
 __all__ = ["Member", "NodeOutput", "Progress"]
 
-_MOST_GRANULES = 4096  # that one block may say something against
-T = TypeVar("T")
+_MOST_LATE = 4096
+"""Granules with late tuples that wait for the next promise."""
+
+_MOST_TAINTS = 256
+"""Runs of granules that wait for the next promise: of more, the last ones are told as one that holds them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """No later row of the node lies in a granule that ends at or before `promised_ns`: FOREVER, or the start of a
-    granule. The counts are of closed granules alone, each said once; late tuples may be of granules that an earlier
-    promise had closed."""
+    granule. Late tuples are of promised granules, by this promise or an earlier one; taints may be of any. Each is said
+    once."""
 
     promised_ns: int
     late: Mapping[int, int] = field(default_factory=dict)
-    dropped: Mapping[int, int] = field(
-        default_factory=dict
-    )  # frames that the kernel dropped, in each granule they may be of
-    flaws: Mapping[int, frozenset[Reason]] = field(default_factory=dict)  # what else the source says against a granule
+    taints: tuple[Taint, ...] = ()  # what the source has against granules, and frames that the kernel dropped in them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,9 +51,8 @@ class Member:
         self.node = node
         self.memory = memory
         self.pressure = Pressure(node.reduction, memory.slots)
-        self.late: dict[int, int] = {}
-        self.dropped: dict[int, int] = {}
-        self.flaws: dict[int, frozenset[Reason]] = {}
+        self.late: dict[int, int] = {}  # not told yet
+        self._taints: list[Taint] = []  # not told yet
         self.promised = INT64_MIN  # the first granule that is not closed
         self.waiting: tuple[int, int] | None = None  # the oldest pane that has ended and is here, and since when
 
@@ -68,22 +67,26 @@ class Member:
     def pane(self) -> Pane:
         return self.node.reduction.pane
 
-    def granules(self, from_ns: int, until_ns: int) -> Iterator[int]:
-        """Those that the time between two moments touches, that of the first one at least."""
-        granule, last = self.pane.index(from_ns), self.pane.index(until_ns)
-        yield granule
-        for _ in range(_MOST_GRANULES - 1):
-            granule = self.pane.index(self.pane.start(granule + 1))
-            if granule > last:
+    def taint(self, flaw: Flaw, dropped: int = 0) -> None:
+        """This stands against all granules that the time of the flaw touches, that of its first moment at least."""
+        start = INT64_MIN if flaw.from_ns == INT64_MIN else self.pane.index(flaw.from_ns)
+        stop = FOREVER if flaw.until_ns == FOREVER else self.pane.index(max(flaw.from_ns, flaw.until_ns)) + 1
+        taint = Taint(start, stop, (flaw.reason.value,), dropped=dropped)
+        for at, known in enumerate(self._taints):
+            if known.reasons == taint.reasons and known.start <= stop and start <= known.stop:
+                self._taints[at] = _together(known, taint)
                 return
-            yield granule
+        if len(self._taints) == _MOST_TAINTS:
+            taint = _together(self._taints.pop(), taint)
+        self._taints.append(taint)
 
     def ended_resident(self, low: int) -> int | None:
         oldest = self.memory.oldest_resident()
         return oldest if oldest is not None and oldest < self._open(low) else None
 
-    def progress(self, low: int) -> Progress | None:
-        """What can be promised at this low-watermark, if it is more than before. The output has to be drained then."""
+    def progress(self, low: int, *, news: bool = False) -> Progress | None:
+        """What can be promised at this low-watermark, if it is more than before, or as much and (`news`, or when there
+        is much of it) something has been noted. The output has to be drained then."""
         if low == INT64_MIN:
             return None
         first = self._open(low)
@@ -92,15 +95,27 @@ class Member:
         if oldest is not None and oldest < first:
             first = oldest
             promised_ns = self.pane.start(first)
-        if first <= self.promised or promised_ns < INT64_MIN:
+        if promised_ns < INT64_MIN:
+            return None
+        if first <= self.promised:
+            if not news and len(self.late) < _MOST_LATE:
+                return None
+            first = self.promised
+            promised_ns = FOREVER if first == FOREVER else self.pane.start(first)
+        late = {granule: self.late.pop(granule) for granule in sorted(self.late) if granule < first}
+        if first == self.promised and not late and not self._taints:
             return None
         self.promised = first
-        return Progress(promised_ns, _below(first, self.late), _below(first, self.dropped), _below(first, self.flaws))
+        taints, self._taints = tuple(self._taints), []
+        return Progress(promised_ns, late, taints)
 
     def _open(self, low: int) -> int:
         return FOREVER if low == FOREVER else self.pane.index(low)
 
 
-def _below(first: int, noted: dict[int, T]) -> dict[int, T]:
-    """Takes out what was noted of closed granules."""
-    return {granule: noted.pop(granule) for granule in sorted(noted) if granule < first}
+def _together(one: Taint, other: Taint) -> Taint:
+    """A run that holds both, with what stands against either."""
+    values = {*one.reasons, *other.reasons}
+    reasons = tuple(reason.value for reason in Reason if reason.value in values)
+    start, stop = min(one.start, other.start), max(one.stop, other.stop)
+    return Taint(start, stop, reasons, dropped=one.dropped + other.dropped)

@@ -16,8 +16,9 @@ from lowlevel.member import Member, NodeOutput, Progress
 from lowlevel.pressure import Pressure
 from lowlevel.table import Counts, NodeMemory
 from lowmark.query.plan import Node
-from lowmark.wire.frames import FOREVER, FUTURE_NS, FrameBlock
+from lowmark.wire.frames import FOREVER, FUTURE_NS, Flaw, FrameBlock
 from lowmark.wire.native import Laid
+from lowmark.wire.results import Reason
 from lowmark.wire.rows import Words
 from lowmark.wire.values import INT64_MIN
 
@@ -120,11 +121,9 @@ class SourceNodes:
         _check(block)
         if block.dropped:
             self._dropped += block.dropped
-            self._note_dropped(block)
+            self._taint(self._dropped_in(block), block.dropped)
         for flaw in block.flaws:
-            for member in self._members.values():
-                for granule in member.granules(flaw.from_ns, flaw.until_ns):
-                    member.flaws[granule] = member.flaws.get(granule, frozenset()) | {flaw.reason}
+            self._taint(flaw)
         self._received += len(block)
         latest = FOREVER if block.taken_ns is None else block.taken_ns + FUTURE_NS
         yield from self._run(block, latest, 2 if block.low_after == FOREVER else 0)
@@ -133,8 +132,9 @@ class SourceNodes:
         yield from self._drain(member for member in self._members.values() if member.memory.at_once)
 
     def heartbeat(self, now_ns: int) -> Iterator[NodeOutput]:
-        """To be called several times a second: rows do not wait longer in the buffers, and partials whose pane has
-        ended leave in time although no packets come. `now_ns` is of any clock that does not step."""
+        """To be called several times a second: rows and what is known against granules do not wait longer here, and
+        partials whose pane has ended leave in time although no packets come. `now_ns` is of any clock that does not
+        step."""
         overdue = False
         for member in self._members.values():
             ended = member.ended_resident(self._low)
@@ -147,21 +147,21 @@ class SourceNodes:
                 overdue = overdue or now_ns - member.waiting[1] >= patience
         if overdue:
             yield from self._run(_nothing(self._low), FOREVER, 1)
-            yield from self._promise(self._low)
+        yield from self._promise(self._low, news=True)
         yield from self._drain(self._members.values())
 
     def finish(self, promised_ns: int = FOREVER) -> Iterator[NodeOutput]:
-        """Everything leaves the tables. What is promised at last: FOREVER at the end of a finite source; a source that
-        is only stopped may give less."""
+        """Everything leaves the tables, and what is known against granules is told. What is promised at last: FOREVER
+        at the end of a finite source; a source that is only stopped may give less."""
         yield from self._run(_nothing(FOREVER), FOREVER, 2)
-        yield from self._promise(max(promised_ns, self._low))
+        yield from self._promise(max(promised_ns, self._low), news=True)
         yield from self._drain(self._members.values())
 
     def let_go(self, names: Collection[str]) -> Iterator[NodeOutput]:
         """Between two blocks: everything that has ended leaves and is promised, and what is left in the tables of these
         nodes is put out, of which nothing is promised any more."""
         yield from self._run(_nothing(self._low), FOREVER, 1)
-        yield from self._promise(self._low)
+        yield from self._promise(self._low, news=True)
         yield from self._drain(self._members.values())
         for name in names:
             yield NodeOutput(name, self.residents(name).copy())
@@ -199,22 +199,24 @@ class SourceNodes:
             if member.memory.pending_rows:
                 yield NodeOutput(member.node.name, member.drain())
 
-    def _promise(self, low: int) -> Iterator[NodeOutput]:
+    def _promise(self, low: int, *, news: bool = False) -> Iterator[NodeOutput]:
         for member in self._members.values():
-            progress = member.progress(low)
+            progress = member.progress(low, news=news)
             if progress is not None:
                 yield NodeOutput(member.node.name, member.drain(), progress)
 
-    def _note_dropped(self, block: FrameBlock) -> None:
+    def _taint(self, flaw: Flaw, dropped: int = 0) -> None:
+        for member in self._members.values():
+            member.taint(flaw, dropped)
+
+    def _dropped_in(self, block: FrameBlock) -> Flaw:
         """Dropped frames may be of any time from the low-watermark before to now (without a clock: to the newest
-        frame), and count for each granule there."""
+        frame)."""
         times = [block.low_after] if block.low_after != FOREVER else []
         times += [int(block.ts.min()), int(block.ts.max())] if len(block) else []
         latest = block.taken_ns if block.taken_ns is not None else max(times, default=self._low)
         earliest = self._low if self._low != INT64_MIN else min(times, default=latest)
-        for member in self._members.values():
-            for granule in member.granules(earliest, latest):
-                member.dropped[granule] = member.dropped.get(granule, 0) + block.dropped
+        return Flaw(Reason.DROPPED, earliest, latest)
 
     def _link_code(self, node: Node) -> int:
         if "link" not in fields_of(node.reduction):

@@ -17,7 +17,7 @@ from lowmark.query.plan import Node
 from lowmark.wire.dividing import divided, tuples_by_pane
 from lowmark.wire.frames import FOREVER
 from lowmark.wire.partials import PANE, TUPLES, Origin, rows_of_a_batch
-from lowmark.wire.promises import Account, Bound, Ending, Ledger, Promise, Punctuation
+from lowmark.wire.promises import Account, Bound, Ending, Ledger, Promise, Punctuation, Taint
 from lowmark.wire.rows import Words
 
 __all__ = ["Outbox", "Outgoing", "Rows"]
@@ -64,15 +64,16 @@ class Outbox:
         self._next = [0] * partitions
         self._sent: list[dict[int, int]] = [{} for _ in range(partitions)]  # tuples of granules not yet promised
         self._given_up: dict[int, int] = {}
-        self._counters = {"tuples": 0, "promised": 0, "late": 0, "dropped": 0, "given_up": 0, "late_given_up": 0}
+        names = ("tuples", "promised", "late", "dropped", "given_up", "late_given_up", "taints")
+        self._counters = dict.fromkeys(names, 0)
         self._promised_ns: int | None = None
         self._step = rows_of_a_batch(self._schema)
 
     @property
     def counters(self) -> dict[str, int]:
         """Cumulative since the epoch began: tuples sent, and those of them that accounts told; late and given up;
-        frames dropped; late tuples that were to be sent and were given up. Late tuples and dropped frames are counted
-        when their granule is promised."""
+        frames dropped; late tuples that were to be sent and were given up; taints. Late tuples, dropped frames and
+        taints are counted when they are told."""
         return dict(self._counters)
 
     def take(self, output: NodeOutput, ending: Ending = Ending.NONE) -> Iterator[Outgoing]:
@@ -89,7 +90,7 @@ class Outbox:
         anything was."""
         if self._promised_ns is not None:
             promise = Promise((Bound("ts", self._promised_ns),), False)
-            yield from self._punctuations(promise, [], Progress(self._promised_ns), Ending.STOP)
+            yield from self._punctuations(promise, [], {}, (), Ending.STOP)
 
     def _data(self, rows: Words, late: bool) -> Iterator[Outgoing]:
         for partition, part in divided(self._schema, rows, self._node.bucket_by, len(self._next)):
@@ -128,18 +129,20 @@ class Outbox:
         last = progress.promised_ns == FOREVER
         first_open = FOREVER if last else pane.index(progress.promised_ns)
         self._counters["late"] += sum(progress.late.values())
-        self._counters["dropped"] += sum(progress.dropped.values())
+        self._counters["dropped"] += sum(taint.dropped for taint in progress.taints)
+        self._counters["taints"] += len(progress.taints)
         closed = {granule for sent in (*self._sent, self._given_up) for granule in sent if granule < first_open}
-        granules = sorted(closed | set(progress.late) | set(progress.dropped) | set(progress.flaws))
+        granules = sorted(closed | set(progress.late))
         for start in range(0, max(1, len(granules)), _MOST_ACCOUNTS):
             step = granules[start : start + _MOST_ACCOUNTS]
             done = start + _MOST_ACCOUNTS >= len(granules)
             bound = progress.promised_ns if done else pane.start(granules[start + _MOST_ACCOUNTS])
             promise = Promise((Bound("ts", bound),), last and done)
-            yield from self._punctuations(promise, step, progress, ending if done else Ending.NONE)
+            taints = progress.taints if start == 0 else ()
+            yield from self._punctuations(promise, step, progress.late, taints, ending if done else Ending.NONE)
 
     def _punctuations(
-        self, promise: Promise, granules: list[int], progress: Progress, ending: Ending
+        self, promise: Promise, granules: list[int], late: Mapping[int, int], taints: tuple[Taint, ...], ending: Ending
     ) -> Iterator[tuple[int, Punctuation]]:
         everywhere = {granule: sum(sent.get(granule, 0) for sent in self._sent) for granule in granules}
         self._counters["promised"] += sum(everywhere.values())
@@ -150,15 +153,13 @@ class Outbox:
                     granule,
                     here=sent.get(granule, 0),
                     everywhere=everywhere[granule],
-                    late=progress.late.get(granule, 0),
-                    dropped=progress.dropped.get(granule, 0),
+                    late=late.get(granule, 0),
                     given_up=self._given_up.get(granule, 0),
-                    reasons=tuple(sorted(reason.value for reason in progress.flaws.get(granule, ()))),
                 )
                 for granule in granules
             )
             sequence = self._number(partition)
-            ledger = Ledger(counters, accounts)
+            ledger = Ledger(counters, accounts, taints)
             yield partition, Punctuation(self._origin, sequence, promise, ledger, ending, self._start_ns)
         for granule in granules:
             self._given_up.pop(granule, None)

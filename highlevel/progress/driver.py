@@ -40,8 +40,8 @@ __all__ = ["BucketDriver", "Progress"]
 _PENDING_ROWS = 1 << 18
 """Rows of a node that wait to be merged as one run."""
 
-_LATE = frozenset({Reason.LATE})
-_NOT_COVERED = frozenset({Reason.NOT_COVERED})
+_LATE = Verdict(frozenset({Reason.LATE}))
+_NOT_COVERED = Finding(Verdict(frozenset({Reason.NOT_COVERED})))
 
 _ROSTER: Space[Roster] = Space("roster", Roster.encode, Roster.decode)
 
@@ -174,7 +174,7 @@ class BucketDriver:
             start = FOREVER if lane.covered_ns is None else granule_of_time(pane, lane.covered_ns)
             for granule in sorted(record.tuples):
                 if granule < start:
-                    self._lost(lane.node, granule, granule + 1, Finding(Verdict(_NOT_COVERED)))
+                    self._lost(lane.node, granule, granule + 1, _NOT_COVERED)
 
     def _refuse_future(self, record: Batch | Punctuation, lane: Lane, arrival: Arrival) -> None:
         lane.future = True
@@ -225,12 +225,15 @@ class BucketDriver:
             self._tally.extend(query.late(lane.node, lane.source, rows))
         if not told:
             for pane, count in tuples.items():
-                self._lost(lane.node, pane, pane + 1, Finding(Verdict(_LATE), late=count))
+                self._lost(lane.node, pane, pane + 1, Finding(_LATE, late=count))
 
     def _lost(self, node: str, start: int, stop: int, finding: Finding) -> None:
         """Something became known against granules that have ended."""
-        verdict = finding.verdict
-        self._ledgers[node].taint(start, stop, verdict.reasons, verdict.partial, finding.dropped, finding.late)
+        self._ledgers[node].taint(start, stop, finding)
+        self._amend(node, start, stop, finding)
+
+    def _amend(self, node: str, start: int, stop: int, finding: Finding) -> None:
+        """The same, when it stands in the ledger."""
         for query in self._readers[node]:
             self._tally.extend(query.amend(node, start, stop, finding))
 
@@ -246,7 +249,7 @@ class BucketDriver:
         known = self._together(lane.node)
         for start, stop, finding in receive(record, lane, self._ledgers[lane.node], self._roster):
             if lane.node not in self._exchanges or lane.source != self._own:  # what it says itself it has known before
-                self._lost(lane.node, start, stop, finding)
+                self._amend(lane.node, start, stop, finding)
         if self._ledgers[lane.node].frontier.passed_by(lane.source, lane.promised):
             self._advance(lane.node)
         for promise in self._together(lane.node):
@@ -272,7 +275,7 @@ class BucketDriver:
                 continue
             front = self._ledgers[name].frontier.value
             if len(self._roster.members(node.streams)) > len(before.members(node.streams)):
-                self._ledgers[name].taint(control.granule, front, _NOT_COVERED)
+                self._lost(name, control.granule, front, _NOT_COVERED)
             self._advance(name)
 
     def _advance(self, name: str) -> None:

@@ -20,21 +20,21 @@ from lowmark.wire.results import Reason
 
 __all__ = ["LANES", "UPSTREAM_LANES", "Counters", "Lane", "Lanes", "accounted_losses", "loss_counters"]
 
-Counters = tuple[int, int, int, int]
-"""An epoch's cumulative `late`, `dropped`, `given_up` and `taints`."""
+Counters = tuple[int, int, int]
+"""An epoch's cumulative `late`, `given_up` and `taints`."""
 
 
 def loss_counters(counters: Mapping[str, int]) -> Counters:
     """Of a punctuation's ledger; a counter that it does not name is 0."""
-    return counters.get("late", 0), counters.get("dropped", 0), counters.get("given_up", 0), counters.get("taints", 0)
+    return counters.get("late", 0), counters.get("given_up", 0), counters.get("taints", 0)
 
 
 def accounted_losses(told: Ledger) -> Counters:
-    """The same four, of what one punctuation tells."""
-    late = dropped = given_up = 0
+    """The same three, of what one punctuation tells."""
+    late = given_up = 0
     for account in told.accounts:
-        late, dropped, given_up = late + account.late, dropped + account.dropped, given_up + account.given_up
-    return late, dropped, given_up, len(told.taints)
+        late, given_up = late + account.late, given_up + account.given_up
+    return late, given_up, len(told.taints)
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Lane:
     covered_ns: int | None = None  # from when on the first epoch did; None: unknown, or finite
     suspect: Reason | None = None  # why a punctuation may be missing since the last one
     future: bool = False  # a record was refused as `future`: missing tuples are explained by it
-    counters: Counters = (0, 0, 0, 0)
+    counters: Counters = (0, 0, 0)
     joint: JointPromises = field(default_factory=JointPromises)  # of a bucket, in this epoch
 
     def successor(self, epoch: int, kind: SourceKind) -> Lane:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from highlevel.interface import Space, State
 from highlevel.progress.frontier import Frontier
 from highlevel.progress.lanes import Lane, Lanes
-from highlevel.progress.marks import Finding, Mark, MarkRow, Marks
+from highlevel.progress.marks import EXACT, Finding, Mark, MarkRow, Marks
 from highlevel.progress.roster import NEVER, Member
 from lowmark.query.plan import Node
 from lowmark.wire.promises import FOREVER, Account
@@ -29,9 +29,9 @@ ROW_NUMBER = "row_num"
 
 
 def account_reasons(account: Account) -> frozenset[Reason]:
-    """What the sender itself says against a granule."""
-    counts = ((account.late, Reason.LATE), (account.dropped, Reason.DROPPED), (account.given_up, Reason.GIVEN_UP))
-    return frozenset(Reason(text) for text in account.reasons) | {reason for count, reason in counts if count}
+    """What the sender's counts say against a granule."""
+    counts = ((account.late, Reason.LATE), (account.given_up, Reason.GIVEN_UP))
+    return frozenset(reason for count, reason in counts if count)
 
 
 @dataclass(slots=True)
@@ -41,10 +41,8 @@ class _Entry:
     merged: int = 0
     everywhere: int = 0
     here: int | None = None
-    dropped: int = 0
     late: int = 0
     reasons: frozenset[Reason] = frozenset()
-    partial: bool = False
 
 
 @dataclass(slots=True)
@@ -55,7 +53,7 @@ class _Chunk:
 
     def encode(self) -> bytes:
         entries = [
-            [*key, e.merged, e.everywhere, e.here, e.dropped, e.late, sorted(r.value for r in e.reasons), e.partial]
+            [*key, e.merged, e.everywhere, e.here, e.late, sorted(r.value for r in e.reasons)]
             for key, e in self.entries.items()
         ]
         settled = [[granule, *totals] for granule, totals in self.settled.items()]
@@ -66,10 +64,8 @@ class _Chunk:
         entries, settled = json.loads(piece)
         return cls(
             {
-                (granule, source, epoch): _Entry(
-                    merged, everywhere, here, dropped, late, frozenset(map(Reason, reasons)), partial
-                )
-                for granule, source, epoch, merged, everywhere, here, dropped, late, reasons, partial in entries
+                (granule, source, epoch): _Entry(merged, everywhere, here, late, frozenset(map(Reason, reasons)))
+                for granule, source, epoch, merged, everywhere, here, late, reasons in entries
             },
             {granule: (merged, promised, anywhere) for granule, merged, promised, anywhere in settled},
         )
@@ -147,14 +143,12 @@ class Ledger:
         self._supplement(entry, account)
         entry.reasons |= reasons
 
-    def taint(
-        self, start: int, stop: int, reasons: frozenset[Reason], partial: bool = False, dropped: int = 0, late: int = 0
-    ) -> None:  # fmt: skip
+    def taint(self, start: int, stop: int, found: Finding) -> None:
         """Mark the granules from `start` up to `stop`. After a loss nothing numbers later rows as they were."""
-        if not reasons and not partial:
+        if found.verdict == EXACT.verdict:
             return
-        self.marks.add(Mark(start, stop, Verdict(reasons, partial), dropped, late))
-        if reasons and self.node.reduction.pane.attribute == ROW_NUMBER:
+        self.marks.add(Mark(start, stop, found.verdict, found.dropped, found.late))
+        if found.verdict.reasons and self.node.reduction.pane.attribute == ROW_NUMBER:
             self.marks.add(Mark(start, FOREVER, Verdict(frozenset({Reason.NUMBERING}))))
 
     def end_epoch(self, lane: Lane, reason: Reason) -> None:
@@ -185,11 +179,11 @@ class Ledger:
 
     def settle(self, start: int, stop: int, lanes: Lanes, members: tuple[Member, ...]) -> None:
         """The frontier passed the granules from `start` up to `stop`."""
-        excluded = frozenset({Reason.EXCLUDED})
+        excluded = Verdict(frozenset({Reason.EXCLUDED}))
         for member in members:
             missing = max(start, lanes.promised(member.source, self.node.name))
             for first, end in member.excluded:
-                self.taint(max(first, missing), min(end, stop), excluded)
+                self.taint(max(first, missing), min(end, stop), Finding(excluded))
         for key, chunk in self._open_chunks(stop, start):
             ended = sorted(name for name in chunk.entries if name[0] < stop)
             for name in ended:
@@ -243,7 +237,7 @@ class Ledger:
             reasons |= {Reason.GAP if covered else Reason.EXCLUDED}
         elif entry.here is not None and entry.here != entry.merged:
             reasons |= {Reason.FUTURE if current and lane is not None and lane.future else Reason.GAP}
-        self.taint(granule, granule + 1, reasons, entry.partial, entry.dropped, entry.late)
+        self.taint(granule, granule + 1, Finding(Verdict(reasons), late=entry.late))
         merged, promised, anywhere = chunk.settled.get(granule, (0, 0, False))
         here = entry.merged if entry.here is None else entry.here
         anywhere |= entry.everywhere > 0 or entry.merged > 0
@@ -251,10 +245,8 @@ class Ledger:
 
     @staticmethod
     def _supplement(entry: _Entry, account: Account) -> None:
-        entry.dropped += account.dropped
         entry.late += account.late
         entry.reasons |= account_reasons(account)
-        entry.partial |= account.partial
 
     def _content(self, granule: int, tuples: int) -> None:
         if tuples:

@@ -6,7 +6,7 @@ Runs may be unbounded, so nothing here walks over granules: one packet years ahe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.results import Reason, Verdict
@@ -73,6 +73,10 @@ class Mark:
         plain = not self.dropped and not self.late
         return plain and self.verdict == other.verdict and self.start <= other.start <= self.stop
 
+    def like(self, other: Mark) -> bool:
+        """Whether both say the same of the same granules, but for their counts."""
+        return (self.start, self.stop, self.verdict) == (other.start, other.stop, other.verdict)
+
 
 class Marks:
     """Marks in the order in which they were made."""
@@ -89,6 +93,9 @@ class Marks:
         if plain and self._marks and self._marks[-1].runs_into(mark):
             last = self._marks.pop()
             mark = Mark(last.start, max(last.stop, mark.stop), mark.verdict)
+        elif not plain and self._marks and self._marks[-1].like(mark):
+            last = self._marks.pop()
+            mark = replace(mark, dropped=last.dropped + mark.dropped, late=last.late + mark.late)
         self._marks.append(mark)
 
     def within(self, start: int, stop: int) -> Iterator[Mark]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from highlevel.progress.frontier import granule_of_time, promised_granule
 from highlevel.progress.lanes import Lane, accounted_losses, loss_counters
 from highlevel.progress.ledger import ROW_NUMBER, Ledger, account_reasons
@@ -15,8 +17,9 @@ from lowmark.wire.results import Reason, Verdict
 __all__ = ["News", "receive"]
 
 _GAP = frozenset({Reason.GAP})
-_NOT_COVERED = frozenset({Reason.NOT_COVERED})
-_REPLAYED = frozenset({Reason.REPLAYED})
+_PARTIAL = Finding(Verdict(partial=True))
+_NOT_COVERED = Finding(Verdict(frozenset({Reason.NOT_COVERED})))
+_REPLAYED = Finding(Verdict(frozenset({Reason.REPLAYED})))
 
 
 News = tuple[int, int, Finding]
@@ -24,8 +27,8 @@ News = tuple[int, int, Finding]
 
 
 def receive(record: Punctuation, lane: Lane, ledger: Ledger, roster: Roster) -> list[News]:
-    """Take a punctuation into account, which moves the lane's promise. What it tells of granules that have ended is
-    for the caller to make known."""
+    """Take a punctuation into account, which moves the lane's promise. What it tells of granules that have ended stands
+    in the ledger, and is for the caller to make known."""
     granule = promised_granule(record.promise, ledger.node.reduction.pane)
     after = lane.promised if granule is None else max(lane.promised, granule)
     if granule is not None:
@@ -36,9 +39,9 @@ def receive(record: Punctuation, lane: Lane, ledger: Ledger, roster: Roster) -> 
         if account.granule >= lane.floor and roster.belongs(lane.source, ledger.node.streams, account.granule):
             news += _account(lane, ledger, account, lane.promised <= account.granule < after)
     for taint in record.ledger.taints:
-        news += _taint(ledger, taint)
+        news += _taint(lane, ledger, taint, roster)
     if granule is not None:
-        _settle_suspicion(lane, ledger, after, record.ledger)
+        news += _settle_suspicion(lane, ledger, after, record.ledger)
     lane.promised = after
     if ledger.returns:
         lane.joint.take(record.promise)
@@ -65,17 +68,21 @@ def _cover(lane: Lane, ledger: Ledger, start_ns: int | None, granule: int | None
     lane.covered = True
     if lane.resumes is None:
         lane.covered_ns = start_ns
-        ledger.taint(NEVER, start, frozenset(), partial=True)
+        ledger.taint(NEVER, start, _PARTIAL)
     else:
         ledger.taint(lane.resumes, start, _NOT_COVERED)
         ledger.taint(touched, lane.resumes, _REPLAYED)
 
 
-def _taint(ledger: Ledger, taint: Taint) -> list[News]:
-    verdict = Verdict(frozenset(map(Reason, taint.reasons)), taint.partial)
-    ledger.taint(taint.start, taint.stop, verdict.reasons, verdict.partial)
-    start, stop = taint.start if ledger.low is None else max(taint.start, ledger.low), ledger.frontier.value
-    return [(start, min(taint.stop, stop), Finding(verdict))] if ledger.low is not None and start < stop else []
+def _taint(lane: Lane, ledger: Ledger, taint: Taint, roster: Roster) -> Iterator[News]:
+    """Where the source counts: one that began again repeats what it has told of granules below its floor."""
+    found = Finding(Verdict(frozenset(map(Reason, taint.reasons)), taint.partial), dropped=taint.dropped)
+    for joined, left in roster.runs(lane.source, ledger.node.streams):
+        start, stop = max(taint.start, lane.floor, joined), min(taint.stop, left)
+        ledger.taint(start, stop, found)
+        ended = min(stop, ledger.frontier.value)
+        if start < ended:
+            yield start, ended, found
 
 
 def _account(lane: Lane, ledger: Ledger, account: Account, final: bool) -> list[News]:
@@ -86,24 +93,27 @@ def _account(lane: Lane, ledger: Ledger, account: Account, final: bool) -> list[
     # A granule ends without its lane's final account only when the lane was excluded, which is marked. Tuples promised
     # for one that the lane had promised before are more than it said, and cannot be told from lost ones.
     reasons = account_reasons(account) | (_GAP if account.here and not final else frozenset())
-    if not reasons and not account.partial:
+    if not reasons:
         return []
-    if ended:
-        verdict = Verdict(reasons, account.partial)
-        return [(account.granule, account.granule + 1, Finding(verdict, dropped=account.dropped, late=account.late))]
-    ledger.supplement(lane, account, reasons)
-    return []
+    if not ended:
+        ledger.supplement(lane, account, reasons)
+        return []
+    found = Finding(Verdict(reasons), late=account.late)
+    ledger.taint(account.granule, account.granule + 1, found)
+    return [(account.granule, account.granule + 1, found)]
 
 
-def _settle_suspicion(lane: Lane, ledger: Ledger, after: int, told: Told) -> None:
+def _settle_suspicion(lane: Lane, ledger: Ledger, after: int, told: Told) -> list[News]:
     """A promise arrived. After a gap, a lost record may have held the accounts that it leaves out, and losses in
     granules promised before, which the counters would show."""
-    counters = loss_counters(told.counters)
+    counters, news = loss_counters(told.counters), []
     if lane.suspect is not None:
-        why = frozenset({lane.suspect})
+        why = Finding(Verdict(frozenset({lane.suspect})))
         for start, stop in tuple(ledger.unaccounted(lane, lane.promised, after)):
             ledger.taint(start, stop, why)
         grown = tuple(now - then for now, then in zip(counters, lane.counters, strict=True))
         if grown != accounted_losses(told):
             ledger.taint(NEVER, after, why)
+            news = [(NEVER, min(after, ledger.frontier.value), why)]
     lane.suspect, lane.counters = None, counters
+    return news

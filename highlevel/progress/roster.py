@@ -7,7 +7,7 @@ after it left, and while it is excluded.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -80,6 +80,11 @@ class Roster:
     def belongs(self, source: str, streams: tuple[str, ...], granule: int) -> bool:
         """Whether one of the streams lists the source in this granule."""
         return any(member.belongs(granule) for stream in streams for member in self._by_source(stream).get(source, ()))
+
+    def runs(self, source: str, streams: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+        """From which granule up to which one of the streams lists the source."""
+        for stream in streams:
+            yield from ((member.joined, member.left) for member in self._by_source(stream).get(source, ()))
 
     def lists(self, source: str, streams: tuple[str, ...]) -> bool:
         """Whether one of the streams ever listed the source."""

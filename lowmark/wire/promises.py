@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -59,26 +58,25 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a granule that this promise closes holds, at the lane that sent it."""
+    """What a granule holds that the lane has promised, by this promise or (late tuples alone) before it."""
 
     granule: int
     here: int  # tuples sent to this partition
     everywhere: int  # tuples sent to all partitions
     late: int = 0
-    dropped: int = 0
     given_up: int = 0
-    reasons: tuple[str, ...] = ()  # what else is against it; of operators' lanes: against its windows
-    partial: bool = False  # of operators' lanes: one of those windows began before its sources
 
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """What an upstream bucket has against the granules from `start` up to `stop`, promised or not."""
+    """What the sender has against the granules from `start` up to `stop`, promised or not: each of them may be the one
+    concerned, so that a run is told and no granule by itself."""
 
     start: int
     stop: int
     reasons: tuple[str, ...]
-    partial: bool = False
+    partial: bool = False  # of operators' lanes: a window there began before its sources
+    dropped: int = 0  # frames that the kernel dropped, somewhere in the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ class Ledger:
 
     counters: dict[str, int] = field(default_factory=dict)
     accounts: tuple[Account, ...] = ()
-    taints: tuple[Taint, ...] = ()  # of operators' lanes
+    taints: tuple[Taint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +100,9 @@ class Punctuation:
     start_ns: int | None = None  # of the epoch, as its registration says: covered from; None: finite sources
 
 
-# In JSON a bound is {"column", "below"} or {"column", "in"}, a taint the array of its fields, and an account that of
-# its fields in order, without those at the end that have their defaults: accounts are most of a punctuation, and one
-# takes some 24 bytes and 4 µs to write and read, of which a binary form would save less than half (the object is the
-# rest).
+# In JSON a bound is {"column", "below"} or {"column", "in"}. An account and a taint are the arrays of their fields in
+# order, without those at the end that have their defaults: accounts are most of a punctuation, and one takes some 24
+# bytes and 4 µs to write and read, of which a binary form would save less than half (the object is the rest).
 _ENDINGS = {ending.value: ending for ending in Ending}
 _REASONS = frozenset(reason.value for reason in Reason)
 _VALUES_BELOW = 1 << 160  # a Community ID is the widest
@@ -124,7 +121,7 @@ def encode_punctuation(punctuation: Punctuation) -> WireRecord:
     if punctuation.start_ns is not None:
         value["start"] = time(punctuation.start_ns)
     if ledger.taints:
-        value["taints"] = [[taint.start, taint.stop, taint.reasons, taint.partial] for taint in ledger.taints]
+        value["taints"] = [_taint(taint) for taint in ledger.taints]
     headers = origin_headers(RecordKind.PUNCTUATION, punctuation.origin, punctuation.sequence)
     return sized(WireRecord(None, canonical(value), headers))
 
@@ -136,10 +133,14 @@ def _bound(bound: Bound) -> Json:
 
 
 def _account(account: Account) -> Json:
-    fields: list[Json] = [
-        account.granule, account.here, account.everywhere, account.late, account.dropped, account.given_up,
-        account.reasons, account.partial,
-    ]  # fmt: skip
+    return _without_defaults([account.granule, account.here, account.everywhere, account.late, account.given_up])
+
+
+def _taint(taint: Taint) -> Json:
+    return _without_defaults([taint.start, taint.stop, taint.reasons, taint.partial, taint.dropped])
+
+
+def _without_defaults(fields: list[Json]) -> Json:
     while len(fields) > 3 and not fields[-1]:
         fields.pop()
     return fields
@@ -174,20 +175,21 @@ def _read_bound(value: Json) -> Bound:
 
 
 def _read_account(value: Json) -> Account:
-    if not isinstance(value, list) or not 3 <= len(value) <= 8:
-        raise Refused(BadReason.VALUE, "an account is an array of 3 to 8 fields")
+    if not isinstance(value, list) or not 3 <= len(value) <= 5:
+        raise Refused(BadReason.VALUE, "an account is an array of 3 to 5 fields")
     granule = integer(value[0], "granule")
-    here, everywhere, *rest = [integer(item, "a count of an account", 0) for item in value[1:6]]
-    late, dropped, given_up = (*rest, 0, 0, 0)[:3]
-    reasons = _read_reasons(value[6] if len(value) > 6 else [])
-    return Account(granule, here, everywhere, late, dropped, given_up, reasons, _flag(value[7:] or [False]))
+    here, everywhere, *rest = [integer(item, "a count of an account", 0) for item in value[1:]]
+    late, given_up = (*rest, 0, 0)[:2]
+    return Account(granule, here, everywhere, late, given_up)
 
 
 def _read_taint(value: Json) -> Taint:
-    if not isinstance(value, list) or len(value) != 4:
-        raise Refused(BadReason.VALUE, "a taint is an array of 4 fields")
+    if not isinstance(value, list) or not 3 <= len(value) <= 5:
+        raise Refused(BadReason.VALUE, "a taint is an array of 3 to 5 fields")
     start, stop = integer(value[0], "start"), integer(value[1], "stop")
-    return Taint(start, stop, _read_reasons(value[2]), _flag(value[3:]))
+    partial = _flag(value[3] if len(value) > 3 else False)
+    dropped = integer(value[4] if len(value) > 4 else 0, "dropped", 0)
+    return Taint(start, stop, _read_reasons(value[2]), partial, dropped)
 
 
 def _read_reasons(value: Json) -> tuple[str, ...]:
@@ -196,7 +198,7 @@ def _read_reasons(value: Json) -> tuple[str, ...]:
     return tuple(text(item, "a reason") for item in value)
 
 
-def _flag(value: Sequence[Json]) -> bool:
-    if not isinstance(value[0], bool):
+def _flag(value: Json) -> bool:
+    if not isinstance(value, bool):
         raise Refused(BadReason.VALUE, "`partial` is true or false")
-    return value[0]
+    return value

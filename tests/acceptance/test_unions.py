@@ -19,14 +19,13 @@ from highlevel.progress.records import Arrival, Record
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
-from lowmark.wire.promises import Account
 from lowmark.wire.results import Amendment, Complete, Reason
 from tests.acceptance.bucketrun import Ran, run
 from tests.acceptance.interleaved import check, packets_of
 from tests.acceptance.traffic import Traffic, traffic
 from tests.acceptance.unionqueries import APART, TOGETHER, unions
 from tests.naive.evaluate import rows_of
-from tests.progress.harness import Sender
+from tests.progress.harness import Sender, dropped
 
 SEEDS = st.integers(0, 2**32)
 BUCKETS = st.sampled_from((1, 2, 5))
@@ -156,7 +155,7 @@ def test_windows_that_wait_for_a_member_are_open() -> None:
 def test_a_window_is_as_lossy_as_the_worst_of_its_members(cut: bool) -> None:
     """Also where it is learned while the window waits for another member; later it is an amendment."""
     a, b = senders()
-    records = [a.promise(3), b.promise(3), a.promise(4, Account(3, 0, 0, dropped=2)), b.promise(4)]
+    records = [a.promise(3), b.promise(3), a.promise(4, dropped(3, 2)), b.promise(4)]
     records += [a.promise(5), b.promise(5), a.end(), b.end()]
     told = [o for outputs in drive(records, cut) for o in outputs if isinstance(o, Complete)]
     lossy = [(c.windows.first, c.windows.to, c.verdict.reasons, c.dropped) for c in told if not c.verdict.exact]

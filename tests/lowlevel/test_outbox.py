@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +15,7 @@ from lowmark.wire.codec import decode, encode
 from lowmark.wire.frames import FOREVER
 from lowmark.wire.hashing import bucket_of, key_words
 from lowmark.wire.partials import MAX_BATCH_BYTES, Origin, PartialBatch
-from lowmark.wire.promises import Bound, Ending, Punctuation
+from lowmark.wire.promises import Account, Bound, Ending, Punctuation, Taint
 from lowmark.wire.record import WireRecord
 from lowmark.wire.rows import Words, to_batch, to_words
 from lowmark.wire.schema import Schema
@@ -157,14 +156,14 @@ def test_what_finds_no_room_is_given_up_before_it_is_numbered_and_said() -> None
     assert outbox.counters["given_up"] == 4
 
 
-@pytest.mark.parametrize("what", ["late", "dropped"])
-def test_losses_at_the_source_are_said_to_every_partition(what: str) -> None:
+def test_losses_at_the_source_are_said_to_every_partition() -> None:
     outbox = Outbox(DETAILED, ORIGIN, 3)
-    progress = Progress(5 * SECOND, {4: 2} if what == "late" else {}, {4: 2} if what == "dropped" else {})
+    taint = Taint(2, 9, ("dropped",), dropped=3)
+    progress = Progress(5 * SECOND, {4: 2}, (taint,))
     records = [record for _, record in outbox.take(NodeOutput("detailed", matrix([]), progress))]
     for record in records:
         assert isinstance(record, Punctuation)
-        (account,) = record.ledger.accounts
-        assert (account.granule, getattr(account, what), account.here) == (4, 2, 0)
-        assert record.ledger.counters[what] == 2
+        assert record.ledger.accounts == (Account(4, 0, 0, late=2),)
+        assert record.ledger.taints == (taint,)
+        assert [record.ledger.counters[name] for name in ("late", "dropped", "taints")] == [2, 3, 1]
     assert len(records) == 3

@@ -6,7 +6,7 @@ import struct
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,10 +20,11 @@ from lowlevel.config import Flush, LowLevelConfig, Order
 from lowlevel.kernel.assemble import Build
 from lowlevel.kernel.rowform import RowForm
 from lowlevel.kernel.tabletext import CACHE_LINE, slot_words
-from lowlevel.node import NodeOutput, SourceNodes
+from lowlevel.node import NodeOutput, Progress, SourceNodes
 from lowmark.query.expressions import Named, Op
 from lowmark.query.plan import FoldOp, Node, Pane
 from lowmark.wire.frames import FOREVER, Flaw, FrameBlock
+from lowmark.wire.promises import Taint
 from lowmark.wire.results import Reason
 from lowmark.wire.schema import Kind
 from tests.lowlevel.merging import Groups, Merged, State, merged_rows
@@ -439,32 +440,85 @@ def test_an_empty_block_may_bring_progress() -> None:
     assert set(audit.promised.values()) == {FOREVER}
 
 
-def test_dropped_frames_count_for_each_granule_that_they_may_be_of() -> None:
+def told(outputs: Iterable[NodeOutput], name: str = "plain") -> Progress | None:
+    """The one progress of a node; None: there is none."""
+    found = [output.progress for output in outputs if output.node == name and output.progress is not None]
+    assert len(found) < 2
+    return found[0] if found else None
+
+
+def test_dropped_frames_stand_against_each_granule_that_they_may_be_of() -> None:
+    """However many these are, those just before the drop among them."""
     nodes = started(LowLevelConfig(flush=Flush.FULL), 1)
-    list(nodes.take(next(blocks(many(3, 2), []))))
-    low = 3 * SECOND + 1
-    list(nodes.take(replace(block([], low_after=low), dropped=12, taken_ns=5 * SECOND)))
-    outputs = list(nodes.take(block([], low_after=10 * SECOND)))
-    (progress,) = [output.progress for output in outputs if output.node == "plain"]
-    assert progress is not None
-    assert progress.dropped == {3: 12, 4: 12, 5: 12}
-    (progress,) = [output.progress for output in outputs if output.node == "leaping"]
-    assert progress is not None
-    touched = {LEAPING.reduction.pane.index(time) for time in range(low, 5 * SECOND + 1, SECOND // 4)}
-    assert progress.dropped == dict.fromkeys(touched, 12), "none of panes that can hold nothing"
+    low, now = 3 * SECOND + 1, 90_000 * SECOND
+    list(nodes.take(block([], low_after=low)))
+    outputs = list(nodes.take(replace(block([], low_after=low), dropped=12, taken_ns=now)))
+    assert not [output.progress for output in outputs if output.progress is not None]
+    outputs = list(nodes.take(replace(block([], low_after=now - SECOND), dropped=1, taken_ns=now + SECOND)))
+    for node in NODES[:-1]:
+        pane, progress = node.reduction.pane, told(outputs, node.name)
+        assert progress is not None
+        touched = Taint(pane.index(low), pane.index(now + SECOND) + 1, ("dropped",), dropped=13)
+        assert progress.taints == (touched,), "two runs that meet are one"
+    assert told(nodes.take(block([], low_after=now))).taints == ()  # type: ignore[union-attr]  # it is said once
 
 
 def test_what_a_source_says_against_a_time_is_said_of_its_granules() -> None:
     """Of those too that were promised before."""
     nodes = started(LowLevelConfig(flush=Flush.FULL), 1)
     list(nodes.take(block([], low_after=4 * SECOND)))
-    flaws = (Flaw(Reason.CLOCK, 2 * SECOND, 4 * SECOND), Flaw(Reason.NOT_COVERED, 4 * SECOND, 5 * SECOND - 1))
-    outputs = list(nodes.take(replace(block([], low_after=10 * SECOND), flaws=flaws)))
-    (output,) = [output for output in outputs if output.node == "plain"]
-    assert output.progress is not None
-    assert output.progress.flaws == {
-        2: {Reason.CLOCK}, 3: {Reason.CLOCK}, 4: {Reason.CLOCK, Reason.NOT_COVERED},
-    }  # fmt: skip
+    flaws = (
+        Flaw(Reason.CLOCK, 2 * SECOND, 4 * SECOND), Flaw(Reason.NOT_COVERED, 4 * SECOND, 5 * SECOND - 1),
+        Flaw(Reason.CLOCK, 8 * SECOND, FOREVER), Flaw(Reason.GAP, LOWEST, LOWEST),
+    )  # fmt: skip
+    progress = told(nodes.take(replace(block([], low_after=10 * SECOND), flaws=flaws)))
+    assert progress is not None
+    assert progress.taints == (
+        Taint(2, 5, ("clock",)), Taint(4, 5, ("not-covered",)), Taint(8, FOREVER, ("clock",)),
+        Taint(LOWEST, PLAIN.reduction.pane.index(LOWEST) + 1, ("gap",)),
+    )  # fmt: skip
+
+
+def test_of_very_many_flaws_none_stays_untold_and_few_take_room() -> None:
+    nodes = started(LowLevelConfig(flush=Flush.FULL), 1)
+    list(nodes.take(block([], low_after=0)))
+    flaws = tuple(Flaw(Reason.CLOCK, at * SECOND, at * SECOND) for at in range(0, 10_000, 2))
+    progress = told(nodes.take(replace(block([], low_after=SECOND), flaws=flaws)))
+    assert progress is not None
+    assert len(progress.taints) <= 256
+    assert all(any(run.start <= at < run.stop for run in progress.taints) for at in range(0, 10_000, 2))
+
+
+def test_late_tuples_of_very_many_granules_do_not_wait_for_a_promise_that_may_never_come() -> None:
+    nodes = started(LowLevelConfig(flush=Flush.FULL), 1)
+    low = 10_000 * SECOND
+    list(nodes.take(block([], low_after=low)))
+    behind = [Packet(at * SECOND, 1, 0, (1, 80), 1) for at in range(5_000)]
+    frames = block(
+        [packet.frame for packet in behind], ts=[packet.ts for packet in behind], low=[low] * 5_000, low_after=low
+    )
+    assert told(nodes.take(frames)) == Progress(low, dict.fromkeys(range(5_000), 1))
+
+
+@pytest.mark.parametrize("how", ["stop", "heartbeat", "let go"])
+def test_what_was_noted_last_is_told_though_nothing_more_is_promised(how: str) -> None:
+    nodes = started(LowLevelConfig(flush=Flush.FULL), 1)
+    list(nodes.take(block([], low_after=5 * SECOND)))
+    behind = [Packet(2 * SECOND + at, 1, 0, (1, 80), 1) for at in range(7)]
+    frames = block(
+        [packet.frame for packet in behind], ts=[packet.ts for packet in behind], low=[5 * SECOND] * 7,
+        low_after=5 * SECOND,
+    )  # fmt: skip
+    flaw = Flaw(Reason.CLOCK, 3 * SECOND, 9 * SECOND)
+    assert told(nodes.take(replace(frames, flaws=(flaw,), dropped=2, taken_ns=6 * SECOND))) is None
+    ways = {
+        "stop": lambda: nodes.finish(nodes.low_ns),
+        "heartbeat": lambda: nodes.heartbeat(1),
+        "let go": lambda: nodes.let_go([]),
+    }
+    progress = told(ways[how]())
+    assert progress == Progress(5 * SECOND, {2: 7}, (Taint(5, 7, ("dropped",), dropped=2), Taint(3, 10, ("clock",))))
+    assert told(ways[how]()) is None
 
 
 def test_times_at_the_ends_of_int64() -> None:

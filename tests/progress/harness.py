@@ -18,7 +18,7 @@ from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.plan import Aggregate, Node, NodeInput, Pane, QueryPlan, Reduction, Stage, Step, StepPlan
 from lowmark.query.windows import Axis, Window, WindowKind
 from lowmark.wire.partials import PANE, Origin
-from lowmark.wire.promises import Account, Bound, Ending, Ledger, Promise, Punctuation
+from lowmark.wire.promises import Account, Bound, Ending, Ledger, Promise, Punctuation, Taint
 from lowmark.wire.registration import SourceKind
 from lowmark.wire.results import Complete
 from lowmark.wire.schema import Column, Kind, Schema
@@ -106,7 +106,7 @@ class Sender:
     sequence: int = 0
     promised: int = -1000
     sent: dict[int, int] = field(default_factory=dict)
-    counters: dict[str, int] = field(default_factory=lambda: {"late": 0, "dropped": 0, "given_up": 0})
+    counters: dict[str, int] = field(default_factory=lambda: {"late": 0, "given_up": 0, "taints": 0})
 
     def _origin(self) -> Origin:
         return Origin(self.stage, self.source, self.epoch, self.node)
@@ -124,28 +124,38 @@ class Sender:
                 self.sent[pane] = self.sent.get(pane, 0) + tuples
         return Batch(self._origin(), self._number(), words, dict(panes), late)
 
-    def promise(self, granule: int, *extra: Account) -> Punctuation:
-        """The panes below `granule` have ended; `extra` are accounts in the place of, or besides, the plain ones."""
-        given = {account.granule for account in extra}
+    def promise(self, granule: int, *extra: Account | Taint) -> Punctuation:
+        """The panes below `granule` have ended; `extra` are accounts in the place of, or besides, the plain ones, and
+        what else is told."""
+        accounts = tuple(one for one in extra if isinstance(one, Account))
+        given = {account.granule for account in accounts}
         plain = [
             Account(pane, self.sent[pane], self.sent[pane])
             for pane in sorted(self.sent)
             if self.promised <= pane < granule and pane not in given
         ]
         self.promised = granule
-        return self._tell(Promise((Bound("ts", granule * self.width),)), (*plain, *extra))
+        taints = tuple(one for one in extra if isinstance(one, Taint))
+        return self._tell(Promise((Bound("ts", granule * self.width),)), (*plain, *accounts), taints)
 
     def end(self) -> Punctuation:
         plain = [Account(pane, self.sent[pane], self.sent[pane]) for pane in sorted(self.sent) if pane >= self.promised]
-        return self._tell(Promise((), last=True), tuple(plain), Ending.END)
+        return self._tell(Promise((), last=True), tuple(plain), (), Ending.END)
 
-    def _tell(self, promise: Promise, accounts: tuple[Account, ...], ending: Ending = Ending.NONE) -> Punctuation:
+    def _tell(
+        self, promise: Promise, accounts: tuple[Account, ...], taints: tuple[Taint, ...], ending: Ending = Ending.NONE
+    ) -> Punctuation:
         for account in accounts:
             self.counters["late"] += account.late
-            self.counters["dropped"] += account.dropped
             self.counters["given_up"] += account.given_up
-        ledger = Ledger(dict(self.counters), accounts)
+        self.counters["taints"] += len(taints)
+        ledger = Ledger(dict(self.counters), accounts, taints)
         return Punctuation(self._origin(), self._number(), promise, ledger, ending, self.start_ns)
+
+
+def dropped(granule: int, frames: int, stop: int | None = None) -> Taint:
+    """Frames were dropped that may be of the granules from this one up to `stop`; of it alone, if there is none."""
+    return Taint(granule, granule + 1 if stop is None else stop, ("dropped",), dropped=frames)
 
 
 Item = tuple[Record, Arrival]

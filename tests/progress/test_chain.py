@@ -14,7 +14,7 @@ from lowmark.query.plan import QueryPlan
 from lowmark.wire.promises import Account
 from lowmark.wire.results import Complete, Reason
 from lowmark.wire.rows import column_of
-from tests.progress.harness import Sender, completes, contiguous, finite
+from tests.progress.harness import Sender, completes, contiguous, dropped, finite
 
 SECOND = 10**9
 ROSTER = Roster.of({"Main": ("a",)})
@@ -87,7 +87,7 @@ def test_a_loss_reaches_the_outer_windows_that_read_the_inner_one(attribute, los
     a = sender(plan)
     records = [counts(a, [(pane, 1, 6)]) for pane in range(18)]
     # Granule 5 is the inner window 50 s … 60 s: it ends in the second minute, and starts in the first.
-    records += [a.promise(5), a.promise(6, Account(5, 1, 1, dropped=3)), a.promise(18), a.end()]
+    records += [a.promise(5), a.promise(6, dropped(5, 3)), a.promise(18), a.end()]
     found = [c for c in completes(drive(plan, records)) if not c.verdict.exact]
     assert [(c.windows.first, c.windows.to, c.verdict.reasons) for c in found] == [(lossy, lossy, {Reason.DROPPED})]
 
@@ -185,7 +185,7 @@ def test_a_union_closes_what_all_of_it_has_ended(cut):
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_union_keeps_what_is_known_until_all_of_it_has_begun(cut):
     plan, a, b = union_of_counts()
-    records = [row(a, 0, 3), row(a, 1, 2), a.promise(0), a.promise(2, Account(1, 2, 2, dropped=4)), row(b, 0, 4)]
+    records = [row(a, 0, 3), row(a, 1, 2), a.promise(0), a.promise(2, dropped(1, 4)), row(b, 0, 4)]
     records += [b.promise(1), b.promise(3), a.end(), b.end()]
     found = completes(drive(plan, records, cut=cut))
     assert [(c.windows.first, c.merged, c.promised, c.dropped, c.verdict.reasons) for c in found[:2]] == [

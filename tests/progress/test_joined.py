@@ -15,7 +15,7 @@ from lowmark.query.compile import compile_query
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.promises import Account
 from lowmark.wire.results import Reason
-from tests.progress.harness import Sender, completes, finite
+from tests.progress.harness import Sender, completes, dropped, finite
 from tests.progress.test_chain import column, drive
 
 SECOND = 10**9
@@ -69,7 +69,7 @@ def test_rows_are_complete_up_to_the_least_bound(cut: bool) -> None:
 
 def lost(sender: Sender, granule: int, sent: int = 0) -> list[object]:
     """The sender promises, and says that packets of a granule were dropped."""
-    return [sender.promise(granule), sender.promise(granule + 1, Account(granule, sent, sent, dropped=1))]
+    return [sender.promise(granule), sender.promise(granule + 1, Account(granule, sent, sent), dropped(granule, 1))]
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -160,7 +160,7 @@ def test_windowed_results_of_which_one_is_lossy() -> None:
         return sender.words(np.array([[0, pane, 1, 6]], np.int64).view(np.uint64), {pane: 1})
 
     records = [counted(s, pane) for s in (a, b) for pane in range(6)]
-    records += [a.promise(3), a.promise(4, Account(3, 1, 1, dropped=2))]
+    records += [a.promise(3), a.promise(4, dropped(3, 2))]
     for pane in range(2, 7):
         records += [b.promise(pane), a.promise(max(pane, 4))]
     bucket = BucketDriver(plan.stage, (plan,), 0, MemoryState(), ROSTER, 1)

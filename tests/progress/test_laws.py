@@ -21,6 +21,7 @@ from tests.progress.harness import (
     Sender,
     completes,
     contiguous,
+    dropped,
     finite,
     outputs,
     plain,
@@ -206,15 +207,16 @@ def test_what_the_source_says_against_a_granule_reaches_exactly_its_windows(data
     losses = data.draw(st.dictionaries(st.integers(20, 29), st.tuples(*[st.integers(0, 2)] * 3), max_size=3))
     a = Sender("a")
     records: list[Record] = [a.batch(dict.fromkeys(range(20, 30), 1))]
-    told = [Account(granule, 1, 1, *counts) for granule, counts in losses.items()]
+    accounts = [Account(granule, 1, 1, late, given) for granule, (late, _, given) in losses.items()]
+    taints = [dropped(granule, frames) for granule, (_, frames, _) in losses.items() if frames]
     cut = data.draw(st.integers(20, 30))
-    records += [a.promise(cut, *(t for t in told if t.granule < cut))]
-    records += [a.promise(30, *(t for t in told if t.granule >= cut)), a.end()]
+    records += [a.promise(cut, *taints, *(account for account in accounts if account.granule < cut))]
+    records += [a.promise(30, *(account for account in accounts if account.granule >= cut)), a.end()]
     found = completes(run(finite(records), [plan(over)], Roster.of({"Main": ("a",)})))
     for complete in found:
         assert complete.windows is not None
         held = [losses[pane] for pane in over.extent(complete.windows.first) if pane in losses]
-        late, dropped, given_up = (sum(counts[index] for counts in held) for index in range(3))
-        assert (complete.late, complete.dropped) == (late, dropped)
+        late, lost, given_up = (sum(counts[index] for counts in held) for index in range(3))
+        assert (complete.late, complete.dropped) == (late, lost)
         said = {reason.value for reason in complete.verdict.reasons}
-        assert said == {name for name, n in (("late", late), ("dropped", dropped), ("given-up", given_up)) if n}
+        assert said == {name for name, n in (("late", late), ("dropped", lost), ("given-up", given_up)) if n}

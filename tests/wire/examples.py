@@ -5,7 +5,7 @@ from __future__ import annotations
 from lowmark.wire.codec import Record
 from lowmark.wire.deadletters import DeadLetter
 from lowmark.wire.partials import Origin, PartialBatch, tuples_per_pane
-from lowmark.wire.promises import FOREVER, Account, Bound, Ending, Ledger, Promise, Punctuation
+from lowmark.wire.promises import FOREVER, Account, Bound, Ending, Ledger, Promise, Punctuation, Taint
 from lowmark.wire.record import BadReason
 from lowmark.wire.registration import Exclusion, Registration, Retirement, Return, RosterChange, SourceKind
 from lowmark.wire.resultrows import ResultRow, ResultRows
@@ -53,7 +53,11 @@ EXAMPLES: dict[str, Record] = {
     "batch-empty": PartialBatch(LINKÖPING, 1, ROWS.slice(0, 0), {}),
     "punctuation": punctuation(
         Promise((Bound("ts", T0),)),
-        Ledger({"received": 10, "skipped": 1, "decoded": 9}, (Account(29391186, 4, 9), Account(29391187, 0, 0, 0, 3))),
+        Ledger({"received": 10, "skipped": 1, "decoded": 9}, (Account(29391186, 4, 9), Account(29391187, 0, 0, 3))),
+    ),
+    "punctuation-dropped": punctuation(
+        Promise((Bound("ts", T0),)),
+        Ledger({"dropped": 12}, (), (Taint(29391186, 29395186, ("dropped",), dropped=12), Taint(1, 2, ("clock",)))),
     ),
     "punctuation-end": punctuation(Promise((), last=True), Ledger(), Ending.END, LINKÖPING),
     "punctuation-stop": punctuation(Promise((Bound("ts", T0 + 1),)), Ledger(), Ending.STOP),
@@ -68,11 +72,10 @@ EXAMPLES: dict[str, Record] = {
         Ledger(
             {"merged": 2**63 - 1},
             (
-                Account(1, 2, 3, 4, 5, 6, ("gap", "late")),
-                Account(2, 2, 3, reasons=("dropped",)),
-                Account(3, 1, 1, partial=True),
+                Account(1, 2, 3, 4, 5),
                 Account(-4, 1, 1, given_up=9),
             ),
+            (Taint(-FOREVER - 1, 7, ("gap", "late")), Taint(3, FOREVER, (), True)),
         ),
         origin=BUCKET,
     ),

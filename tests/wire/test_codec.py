@@ -13,7 +13,7 @@ from lowmark.wire.codec import Record, decode, encode
 from lowmark.wire.compression import Compression
 from lowmark.wire.deadletters import HEAD_BYTES, bury
 from lowmark.wire.partials import MAX_BATCH_BYTES, Origin, PartialBatch, encode_batch, split_batch, tuples_per_pane
-from lowmark.wire.promises import Account, Bound, Ledger, Promise, Punctuation
+from lowmark.wire.promises import Account, Bound, Ledger, Promise, Punctuation, Taint
 from lowmark.wire.record import MAX_RECORD_BYTES, BadReason, BadRecord, OversizeRecord, WireRecord
 from lowmark.wire.resultrows import ResultRow, ResultRows, arrow_records, shown
 from lowmark.wire.rows import to_batch, to_words
@@ -116,19 +116,20 @@ def test_damaged_headers(name: str, data: st.DataObject) -> None:
     st.booleans(),
     st.none() | INT64,
     st.dictionaries(NAMES, NATURAL, max_size=4),
+    st.lists(st.builds(Account, INT64, NATURAL, NATURAL, NATURAL, NATURAL), max_size=4),
     st.lists(
         st.builds(
-            Account, INT64, NATURAL, NATURAL, NATURAL, NATURAL, NATURAL,
-            st.lists(st.sampled_from(["gap", "late"]), max_size=2).map(tuple), st.booleans(),
+            Taint, INT64, INT64, st.lists(st.sampled_from(["gap", "late"]), max_size=2).map(tuple), st.booleans(),
+            NATURAL,
         ),
         max_size=4,
     ),
 )  # fmt: skip
 def test_every_punctuation_survives(
     origin: Origin, sequence: int, bounds: list[Bound], last: bool, start_ns: int | None, counters: dict[str, int],
-    accounts: list[Account],
+    accounts: list[Account], taints: list[Taint],
 ) -> None:  # fmt: skip
-    ledger = Ledger(counters, tuple(accounts))
+    ledger = Ledger(counters, tuple(accounts), tuple(taints))
     sent = Punctuation(origin, sequence, Promise(tuple(bounds), last), ledger, start_ns=start_ns)
     assert read(encode(sent)) == sent
 
