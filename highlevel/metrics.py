@@ -52,6 +52,8 @@ class BucketReport(Protocol):
     @property
     def windows(self) -> Sequence[tuple[str, str | None, int]]: ...
     @property
+    def amended(self) -> Sequence[tuple[str, str, int]]: ...
+    @property
     def complete_to(self) -> Mapping[str, int | None]: ...
     @property
     def open_windows(self) -> Mapping[str, int]: ...
@@ -82,6 +84,12 @@ class HighLevelMetrics:
         self._windows = Counter(
             "lowmark_windows_completed", "Windows of buckets that were completed; one with two reasons counts twice.",
             ("query", "verdict", "reason"), registry=registry,
+        )  # fmt: skip
+        self._amended = Counter(
+            "lowmark_windows_amended",
+            "Windows of buckets said to be lossy after they had been completed, as often as it was said; with two "
+            "reasons twice.",
+            ("query", "reason"), registry=registry,
         )  # fmt: skip
         self._open = Gauge(
             "lowmark_windows_open",
@@ -126,6 +134,8 @@ class HighLevelMetrics:
             self._corrections.labels(query).inc(report.corrections.get(query, 0))
         for query, why, count in report.windows:
             self._windows.labels(query, "exact" if why is None else "lossy", why or "").inc(count)
+        for query, reason, count in report.amended:
+            self._amended.labels(query, reason).inc(count)
         self._state.labels(report.stage).inc(report.state_bytes)
 
     def _show(self, now_ns: int) -> None:

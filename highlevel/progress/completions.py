@@ -14,7 +14,7 @@ from highlevel.progress.joined import Carried, LossReach, step_bounds
 from highlevel.progress.lateness import Lateness
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.losses import Losses, Sequences, sequence_of
-from highlevel.progress.marks import EXACT, Finding
+from highlevel.progress.marks import EXACT, Finding, Mark
 from highlevel.progress.melded import MeldedSequence
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.place import Place, Witness
@@ -26,7 +26,8 @@ from highlevel.progress.windowless import Windowless
 from lowmark.query.plan import QueryPlan
 from lowmark.query.windows import WindowKind
 from lowmark.wire.promises import FOREVER
-from lowmark.wire.results import Amendment, Complete, OpenCount, WindowSpan
+from lowmark.wire.results import Amendment, Complete, OpenCount, Reason, WindowSpan
+from lowmark.wire.values import show
 
 __all__ = ["Completions"]
 
@@ -98,24 +99,27 @@ class Completions:
 
     def amend(self, node: str, start: int, stop: int, finding: Finding) -> list[Output]:
         """Losses became known in granules that have ended; the ledger has them marked for windows still open."""
-        if finding.verdict.reasons:
-            self.shift(node)
-        outputs: list[Output] = []
-        self._note(node, start, stop)
-        for route in self._routes:
-            if node in route.nodes and route.step in self._sequences:
-                windows = self._sequences[route.step].closed_with(start, stop)
-                if windows:
-                    self._sequences[route.step].lost(finding)
-                concerned = self._losses.learn(route.step, windows, finding)
-                outputs += [self._amendment(closed, finding) for step, closed in concerned if step == self._answer]
-        return outputs
+        fronts, reasons = self._fronts(), finding.verdict.reasons
+        learned = self._losses.learn(node, start, stop, finding, fronts)
+        if reasons:
+            self._losses.shift(node, fronts, reasons)
+        if self._answer is None:
+            outputs: list[Output] = list(self._windowless.amend(learned.times, finding))
+            if reasons:
+                self._windowless.shift()
+            return outputs
+        told = learned.told.get(self._answer, ())
+        return [self._amendment(windows, finding, verdict.reasons) for windows, verdict in told if verdict.reasons]
 
-    def _amendment(self, windows: range, finding: Finding) -> Amendment:
-        place, span = self._place, WindowSpan(windows.start, windows.stop - 1)
+    def _amendment(self, windows: range, finding: Finding, reasons: frozenset[Reason]) -> Amendment:
+        place, window, last = self._place, self.plan.window, windows.stop - 1
+        assert window is not None
+        start, kind = window.start(windows.start), window.axis.kind
         return Amendment(
-            self.plan.name, place.generation, place.bucket, span, finding.late, finding.dropped, finding.verdict.reasons
-        )
+            self.plan.name, place.generation, place.bucket, WindowSpan(windows.start, last),
+            None if start is None else show(kind, start), show(kind, window.end(last)),
+            finding.late, finding.dropped, reasons,
+        )  # fmt: skip
 
     def shift(self, node: str) -> None:
         """Tuples of the node were lost: what is counted of it from now on has other numbers."""
@@ -167,9 +171,11 @@ class Completions:
 
     def _note(self, node: str, start: int, stop: int) -> None:
         """What stands against granules of a node that have ended."""
-        self._carry(self._reach.of_node(node, start, stop))
-        if self._answer is None:
-            self._windowless.mark(self._reach.beside(node, start, stop))
+        for mark in self._ledgers[node].marks.within(start, stop):
+            within = Mark(max(mark.start, start), min(mark.stop, stop), mark.verdict)
+            self._carry(self._reach.of_node(node, within))
+            if self._answer is None:
+                self._windowless.mark(self._reach.beside(node, within))
 
     def _carry(self, carried: Iterable[Carried]) -> None:
         """Marks that joins carry to an aggregate step's panes, or to the answer."""
@@ -205,7 +211,7 @@ class Completions:
             # Without an advance nothing has ended: what is known since must not close windows where a batch is cut.
             spans[route.step] = sequence.close(told, front) if told or settled else []
             for span in spans[route.step]:
-                self._carry(self._reach.of_span(route.step, route.window, span))
+                self._carry(self._reach.of_windows(route.step, route.window, span.windows, span.finding.verdict))
         if self._answer is not None:
             given = spans[self._answer]
             return [

@@ -14,6 +14,7 @@ from highlevel.chain import Closing
 from highlevel.progress.flaws import FlawRow, Flaws
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.marks import Finding, MarkRow, Marks
+from highlevel.progress.roster import NEVER
 from highlevel.progress.sequence import Span, SpanRow, learned
 from lowmark.query.windows import Window
 from lowmark.wire.results import Reason, Verdict
@@ -72,10 +73,11 @@ class FollowedSequence:
         """Windows that have been given out go on in none."""
 
     def closed_with(self, start: int, stop: int) -> range:
-        """Of these windows, those that have been given out."""
-        if self.first is None or self.next is None:
+        """Of these windows, those that have been given out, or passed over as being before the first."""
+        first = self._waiting[0].first if self._waiting and self.first is None else self.first
+        if first is None:
             return range(0)
-        return range(max(start, self.first), min(stop, self.next))
+        return range(first if start == NEVER else start, min(stop, first if self.next is None else self.next))
 
     def learn(self, step: int, windows: range, finding: Finding) -> None:
         """Something became known of windows that the aggregate has closed: of those that wait here."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.marks import EXACT, Mark
 from highlevel.progress.roster import NEVER
-from highlevel.progress.sequence import Span
 from lowmark.query.plan import (
     Aggregate,
     Gather,
@@ -241,35 +240,33 @@ class LossReach:
         """Whether what stands against a node or an aggregate step goes on through joins."""
         return source in self._answer or any(source in paths for paths, _ in self._steps.values())
 
-    def of_node(self, node: str, start: int, stop: int) -> Iterator[Carried]:
-        """What stands against these granules of a node."""
+    def of_node(self, node: str, mark: Mark) -> Iterator[Carried]:
+        """A mark on granules of a node."""
         if self.carries(node):
-            for mark in self._times_marked(node, start, stop):
-                yield from self._carried(node, mark.verdict, _Same(mark.start, mark.stop))
+            times = self._on_times(node, mark)
+            yield from self._carried(node, mark.verdict, _Same(times.start, times.stop))
 
-    def beside(self, node: str, start: int, stop: int) -> Iterator[Mark]:
-        """What stands against these granules of a node whose rows go through no join: against their times in an answer
-        that other nodes may hold up."""
+    def beside(self, node: str, mark: Mark) -> Iterator[Mark]:
+        """A mark on granules of a node whose rows go through no join: on their times in an answer that other nodes may
+        hold up."""
         if not self.carries(node):
-            yield from self._times_marked(node, start, stop)
+            yield self._on_times(node, mark)
 
-    def _times_marked(self, node: str, start: int, stop: int) -> Iterator[Mark]:
-        """The marks on these granules of a node, on their times."""
+    def _on_times(self, node: str, mark: Mark) -> Mark:
         pane = self._ledgers[node].node.reduction.pane
-        for mark in self._ledgers[node].marks.within(start, stop):
-            first, last = _start(pane, max(mark.start, start)), _start(pane, min(mark.stop, stop))
-            yield Mark(first, last, mark.verdict)
+        return Mark(_start(pane, mark.start), _start(pane, mark.stop), mark.verdict)
 
-    def of_span(self, step: int, window: Window, span: Span) -> Iterator[Carried]:
+    def of_windows(self, step: int, window: Window, windows: range, verdict: Verdict) -> Iterator[Carried]:
         """What stands against windows of an aggregate step."""
-        if span.finding.verdict != EXACT.verdict and self.carries(step):
-            yield from self._carried(step, span.finding.verdict, lambda attribute: _times(window, span, attribute))
+        if verdict != EXACT.verdict and self.carries(step):
+            yield from self._carried(step, verdict, lambda attribute: _times(window, windows, attribute))
 
-    def beside_span(self, window: Window | None, span: Span) -> Iterator[Mark]:
-        """The same of windows of an aggregate step."""
-        if window is not None and window.axis.kind is Kind.TIME and span.finding.verdict != EXACT.verdict:
-            start = window.start(span.first)
-            yield Mark(NEVER if start is None else start, window.end(span.to), span.finding.verdict)
+    def beside_windows(self, step: int, window: Window | None, windows: range, verdict: Verdict) -> Iterator[Mark]:
+        """The same where their rows go through no join."""
+        if window is None or window.axis.kind is not Kind.TIME or verdict == EXACT.verdict or self.carries(step):
+            return
+        start = window.start(windows.start)
+        yield Mark(NEVER if start is None else start, window.end(windows.stop - 1), verdict)
 
     def _carried(self, source: str | int, verdict: Verdict, times: _TimesOf) -> Iterator[Carried]:
         for path in self._answer.get(source, ()):
@@ -281,16 +278,17 @@ class LossReach:
                 yield step, Mark(_index(pane, start), _behind(_index(pane, _before(stop))), verdict)
 
 
-def _times(window: Window, span: Span, attribute: str) -> tuple[int, int]:
+def _times(window: Window, windows: range, attribute: str) -> tuple[int, int]:
     """Of rows of these windows. Those of an attribute that is no time may be any."""
-    start = window.start(span.first) if window.axis.kind is Kind.TIME else None
+    last = windows.stop - 1
+    start = window.start(windows.start) if window.axis.kind is Kind.TIME else None
     if start is None:
         return NEVER, FOREVER
-    if attribute == "window_start" and (last := window.start(span.to)) is not None:
-        return start, last + 1
+    if attribute == "window_start" and (begins := window.start(last)) is not None:
+        return start, begins + 1
     if attribute == "window_end":
-        start = window.end(span.first)
-    return start, window.end(span.to) + 1
+        start = window.end(windows.start)
+    return start, window.end(last) + 1
 
 
 def _start(pane: Pane, granule: int) -> int:

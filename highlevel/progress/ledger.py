@@ -75,17 +75,20 @@ class _Chunk:
 class _Summary:
     """What a node's ledger says beyond single granules. `low` and `high` are the first and last granule that ever held
     a tuple, merged or only promised, of whichever bucket; `told` the greatest promise of any lane that was not its
-    last, and `began` the least first one: all buckets begin and end with the same windows."""
+    last, and `began` the least first one: all buckets begin and end with the same windows. No window needs a granule
+    below `needed`."""
 
     frontier: int = NEVER
     low: int | None = None
     high: int | None = None
     told: int = NEVER
     began: int | None = None
+    needed: int = NEVER
     marks: list[MarkRow] = field(default_factory=list)
 
     def encode(self) -> bytes:
-        return json.dumps([self.frontier, self.low, self.high, self.told, self.began, self.marks]).encode()
+        fields = [self.frontier, self.low, self.high, self.told, self.began, self.needed, self.marks]
+        return json.dumps(fields).encode()
 
     @classmethod
     def decode(cls, piece: bytes) -> _Summary:
@@ -105,13 +108,15 @@ class Ledger:
         summary = state.get(self._summaries, 0) or _Summary()
         self.frontier = Frontier(summary.frontier)
         self.low, self.high, self.told, self._began = summary.low, summary.high, summary.told, summary.began
+        self._needed = summary.needed
         self.marks = Marks.of_rows(summary.marks)
 
     def save(self) -> None:
         self._state.put(self._summaries, 0, self._summary())
 
     def _summary(self) -> _Summary:
-        return _Summary(self.frontier.value, self.low, self.high, self.told, self._began, self.marks.rows())
+        marks = self.marks.rows()
+        return _Summary(self.frontier.value, self.low, self.high, self.told, self._began, self._needed, marks)
 
     def promised(self, lane: Lane, granule: int) -> None:
         """The lane promises the granules below this one."""
@@ -144,10 +149,12 @@ class Ledger:
         entry.reasons |= reasons
 
     def taint(self, start: int, stop: int, found: Finding) -> None:
-        """Mark the granules from `start` up to `stop`. After a loss nothing numbers later rows as they were."""
+        """Mark the granules from `start` up to `stop`, if a window may need one of them: late tuples may be of any
+        number of granules while nothing is promised. After a loss nothing numbers later rows as they were."""
         if found.verdict == EXACT.verdict:
             return
-        self.marks.add(Mark(start, stop, found.verdict, found.dropped, found.late))
+        if stop > self._needed:
+            self.marks.add(Mark(start, stop, found.verdict, found.dropped, found.late))
         if found.verdict.reasons and self.node.reduction.pane.attribute == ROW_NUMBER:
             self.marks.add(Mark(start, FOREVER, Verdict(frozenset({Reason.NUMBERING}))))
 
@@ -216,7 +223,7 @@ class Ledger:
 
     def prune(self, below: int) -> None:
         """No window needs a granule below any more."""
-        below = min(below, self.frontier.value)
+        below = self._needed = min(below, self.frontier.value)
         for key in self._state.keys(self._chunks, below // _CHUNK):
             self._state.drop(self._chunks, key)
         self.marks.prune(below)

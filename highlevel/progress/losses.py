@@ -1,9 +1,10 @@
 """How what is known against granules and windows goes on through a query's steps: to the panes of aggregates, to what
-leaves through exchanges, and to windows that have closed already."""
+leaves through exchanges, to windows that have closed already, and to the times of an answer without windows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from highlevel.progress.channel import Channel
 from highlevel.progress.followed import FollowedSequence
@@ -17,8 +18,9 @@ from highlevel.progress.sequence import Span, WindowSequence
 from lowmark.query.windows import Window
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.results import Reason, Verdict
+from lowmark.wire.schema import Kind
 
-__all__ = ["Losses", "Sequences", "sequence_of"]
+__all__ = ["Learned", "Losses", "Sequences", "sequence_of"]
 
 _NUMBERING = frozenset({Reason.NUMBERING})
 
@@ -36,6 +38,18 @@ def sequence_of(
     return FollowedSequence(window, *own) if own else MeldedSequence(window, route.follows)
 
 
+Told = tuple[range, Verdict]
+"""Windows that are not to come any more, and what stands against them."""
+
+
+@dataclass(slots=True)
+class Learned:
+    """What news of granules that have ended concerns."""
+
+    told: dict[int, list[Told]] = field(default_factory=dict)  # by step
+    times: list[Mark] = field(default_factory=list)  # of an answer without windows
+
+
 class Losses:
     """Of one query in one bucket."""
 
@@ -51,11 +65,11 @@ class Losses:
         """On the panes of a step that makes windows or sends."""
         return (self._sequences[step] if step in self._sequences else self._channels[step]).marks
 
-    def shift(self, node: str, fronts: Mapping[int, int]) -> None:
+    def shift(self, node: str, fronts: Mapping[int, int], reasons: frozenset[Reason] = frozenset()) -> None:
         """Tuples of the node were lost: what is counted of it from now on has other numbers."""
         for route in self._routes:
             if route.numbered and node in route.selections:
-                self.marks_of(route.step).add(Mark(fronts[route.step], FOREVER, Verdict(_NUMBERING)))
+                self.marks_of(route.step).add(Mark(fronts[route.step], FOREVER, Verdict(_NUMBERING | reasons)))
 
     def renumbered(self, flaws: Iterable[tuple[int, int, Reason]], fronts: Mapping[int, int]) -> bool:
         """Whether steps tell, as (step, window, reason), that they count anew what they count: what their rows go into
@@ -95,21 +109,56 @@ class Losses:
         if any(step <= route.step for step in late):
             marks.add(Mark(NEVER, min(front, FOREVER - 1) + 1, Verdict(frozenset({Reason.LATE}))))
 
-    def learn(self, step: int, windows: range, finding: Finding) -> Iterator[tuple[int, range]]:
-        """Something became known of windows that a step has closed: told to what follows them behind an exchange or in
-        a union, and to other buckets. Gives the steps, with those of the windows that each has closed."""
-        if not windows:
-            return
-        yield step, windows
+    def learn(self, node: str, start: int, stop: int, found: Finding, fronts: Mapping[int, int]) -> Learned:
+        """Something became known of the granules of a node from `start` up to `stop`, which have ended, and stands in
+        its ledger. It is noted for all panes and windows still to come that rows of them go into."""
+        mark, learned = Mark(start, stop, found.verdict), Learned()
+        carried = list(self._reach.of_node(node, mark))
+        learned.times += self._reach.beside(node, mark)
         for route in self._routes:
-            sequence = self._sequences.get(route.step)
-            if step in route.follows and isinstance(sequence, FollowedSequence | MeldedSequence):
-                sequence.learn(step, windows, finding)
-                yield from self.learn(route.step, sequence.closed_with(windows.start, windows.stop), finding)
-            for upstream in route.upstream if sequence is None else ():
-                if upstream.step == step and upstream.pane is not None:
+            step, sequence = route.step, self._sequences.get(route.step)
+            marks = [each for of, each in carried if of == step]
+            marks += self._marks_through(route, node, found.verdict, learned.told, fronts)
+            for each in marks:
+                self.marks_of(step).add(each)
+            if sequence is None:
+                continue
+            marks += [mark] if node in route.nodes else []
+            told = [(sequence.closed_with(each.start, each.stop), each.verdict) for each in marks]
+            if isinstance(sequence, FollowedSequence | MeldedSequence):
+                for member in route.follows:
+                    for windows, verdict in learned.told.get(member, ()):
+                        sequence.learn(member, windows, replace(found, verdict=verdict))
+                        told.append((sequence.closed_with(windows.start, windows.stop), verdict))
+            elif any(windows for windows, _ in told):
+                sequence.lost(found)
+            for windows, verdict in told:
+                if windows:
+                    learned.told.setdefault(step, []).append((windows, verdict))
+                    carried += self._reach.of_windows(step, sequence.window, windows, verdict)
+                    learned.times += self._reach.beside_windows(step, sequence.window, windows, verdict)
+                    if sequence.window.axis.kind is not Kind.TIME and not self._reach.carries(step):
+                        learned.times.append(Mark(NEVER, FOREVER, verdict))  # at which times they are nobody knows
+        learned.times += (each for of, each in carried if of is None)
+        return learned
+
+    def _marks_through(
+        self, route: Route, node: str, verdict: Verdict, told: Mapping[int, Sequence[Told]], fronts: Mapping[int, int]
+    ) -> Iterator[Mark]:
+        """On the panes of a step into which go rows of ended granules of a node that it reads through other steps than
+        joins, or of windows told below it."""
+        shown = min(fronts[route.step], FOREVER - 1) + 1
+        if node in route.selections and not route.arrival and not self._reach.reaches(route.step, node):
+            reasons = verdict.reasons | _NUMBERING if route.numbered and verdict.reasons else verdict.reasons
+            yield Mark(NEVER, shown, Verdict(reasons, verdict.partial))
+        for upstream in route.upstream:
+            for windows, against in told.get(upstream.step, ()):
+                if self._reach.reaches(route.step, upstream.step):
+                    continue
+                first, last = NEVER, shown - 1
+                if upstream.pane is not None:
                     first, last = self._panes(upstream, windows, NEVER)
-                    self._channels[route.step].marks.add(Mark(first, last + 1, finding.verdict))
+                yield Mark(first, last + 1, against)
 
     def _panes(self, upstream: Upstream, windows: range, unknown: int) -> tuple[int, int]:
         """The first and the last pane in which rows of these windows lie; `unknown` where a landmark window starts."""

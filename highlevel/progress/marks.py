@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from highlevel.progress.roster import NEVER
 from lowmark.wire.promises import FOREVER
 from lowmark.wire.results import Reason, Verdict
 
@@ -114,6 +115,15 @@ class Marks:
         pruned = len(kept) < len(self._marks)
         self._marks = kept
         return pruned
+
+    def low(self) -> int | None:
+        """The first granule at which one with reasons begins, of those that do not reach back to the beginning."""
+        starts = (mark.start for mark in self._marks if mark.verdict.reasons)
+        return min((start for start in starts if start > NEVER), default=None)
+
+    def unending(self) -> int | None:
+        """From where on one reaches over everything that comes."""
+        return max((mark.start for mark in self._marks if mark.stop == FOREVER), default=None)
 
     def high(self) -> int | None:
         """The last granule at which a mark begins or ends: what lies behind it is like it up to FOREVER."""

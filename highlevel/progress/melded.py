@@ -74,14 +74,19 @@ class MeldedSequence:
         """Windows that have been given out go on in none."""
 
     def closed_with(self, start: int, stop: int) -> range:
-        """Of these windows, those that have been given out."""
+        """Of these windows, those that have been given out, or passed over as being before the first."""
         if self.first is None or self.next is None:
             return range(0)
-        return range(max(start, self.first), min(stop, self.next))
+        return range(self.first if start == NEVER else start, min(stop, self.next))
 
     def learn(self, member: int, windows: range, finding: Finding) -> None:
-        """Something became known of windows that a member has closed: of those that wait here."""
-        self._told[member] = learned(self._told[member], windows, finding)
+        """Something became known of windows that a member has closed, or passed over: of those that wait here, and of
+        those before them that are still to come."""
+        told = self._told[member]
+        start = windows.start if self.next is None else max(windows.start, self.next)
+        stop = min(windows.stop, told[0].first) if told else start
+        passed_over = [Span(start, stop - 1, 0, finding)] if start < stop else []
+        self._told[member] = [*passed_over, *learned(told, windows, finding)]
 
     def row(self) -> MeldedRow:
         told = [[span.row() for span in spans] for spans in self._told.values()]

@@ -86,6 +86,8 @@ class Counts:
     corrections: Mapping[str, int] = field(default_factory=dict)  # corrections by query
     windows: Mapping[tuple[str, Reason | None], int] = field(default_factory=dict)
     """Windows completed by query and reason; None: exact. A window with two reasons counts under both."""
+    amended: Mapping[tuple[str, Reason], int] = field(default_factory=dict)
+    """Windows that amendments say to be lossy, by query and reason: each as often as it is said."""
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -103,6 +105,7 @@ class Counts:
             Counter(self.late_rows) + Counter(other.late_rows),
             Counter(self.corrections) + Counter(other.corrections),
             Counter(self.windows) + Counter(other.windows),
+            Counter(self.amended) + Counter(other.amended),
         )
 
 

@@ -47,6 +47,7 @@ class Route:
     selections: tuple[str, ...]  # nodes, through such steps
     numbered: bool  # rows are counted on the way: a loss shifts all later numbers
     counted: tuple[int, ...]  # steps on the way that count tuples by partitions
+    arrival: bool  # it makes windows over numbers that rows get as they come: what is lost shifts later ones only
     finishes: tuple[int, ...]  # steps that pass the rows of its windows on
     follows: tuple[int, ...]
     """Steps whose windows it puts together: of one, those of all buckets behind an exchange; without a node, those of
@@ -85,8 +86,9 @@ def _route(plan: QueryPlan, step: int, sink: StepPlan) -> Route:
         members = (source.step for source in plan.steps[step].inputs if isinstance(source, StepInput))
         behind = map(partial(_sender, plan), back) if back else members
         follows = tuple(dict.fromkeys(_windowed_below(plan, at) for at in behind))
-        return Route(step, window, back, (), (), False, (), _finishes(plan, step), follows)
+        return Route(step, window, back, (), (), False, (), False, _finishes(plan, step), follows)
     nodes, upstream, selections, numbered, counted = [], [], [], False, []
+    numbers: list[StepPlan] = []
     pending = []
     for source in plan.steps[step].inputs:
         if isinstance(source, NodeInput):
@@ -101,6 +103,7 @@ def _route(plan: QueryPlan, step: int, sink: StepPlan) -> Route:
             upstream.append(_upstream(plan, step, at))
             continue
         numbered |= isinstance(between, Number | Counted)
+        numbers += [between] if isinstance(between, Number | Counted) else []
         counted += [at] if isinstance(between, Counted) else []
         for source in plan.steps[at].inputs:
             if isinstance(source, NodeInput):
@@ -110,8 +113,17 @@ def _route(plan: QueryPlan, step: int, sink: StepPlan) -> Route:
                 pending.append(source.step)
     return Route(
         step, window, tuple(nodes), tuple(upstream), tuple(dict.fromkeys(selections)), numbered,
-        tuple(counted), _finishes(plan, step), (),
+        tuple(counted), _by_arrival(plan, step, numbers), _finishes(plan, step), (),
     )  # fmt: skip
+
+
+def _by_arrival(plan: QueryPlan, step: int, numbers: list[StepPlan]) -> bool:
+    """Whether the panes of the step are runs of the numbers that tuples of a single source get in order of arrival."""
+    below = [plan.steps[source.step].plan for source in plan.steps[step].inputs if isinstance(source, StepInput)]
+    panes = {below.reduction.pane.attribute for below in below if isinstance(below, Reduce)}
+    return bool(numbers) and all(
+        isinstance(each, Number) and not each.order and panes == {each.number} for each in numbers
+    )
 
 
 def _sender(plan: QueryPlan, node: str) -> int:

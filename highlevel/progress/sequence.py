@@ -42,6 +42,10 @@ class Span:
     def row(self) -> SpanRow:
         return self.first, self.to, self.tuples, self.finding.row()
 
+    @property
+    def windows(self) -> range:
+        return range(self.first, self.to + 1)
+
     @classmethod
     def of_row(cls, row: SpanRow) -> Span:
         first, to, tuples, found = row
@@ -129,13 +133,13 @@ class WindowSequence:
         return min(front, self.window.first_needed(self.next))
 
     def closed_with(self, start: int, stop: int) -> range:
-        """The windows with panes from `start` up to `stop` that have been given out. A landmark's pane is in all later
-        windows too."""
+        """The windows with panes from `start` up to `stop` that have been given out, or passed over as being before
+        the first (but where `start` is the beginning of all). A landmark's pane is in all later windows too."""
         if self.first is None or self.next is None:
             return range(0)
-        first, after = self.window.wids(start).start, self.window.wids(stop - 1).stop
-        after = self.next if self.window.kind is WindowKind.LANDMARK else min(after, self.next)
-        return range(max(first, self.first), after)
+        first = self.first if start == NEVER else self.window.wids(start).start
+        landmark = self.window.kind is WindowKind.LANDMARK
+        return range(first, self.next if landmark else min(self.window.wids(stop - 1).stop, self.next))
 
     def lost(self, finding: Finding) -> None:
         """Something became known of panes that only closed windows had as their own; landmark windows go on with it."""
@@ -151,9 +155,11 @@ class WindowSequence:
         self.marks, self.flaws, self._past = Marks.of_rows(marks), Flaws(flaws), Finding.of_row(past)
 
     def _begin(self, told: Sequence[Closing], front: int) -> int | None:
-        """The first window that ends after the first frontier, or the first one of a tuple that came before it."""
+        """The first window that ends after the first frontier, or the first one of a tuple that came before it, or that
+        was lost."""
         begins = [closing.windows.start for closing in told if closing.tuples]
-        lows = (self._low, *(ledger.low for ledger in self._ledgers))
+        lows = [self._low, self.marks.low()]
+        lows += [low for ledger in self._ledgers for low in (ledger.low, ledger.marks.low())]
         begins += [self.window.wids(low).start for low in lows if low is not None]
         starts = [ledger.begins(front) for ledger in self._ledgers] or [front]
         begins += [self.window.closed_by(start) for start in starts if NEVER < start < FOREVER]
@@ -161,12 +167,14 @@ class WindowSequence:
 
     def _end(self, front: int) -> int:
         """Windows below this one are final. When all has ended, those behind the last tuple or loss are not told, but
-        where some bucket may have told them before."""
+        where some bucket may have told them before, and one into which what was lost could have come."""
         if front < FOREVER:
             return self.window.closed_by(front) if front > NEVER else NEVER
         highs = [self._high, self.marks.high(), *(ledger.reach() for ledger in self._ledgers)]
         ends = [self.window.wids(high).stop for high in highs if high is not None]
         ends += [self.window.closed_by(ledger.told) for ledger in self._ledgers if ledger.told > NEVER]
+        lost = [marks.unending() for marks in (self.marks, *(ledger.marks for ledger in self._ledgers))]
+        ends += [self.window.closed_by(start) + 1 for start in lost if start is not None and start > NEVER]
         return max(ends, default=NEVER)
 
     def _empty(self, start: int, stop: int) -> Iterator[Span]:

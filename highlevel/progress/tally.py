@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from highlevel.progress.outputs import Counts, Forward, Outcome, Output, Rejection, ResultRows
 from highlevel.progress.records import Batch
 from lowmark.wire.record import BadReason
-from lowmark.wire.results import Complete, Correction, LateRow, Reason
+from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason
 
 __all__ = ["Tally"]
 
@@ -31,6 +31,7 @@ class Tally:
         self._late_rows: Counter[str] = Counter()
         self._corrections: Counter[str] = Counter()
         self._windows: Counter[tuple[str, Reason | None]] = Counter()
+        self._amended: Counter[tuple[str, Reason]] = Counter()
         self._outputs: list[Output] = []
 
     def extend(self, outputs: Iterable[Output]) -> None:
@@ -53,6 +54,9 @@ class Tally:
             case Complete(query=query, windows=span, verdict=verdict) if span is not None:
                 for reason in verdict.reasons or (None,):
                     self._windows[query, reason] += span.to - span.first + 1
+            case Amendment(query=query, windows=amended, reasons=reasons):
+                for why in reasons:
+                    self._amended[query, why] += 1 if amended is None else amended.to - amended.first + 1
             case _:
                 pass
 
@@ -60,6 +64,6 @@ class Tally:
         counts = Counts(
             self.rows_in, self.merged, self.late, self.duplicates, self.gaps, self.fenced, self.replayed, self.unlisted,
             dict(self._dead), dict(self._rows_out), dict(self._exchanged), dict(self._late_rows),
-            dict(self._corrections), dict(self._windows),
+            dict(self._corrections), dict(self._windows), dict(self._amended),
         )  # fmt: skip
         return Outcome(tuple(self._outputs), counts, retired)

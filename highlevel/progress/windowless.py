@@ -17,8 +17,9 @@ from highlevel.progress.saved import Saved
 from highlevel.progress.sequence import Span
 from lowmark.query.plan import Counted, Number, QueryPlan
 from lowmark.wire.promises import FOREVER
-from lowmark.wire.results import Complete, OpenCount, Reason, Verdict
+from lowmark.wire.results import Amendment, Complete, OpenCount, Reason, Verdict
 from lowmark.wire.schema import Kind
+from lowmark.wire.values import show
 
 __all__ = ["Windowless"]
 
@@ -88,6 +89,32 @@ class Windowless:
             saved.open = astuple(counted or OpenCount())
             self.marks.prune(bound)
 
+    def amend(self, times: Sequence[Mark], found: Finding) -> Iterator[Amendment]:
+        """Something became known against these times: what has been announced of them is amended, and the rest is said
+        with what is announced next."""
+        saved = self._saved
+        self.mark(times)
+        start = min((mark.start for mark in times), default=FOREVER)
+        stop = max((mark.stop for mark in times), default=FOREVER)
+        if saved.announced is None or start >= saved.announced:
+            saved.since = (Finding.of_row(saved.since) + replace(found, verdict=EXACT.verdict)).row()
+        elif found.verdict.reasons:
+            yield self._amendment(start, saved.announced if self._counts else min(stop, saved.announced), found)
+
+    def _amendment(self, start: int, stop: int, found: Finding) -> Amendment:
+        _, kind = self._attribute
+        reasons = found.verdict.reasons | (_NUMBERING if self._counts else frozenset())
+        return Amendment(
+            self._plan.name, self._place.generation, self._place.bucket, None,
+            None if start == NEVER else show(kind, start), show(kind, stop), found.late, found.dropped, reasons,
+        )  # fmt: skip
+
+    @property
+    def _attribute(self) -> tuple[str, Kind]:
+        """Of the bounds that are announced."""
+        attribute = next(iter(self._ledgers.values())).node.reduction.pane.attribute
+        return attribute, Kind.INT if attribute == ROW_NUMBER else Kind.TIME
+
     def _found(self, events: Events, settled: Mapping[str, Finding], spans: Mapping[int, list[Span]]) -> Finding:
         """What is known since the bound announced last."""
         saved = self._saved
@@ -98,8 +125,9 @@ class Windowless:
             found += replace(finding, verdict=EXACT.verdict) if node in self._carried else finding
         for route in self._routes:
             for span in () if self._reach.carries(route.step) else spans.get(route.step, ()):
-                found += Finding(span.finding.verdict)
-                self.mark(self._reach.beside_span(route.window, span))
+                verdict = span.finding.verdict
+                found += Finding(verdict)
+                self.mark(self._reach.beside_windows(route.step, route.window, span.windows, verdict))
         saved.shifted |= self._counts and bool(found.verdict.reasons - _OF_VALUES)
         found += Finding(Verdict(_NUMBERING)) if saved.shifted else EXACT
         return found + Finding(
@@ -107,13 +135,12 @@ class Windowless:
         )
 
     def _complete(self, bound: int, found: Finding, counted: OpenCount | None) -> Complete:
-        attribute = next(iter(self._ledgers.values())).node.reduction.pane.attribute
-        witness = self._witness(self._chain.nodes)
+        (attribute, kind), witness = self._attribute, self._witness(self._chain.nodes)
         return Complete(
             self._plan.name, self._place.generation, self._place.bucket, self._place.buckets, None, None, bound,
             attribute, self._saved.rows, found.merged, found.promised, found.dropped, found.late,
             witness.covered_from_ns, witness.covered_by, found.verdict,
-            Kind.INT if attribute == ROW_NUMBER else Kind.TIME, counted,
+            kind, counted,
         )  # fmt: skip
 
     def _bound(self, complete_to: int | None) -> int | None:
@@ -122,7 +149,10 @@ class Windowless:
         if complete_to != FOREVER:
             return complete_to
         reached = [(ledger.node.reduction.pane, ledger.reach()) for ledger in self._ledgers.values()]
-        last = max(((pane.start(high + 1), pane.width) for pane, high in reached if high is not None), default=None)
+        ends = [(pane.start(high + 1), pane.width) for pane, high in reached if high is not None]
+        high = self.marks.high()
+        ends += [(high + 1, reached[0][0].width)] if high is not None and high > NEVER else []
+        last = max(ends, default=None)
         if last is None:
             return None
         bound, width = last

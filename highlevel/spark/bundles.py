@@ -58,6 +58,7 @@ class Report:
     late_rows: dict[str, int]
     corrections: dict[str, int]
     windows: list[tuple[str, str | None, int]]  # completed: query, reason (None: exact), how many
+    amended: list[tuple[str, str, int]]  # said to be lossy after that: query, reason, how many
     complete_to: dict[str, int | None]  # by query: a value of the windowing attribute, as `Progress` has it
     open_windows: dict[str, int]  # by query
     waiting: list[tuple[str, str]]  # (node, source) that hold a frontier
@@ -72,5 +73,6 @@ class Report:
 def read_report(row: Row) -> Report:
     fields = json.loads(row.report)
     fields["windows"] = [(query, reason, count) for query, reason, count in fields["windows"]]
+    fields["amended"] = [(query, reason, count) for query, reason, count in fields["amended"]]
     fields["waiting"] = [(node, source) for node, source in fields["waiting"]]
     return Report(**fields)

@@ -193,6 +193,7 @@ class _BucketWork:
                 (query, None if reason is None else reason.value, count)
                 for (query, reason), count in counts.windows.items()
             ],
+            amended=[(query, reason.value, count) for (query, reason), count in counts.amended.items()],
             complete_to=dict(progress.complete_to),
             open_windows=dict(progress.open_windows),
             waiting=list(progress.waiting),

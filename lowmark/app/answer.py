@@ -88,7 +88,7 @@ def answer(request: Request) -> int:
         run.audit.show(error_console())
     if run.audit.damage:
         return _DAMAGED
-    return _LOSSY if run.audit.lossy else 0
+    return _LOSSY if run.audit.reasons else 0
 
 
 def _check_interface_options(request: Request) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from lowmark.wire.results import Amendment, Complete, OpenCount
+from lowmark.app.lossywindows import LossyWindows
+from lowmark.wire.results import Amendment, Complete, OpenCount, Reason
 
 __all__ = ["CompletionsSeen"]
 
@@ -16,7 +17,8 @@ class CompletionsSeen:
     last: dict[int, Complete] = field(default_factory=dict)  # by bucket
     rows: int = 0
     tuples: int = 0
-    lossy: int = 0
+    _windows: LossyWindows = field(default_factory=LossyWindows)
+    _bounds: int = 0  # of an answer without windows: how often it was said to be lossy
     _late: Counter[int] = field(default_factory=Counter)  # by bucket: each tells those of the whole stream
     _dropped: Counter[int] = field(default_factory=Counter)
 
@@ -24,12 +26,16 @@ class CompletionsSeen:
         self.last[record.bucket] = record
         self.rows += record.rows
         self.tuples += record.merged
-        self._count(record)
-        if not record.verdict.exact:
-            self.lossy += 1 if record.windows is None else record.windows.to - record.windows.first + 1
+        self._count(record, record.verdict.reasons)
 
     def amended(self, record: Amendment) -> None:
-        self._count(record)
+        """A window that was complete is lossy from now on."""
+        self._count(record, record.reasons)
+
+    @property
+    def lossy(self) -> int:
+        """Windows, each once for all buckets; at least so many."""
+        return self._windows.count + self._bounds
 
     @property
     def late(self) -> int:
@@ -49,6 +55,10 @@ class CompletionsSeen:
         """Up to where all of so many buckets are; None: one has told nothing."""
         return min(last.end for last in self.last.values()) if len(self.last) == buckets else None
 
-    def _count(self, record: Complete | Amendment) -> None:
+    def _count(self, record: Complete | Amendment, reasons: frozenset[Reason]) -> None:
+        if reasons and record.windows is not None:
+            self._windows.add(record.windows.first, record.windows.to, reasons)
+        elif reasons:
+            self._bounds += 1
         self._late[record.bucket] += record.late
         self._dropped[record.bucket] += record.dropped

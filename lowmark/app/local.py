@@ -40,7 +40,7 @@ class LocalRun:
         """`tell` is given what a person should know of an interface, in a line, from any thread; `on_late` what became
         of late tuples, and of what had closed when losses became known."""
         self._on_late = on_late
-        self.audit = Audit()
+        self.audit = Audit(plan.window)
         self.unending = follow or any(binding.live for binding in bindings)
         self._feeds = []
         roster: dict[str, tuple[str, ...]] = {}
@@ -126,7 +126,10 @@ class LocalRun:
                 yield rows
             case Complete():
                 self.audit.complete(output)
-            case LateRow() | Correction() | Amendment():
+            case Amendment():
+                self.audit.amend(output)
+                self._on_late(output)
+            case LateRow() | Correction():
                 self._on_late(output)
             case Rejection(detail=detail):
                 raise RuntimeError(f"a record of this process was refused: {detail}")

@@ -89,7 +89,7 @@ class QueryProgress:
     tuples: int
     late: int
     dropped: int
-    lossy_windows: int  # counted in each bucket
+    lossy_windows: int  # by completions and amendments, each once for all buckets
 
     @property
     def json(self) -> dict[str, Json]:

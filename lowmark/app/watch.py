@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from rich.console import Console
@@ -16,16 +17,15 @@ from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.latelines import LateNews, line_of
 from lowmark.app.reading import PatientReader
 from lowmark.app.windowboard import FinishedWindow, WindowBoard
-from lowmark.query.windows import Window
 from lowmark.wire import values
 from lowmark.wire.codec import Record, decode
 from lowmark.wire.kafka import KafkaSettings, admin
 from lowmark.wire.record import BadRecord
 from lowmark.wire.resultrows import ResultRow, ResultRows
-from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason, Scalar, WindowSpan
+from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason, Scalar
 from lowmark.wire.topics import Topic, TopicKind
 
-__all__ = ["Amendments", "amended", "follow", "show_window", "verdict_text", "watch"]
+__all__ = ["Amendments", "amendment_text", "follow", "show_window", "verdict_text", "watch"]
 
 _MAX_ROWS = 25
 """Of a window that a table shows."""
@@ -36,12 +36,11 @@ _MOST_TOLD = 10_000
 
 def watch(
     kafka: KafkaSettings, prefix: str, query: str, *, beginning: bool, windows: int | None, as_json: bool,
-    of: Window | None = None, stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[], bool] = lambda: False,
 ) -> None:  # fmt: skip
     """Until `stop`, or until so many windows have been shown. JSON: each row a line on standard output as soon as it
     is visible; completions, late rows, corrections and amendments a line each on standard error. Else a table for each
-    complete window, and for what is late a line. `of`: the windows of the answer, where its plan is known, since
-    amendments name theirs by number alone."""
+    complete window, and for what is late a line."""
     console, notes = Console(), Console(stderr=True, highlight=False, soft_wrap=True)
     shown, amendments = 0, Amendments()
     for event in follow(kafka, prefix, query, beginning=beginning, stop=stop, say=notes.print):
@@ -54,7 +53,7 @@ def watch(
                 if as_json:
                     notes.print(line_of(event), markup=False)
                 elif not isinstance(event, Amendment) or amendments.new(event):
-                    _show_late(console, event, of)
+                    _show_late(console, event)
             case FinishedWindow():
                 if as_json:
                     notes.print(_completion_json(event), markup=False)
@@ -109,7 +108,10 @@ def _events(
             yield from rows
         case Complete():
             yield from board.complete(record)
-        case Amendment() | Correction() | LateRow():
+        case Amendment():
+            board.amend(record)
+            yield record
+        case Correction() | LateRow():
             yield record
 
 
@@ -121,7 +123,7 @@ class Amendments:
         self._heard: Counter[tuple[object, ...]] = Counter()
 
     def new(self, amendment: Amendment) -> bool:
-        said = amendment.generation, amendment.windows, amendment.late, amendment.dropped, amendment.reasons
+        said = tuple(getattr(amendment, field.name) for field in fields(amendment) if field.name != "bucket")
         by_bucket = (*said, amendment.bucket)
         self._heard[by_bucket] += 1
         if self._heard[by_bucket] <= self._told[said]:
@@ -133,12 +135,11 @@ class Amendments:
         return True
 
 
-def _show_late(console: Console, news: LateNews, of: Window | None) -> None:
+def _show_late(console: Console, news: LateNews) -> None:
     """In a line or two: a person who watches has little use for all of it."""
     match news:
         case Amendment():
-            reasons = ", ".join(reason.value for reason in Reason if reason in news.reasons)
-            text = f"amendment  {amended(news.windows, of)}: {news.late} late, {news.dropped} dropped ({reasons})"
+            text = amendment_text(news)
         case Correction():
             text = f"correction  {news.start} … {news.end}: {news.tuples} late in {_groups(len(news.deltas))}"
         case LateRow():
@@ -150,12 +151,11 @@ def _show_late(console: Console, news: LateNews, of: Window | None) -> None:
             console.print(f"    {_shown(delta)}", style="yellow", markup=False)
 
 
-def amended(span: WindowSpan, of: Window | None) -> str:
-    """All that these windows reach over, as a correction says it; their numbers where nothing else is known."""
-    if of is None:
-        return f"window {span.first}" if span.first == span.to else f"windows {span.first}…{span.to}"
-    start, kind = of.start(span.first), of.axis.kind
-    return f"{'the beginning' if start is None else values.show(kind, start)} … {values.show(kind, of.end(span.to))}"
+def amendment_text(news: Amendment) -> str:
+    """What was shown as exact is not any more."""
+    reasons = ", ".join(reason.value for reason in Reason if reason in news.reasons)
+    where = f"{news.start if news.start is not None else 'the beginning'} … {news.end}"
+    return f"amendment  {where}: lossy: {reasons} ({news.late} late, {news.dropped} dropped)"
 
 
 def _groups(count: int) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 
 from lowmark.wire.resultrows import ResultRow
-from lowmark.wire.results import Complete, Verdict
+from lowmark.wire.results import Amendment, Complete, Verdict, WindowSpan
 
 __all__ = ["FinishedWindow", "WindowBoard"]
 
@@ -43,6 +45,7 @@ class WindowBoard:
         self._buckets = [_Bucket() for _ in range(buckets)]
         self._generation = -1
         self._from_beginning = from_beginning
+        self._amended: list[tuple[WindowSpan, Verdict]] = []  # of windows that some bucket has yet to complete
 
     def rows(self, bucket: int, rows: Iterable[ResultRow]) -> None:
         for row in rows:
@@ -69,11 +72,23 @@ class WindowBoard:
         bucket.reached = complete.windows.to
         yield from self._ready()
 
+    def amend(self, amendment: Amendment) -> None:
+        """A window that has yet to be shown is not shown as exact."""
+        if self._current(amendment.generation) and amendment.windows is not None:
+            self._amended.append((amendment.windows, Verdict(amendment.reasons)))
+            self._forget_amended()
+
+    def _forget_amended(self) -> None:
+        complete = [bucket.reached for bucket in self._buckets if bucket.reached is not None]
+        shown = min(complete) if len(complete) == len(self._buckets) else None
+        self._amended = [each for each in self._amended if shown is None or each[0].to > shown]
+
     def _current(self, generation: int) -> bool:
         if generation > self._generation:
             self._from_beginning |= self._generation >= 0  # all of a later one is read
             self._generation = generation
             self._buckets = [_Bucket() for _ in self._buckets]
+            self._amended = []
         return generation == self._generation
 
     def _ready(self) -> Iterator[FinishedWindow]:
@@ -89,13 +104,15 @@ class WindowBoard:
             if not self._from_beginning and window < since:
                 continue
             if any(rows for _, rows in parts) or not all(complete.verdict.exact for complete, _ in parts):
-                yield _finished(window, parts)
+                found = [verdict for span, verdict in self._amended if span.first <= window <= span.to]
+                yield _finished(window, parts, found)
+        self._forget_amended()
 
 
-def _finished(window: int | None, parts: list[tuple[Complete, tuple[bytes, ...]]]) -> FinishedWindow:
-    verdict = Verdict()
-    for complete, _ in parts:
-        verdict |= complete.verdict
+def _finished(
+    window: int | None, parts: list[tuple[Complete, tuple[bytes, ...]]], amended: Iterable[Verdict] = ()
+) -> FinishedWindow:
+    verdict = reduce(or_, [*(complete.verdict for complete, _ in parts), *amended])
     first = parts[0][0]
     return FinishedWindow(
         window=window,

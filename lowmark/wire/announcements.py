@@ -148,22 +148,32 @@ def encode_amendment(amendment: Amendment) -> WireRecord:
         "late": amendment.late,
         "query": amendment.query,
         "reasons": _reasons(amendment.reasons),
-        "windows": [amendment.windows.first, amendment.windows.to],
     }
+    if amendment.windows is None:
+        value["incomplete_from"], value["incomplete_to"] = amendment.start, amendment.end
+    else:
+        value["windows"] = [amendment.windows.first, amendment.windows.to]
+        value["window_start"], value["window_end"] = amendment.start, amendment.end
     headers = result_headers(RecordKind.AMENDMENT, amendment.generation)
     return sized(WireRecord(None, canonical(value), headers))
 
 
 def decode_amendment(headers: Headers, value: bytes) -> Amendment:
     fields = Fields(parse(value))
+    windowed = fields.has("windows")
+    reasons = _read_reasons(fields)
+    if not reasons:
+        raise Refused(BadReason.VALUE, "an amendment without a reason amends nothing")
     amendment = Amendment(
         query=fields.text("query"),
         generation=fields.natural("generation"),
         bucket=fields.natural("bucket"),
-        windows=_read_span(fields),
+        windows=_read_span(fields) if windowed else None,
+        start=_shown_or_none(fields, "window_start" if windowed else "incomplete_from"),
+        end=_shown(fields, "window_end" if windowed else "incomplete_to"),
         late=fields.natural("late"),
         dropped=fields.natural("dropped"),
-        reasons=_read_reasons(fields),
+        reasons=reasons,
     )
     fields.end()
     _check_headers(headers, amendment.generation)

@@ -104,15 +104,18 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Amendment:
-    """Counts that became known after the window had closed."""
+    """What became known of windows after they had been completed, or passed over as being before the first: each of
+    them is lossy. Without windows: of the rows from `start` up to `end`, values of the completions' attribute."""
 
     query: str
     generation: int
     bucket: int
-    windows: WindowSpan
+    windows: WindowSpan | None
+    start: int | str | None  # window_start of the first window, as rows show it; None: landmark, or from the beginning
+    end: int | str  # window_end of the last one
     late: int
     dropped: int
-    reasons: frozenset[Reason]
+    reasons: frozenset[Reason]  # one at least
 
 
 class Merge(Enum):

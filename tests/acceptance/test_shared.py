@@ -114,5 +114,5 @@ def answered(plan: QueryPlan, reads: list[str]) -> list[dict[str, object]]:
         rows = [json.loads(line) for part in run.results() for line in json_writer(plan.output).write(part)]
     finally:
         run.close()
-    assert not run.audit.lossy
+    assert not run.audit.reasons
     return rows

@@ -114,9 +114,27 @@ def test_what_was_late_or_dropped_is_counted_once_for_all_buckets() -> None:
     of = board()
     for bucket in (0, 1):
         of.complete(replace(complete(bucket, 1), late=3, dropped=1))
-        of.amended(Amendment("q", 1, bucket, WindowSpan(1, 1), late=2, dropped=4, reasons=frozenset({Reason.LATE})))
-    of.amended(Amendment("q", 7, 0, WindowSpan(1, 1), late=9, dropped=9, reasons=frozenset({Reason.LATE})))
+        of.amended(amendment(bucket, late=2, dropped=4))
+    of.amended(amendment(0, late=9, dropped=9, generation=7))
     assert (only(of).late, only(of).dropped) == (5, 5)
+
+
+def test_a_window_that_was_told_as_exact_and_amended_is_lossy() -> None:
+    """Once for all buckets, and however often it is said."""
+    of = board()
+    for bucket in (0, 1):
+        of.complete(complete(bucket, 1))
+        of.complete(complete(bucket, 2, verdict=Verdict(frozenset({Reason.LATE}))))
+    assert only(of).lossy_windows == 1
+    for bucket in (0, 1):
+        for window in (1, 1, 2):
+            of.amended(amendment(bucket, window))
+    assert only(of).lossy_windows == 2
+
+
+def amendment(bucket: int, window: int = 1, late: int = 1, dropped: int = 0, generation: int = 1) -> Amendment:
+    span = WindowSpan(window, window)
+    return Amendment("q", generation, bucket, span, None, window, late, dropped, frozenset({Reason.LATE}))
 
 
 def test_of_many_open_windows_the_oldest_are_told() -> None:

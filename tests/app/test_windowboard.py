@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lowmark.app.windowboard import FinishedWindow, WindowBoard
 from lowmark.wire.resultrows import ResultRow
-from lowmark.wire.results import Complete, Reason, Verdict, WindowSpan
+from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
 
 EXACT = Verdict()
 GAP = Verdict(frozenset({Reason.GAP}))
@@ -52,6 +52,20 @@ def feed(board: WindowBoard, *records: Row | Complete) -> list[FinishedWindow]:
         else:
             out += board.complete(record)
     return out
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_window_that_was_amended_while_it_waited_is_not_shown_as_exact(first: int) -> None:
+    """Also where the bucket that told so had no rows of it, or has completed it before."""
+    board, other = WindowBoard(2), 1 - first
+    assert feed(board, complete(first, 5), row(first, "a"), complete(first, 6, rows=1, merged=1)) == []
+    for window in (4, 5, 6):
+        span = WindowSpan(window, window)
+        board.amend(Amendment("q", 0, first, span, window * 10, window * 10 + 10, 1, 0, LATE.reasons))
+    shown = feed(board, row(other, "b"), complete(other, 5, rows=1, merged=1), complete(other, 6))
+    assert [(window.window, window.verdict.reasons) for window in shown] == [(5, LATE.reasons), (6, LATE.reasons)]
+    (after,) = feed(board, row(0, "c"), complete(0, 7, rows=1, merged=1), complete(1, 7))
+    assert after.verdict.exact
 
 
 def test_a_window_waits_for_all_buckets() -> None:

@@ -12,7 +12,7 @@ from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.promises import Account
-from lowmark.wire.results import Complete, Reason
+from lowmark.wire.results import Amendment, Complete, Reason
 from lowmark.wire.rows import column_of
 from tests.progress.harness import Sender, completes, contiguous, dropped, finite
 
@@ -90,6 +90,47 @@ def test_a_loss_reaches_the_outer_windows_that_read_the_inner_one(attribute, los
     records += [a.promise(5), a.promise(6, dropped(5, 3)), a.promise(18), a.end()]
     found = [c for c in completes(drive(plan, records)) if not c.verdict.exact]
     assert [(c.windows.first, c.windows.to, c.verdict.reasons) for c in found] == [(lossy, lossy, {Reason.DROPPED})]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize(("promised", "amended"), [(8, []), (18, [(1, 1)])])
+def test_a_loss_of_an_inner_window_that_has_closed_reaches_the_outer_ones(promised, amended, cut):
+    """With their completion, or as an amendment when they have closed too."""
+    plan = compiled(TWO_STAGES.format("window_end"))
+    a = sender(plan)
+    records = [counts(a, [(pane, 1, 6)]) for pane in range(18)]
+    records += [a.promise(5), a.promise(promised), a.promise(promised, Account(5, 0, 0, late=1))]
+    records += [a.promise(18), a.end()]
+    outcomes = drive(plan, records, cut=cut)
+    told = [o for outcome in outcomes for o in outcome.outputs if isinstance(o, Amendment)]
+    assert [(o.windows.first, o.windows.to) for o in told] == amended
+    lossy = [(c.windows.first, c.windows.to, c.verdict.reasons) for c in completes(outcomes) if not c.verdict.exact]
+    assert lossy == ([] if amended else [(1, 1, {Reason.LATE})])
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_selection_amends_what_it_has_announced(cut):
+    """And says with the next announcement what has not been."""
+    plan = compiled("SELECT ts, proto FROM Main")
+    a = sender(plan)
+    schema = plan.stage.nodes[0].reduction.schema
+
+    def packet(second):
+        row = np.zeros((1, schema.words), np.uint64)
+        for name, value in (("pane", second), ("tuples", 1), ("ts", second * SECOND), ("proto", 6)):
+            row[0, schema.offset(name)] = value
+        return a.words(row, {second: 1})
+
+    a.width = SECOND
+    records = [packet(3), packet(7), a.promise(8), a.promise(20), a.promise(20, Account(5, 0, 0, late=2))]
+    records += [a.promise(20, Account(11, 0, 0, late=1)), a.end()]
+    outcomes = drive(plan, records, cut=cut)
+    (told,) = [o for outcome in outcomes for o in outcome.outputs if isinstance(o, Amendment)]
+    assert (told.windows, told.start, told.end) == (None, "1970-01-01T00:00:05Z", "1970-01-01T00:00:06Z")
+    assert (told.late, told.reasons) == (2, {Reason.LATE})
+    first, *_, last = completes(outcomes)
+    assert (first.end, first.verdict.exact, first.late) == (8 * SECOND, True, 0)
+    assert (last.verdict.reasons, last.late) == ({Reason.LATE}, 1)
 
 
 @pytest.mark.parametrize("cut", [False, True])

@@ -8,6 +8,7 @@ from highlevel.progress.future import MAX_AHEAD_NS
 from highlevel.progress.outputs import Rejection, ResultRows
 from highlevel.progress.records import Arrival
 from highlevel.progress.roster import Roster
+from highlevel.state import MemoryByteStore, PiecewiseState
 from lowmark.query.windows import WindowKind
 from lowmark.wire.promises import Account
 from lowmark.wire.record import BadReason
@@ -19,6 +20,7 @@ from tests.progress.harness import (
     Sender,
     completes,
     contiguous,
+    driver,
     dropped,
     finite,
     outputs,
@@ -209,6 +211,53 @@ def test_knowledge_after_the_end_of_a_granule_amends():
     told = [(o.windows, o.late, o.dropped) for o in outcome.outputs if isinstance(o, Amendment)]
     assert told == [(WindowSpan(2, 2), 2, 0), (WindowSpan(2, 2), 0, 3)]
     assert shown(completes([outcome]))[1] == (3, 3, 2, 2, ["dropped", "late"])
+
+
+@pytest.mark.parametrize("promised", [[], [7], [4, 7]])
+def test_what_is_lost_before_the_first_window_makes_its_window_lossy(promised):
+    """Told with the first windows, or as an amendment when these are out: whichever comes first."""
+    a = Sender("a")
+    records = [a.batch({5: 2, 6: 1}), *map(a.promise, promised), a.promise(8, Account(1, 0, 0, late=3)), a.end()]
+    outcome = run_live(finite(records), [SLIDING], ONE)
+    said = [(o.windows, o.reasons) for o in outcome.outputs if isinstance(o, Amendment)]
+    said += [(c.windows, c.verdict.reasons) for c in completes([outcome]) if not c.verdict.exact]
+    told = {wid: reasons for span, reasons in said for wid in range(span.first, span.to + 1)}
+    assert told == {0: {Reason.LATE}, 1: {Reason.LATE}}
+    assert outcome.counts.amended == ({("q", Reason.LATE): 2} if promised else {})
+
+
+def test_what_a_lost_punctuation_may_have_told_amends_windows_that_have_closed():
+    """Its counters show that it told of late tuples; of which granules nobody knows."""
+    a = Sender("a")
+    records = [a.batch({5: 2, 6: 1, 9: 1}), a.promise(8)]
+    a.promise(8, Account(5, 0, 0, late=1))  # it does not arrive
+    records += [a.promise(10), a.end()]
+    outcome = run_live(finite(records), [TUMBLING], ONE)
+    exact = {c.windows.first for c in completes([outcome]) if c.verdict.exact}
+    amended = [o.windows for o in outcome.outputs if isinstance(o, Amendment) and o.reasons == {Reason.GAP}]
+    assert {5, 6} <= exact
+    assert amended == [WindowSpan(5, 7)]
+
+
+def test_a_source_that_should_have_been_waited_for_amends_windows_that_have_closed():
+    a = Sender("a")
+    change = RosterChange("Main", 1, 6, ("a", "b"))
+    outcome = run_live(finite([a.batch({5: 2, 6: 1, 7: 1}), a.promise(8), change]), [TUMBLING], ONE)
+    told = [(o.windows, o.reasons) for o in outcome.outputs if isinstance(o, Amendment)]
+    assert told == [(WindowSpan(6, 7), {Reason.NOT_COVERED})]
+
+
+def test_late_granules_take_no_room_while_nothing_is_promised():
+    """One packet from the future, and everything after it is late."""
+    a = Sender("a")
+    store = MemoryByteStore()
+    items = finite([a.batch({5: 1}), a.promise(100_000), *(a.batch({pane: 1}) for pane in range(10, 3_000))])
+    state = PiecewiseState(store, FINGERPRINT)
+    bucket = driver([TUMBLING], state, ONE)
+    for record, arrival in items:
+        bucket.take(record, arrival)
+    assert len({o.windows for o in bucket.flush().outputs if isinstance(o, Amendment)}) == 2_990
+    assert state.commit() < 4_000
 
 
 def test_a_landmark_window_never_forgets_a_loss():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from highlevel.progress.outputs import Rejection, ResultRows
 from highlevel.spark.suppression import Suppression
 from lowmark.wire.record import BadReason
-from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Verdict, WindowSpan
+from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason, Verdict, WindowSpan
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import show
 from tests.spark.plans import OUTPUT, SECOND, window
@@ -26,7 +26,8 @@ def complete(first: int, to: int, over=SLIDING, query: str = "q") -> Complete:
 
 
 def amendment(first: int, to: int) -> Amendment:
-    return Amendment("q", 2, 0, WindowSpan(first, to), 1, 0, frozenset())
+    start, end = show(Kind.TIME, SLIDING.start(first)), show(Kind.TIME, SLIDING.end(to))
+    return Amendment("q", 2, 0, WindowSpan(first, to), start, end, 1, 0, frozenset({Reason.LATE}))
 
 
 def suppression(bound: int) -> Suppression:
@@ -37,11 +38,11 @@ def test_completed_windows_are_left_out():
     suppress = suppression(SLIDING.end(5))
     assert suppress(ResultRows("q", 5, ROWS, OUTPUT)) is None
     assert suppress(complete(5, 5)) is None
-    assert suppress(Amendment("q", 2, 0, WindowSpan(4, 5), 1, 0, frozenset())) is None
+    assert suppress(amendment(4, 5)) is None
     for output in (
         ResultRows("q", 6, ROWS, OUTPUT),
         complete(6, 6),
-        Amendment("q", 2, 0, WindowSpan(5, 6), 1, 0, frozenset()),
+        amendment(5, 6),
     ):
         assert suppress(output) is output
 

@@ -104,7 +104,12 @@ EXAMPLES: dict[str, Record] = {
     "complete-no-windows-ended": complete(windows=None, start=None, end=FOREVER),
     "complete-partitions": complete(windows=None, start=None, open=OpenCount(7, 3)),
     "amendment": Amendment(
-        "q8_1", 2, 3, WindowSpan(29391186, 29391190), 12, 3, frozenset({Reason.LATE, Reason.DROPPED})
+        "q8_1", 2, 3, WindowSpan(29391186, 29391190), "2025-11-18T13:07:00Z", "2025-11-18T13:12:00Z", 12, 3,
+        frozenset({Reason.LATE, Reason.DROPPED}),
+    ),
+    "amendment-landmark": Amendment("q8_1", 2, 3, WindowSpan(1, 1), None, 20, 1, 0, frozenset({Reason.LATE})),
+    "amendment-no-windows": Amendment(
+        "q8_1", 2, 3, None, "2025-11-18T13:07:00Z", "2025-11-18T13:12:00Z", 0, 0, frozenset({Reason.CLOCK})
     ),
     "correction": Correction(
         "q8_1", 2, 3, WindowSpan(29391186, 29391187), "2025-11-18T13:07:00Z", "2025-11-18T13:09:00Z", 5,

@@ -160,6 +160,8 @@ def test_reasons() -> None:
     assert bad("complete", generation=b"3") is BadReason.HEADER
     assert bad("complete", value=b'{"verdict":"exact"}') is BadReason.VALUE
     assert bad("correction", value=encode(EXAMPLES["correction"]).value.replace(b"60.5", b"1e999")) is BadReason.VALUE
+    amendment = encode(EXAMPLES["amendment"]).value
+    assert bad("amendment", value=amendment.replace(b'"dropped","late"', b"")) is BadReason.VALUE
     lossy = encode(EXAMPLES["complete-lossy"]).value
     assert bad("complete", value=lossy.replace(b'"lossy"', b'"exact"')) is BadReason.VALUE
 

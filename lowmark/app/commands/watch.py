@@ -73,10 +73,4 @@ def watch(
         watch_progress(settings, None if query is None else [query], once=once, as_json=as_json)
         return
     assert query is not None
-    of = None
-    if query in settings.queries and not as_json:
-        from lowmark.app.planning import plan_queries
-
-        (plan,) = plan_queries(settings, [query])
-        of = plan.window
-    run(settings.kafka, settings.prefix, query, beginning=from_beginning, windows=windows, as_json=as_json, of=of)
+    run(settings.kafka, settings.prefix, query, beginning=from_beginning, windows=windows, as_json=as_json)
