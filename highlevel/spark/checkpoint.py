@@ -19,12 +19,20 @@ from types import TracebackType
 from highlevel.spark.errors import CheckpointRefused, TakenOver
 from lowmark.query.plan import QueryPlan
 
-__all__ = ["BucketKey", "Checkpoint", "CheckpointFolder", "differences", "plan_digests"]
+__all__ = ["BucketKey", "Checkpoint", "CheckpointFolder", "Completed", "differences", "plan_digests"]
 
-_VERSION = 1
+_VERSION = 2
 
 BucketKey = tuple[str, int]
 """A stage's fingerprint or a query's name, and a bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """How far former generations have told a query's windows in a bucket."""
+
+    bound: int  # windows that end at or before this had been completed; NEVER: none had
+    since: tuple[str, ...] = ()  # digests of the amendments and corrections behind the last completion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +44,7 @@ class Checkpoint:
     shuffle_partitions: int
     queries: Mapping[str, str]  # by name: the digest of the plan
     placements: Mapping[BucketKey, int]  # by stage and bucket: Spark's key
-    suppressed: Mapping[BucketKey, int]  # by query and bucket: windows that end at or before this had been completed
+    suppressed: Mapping[BucketKey, Completed]  # by query and bucket
     ended: frozenset[BucketKey] = frozenset()  # stages' buckets out of which nothing more will come
 
 
@@ -155,7 +163,10 @@ def _form(checkpoint: Checkpoint) -> dict[str, object]:
         "shuffle_partitions": checkpoint.shuffle_partitions,
         "queries": dict(checkpoint.queries),
         "placements": _rows(checkpoint.placements),
-        "suppressed": _rows(checkpoint.suppressed),
+        "suppressed": [
+            [query, bucket, told.bound, list(told.since)]
+            for (query, bucket), told in sorted(checkpoint.suppressed.items(), key=lambda item: item[0])
+        ],
         "ended": [list(key) for key in sorted(checkpoint.ended)],
     }
 
@@ -170,6 +181,9 @@ def _parse(form: dict[str, object]) -> Checkpoint:
         raise ValueError(f"its version is {version}, this program reads {_VERSION}")
     fields = dict(form)
     fields["placements"] = _read_rows(form["placements"])  # type: ignore[arg-type]  # checked by unpacking
-    fields["suppressed"] = _read_rows(form["suppressed"])  # type: ignore[arg-type]
+    fields["suppressed"] = {
+        (query, bucket): Completed(bound, tuple(since))
+        for query, bucket, bound, since in form["suppressed"]  # type: ignore[attr-defined]
+    }
     fields["ended"] = frozenset((stage, bucket) for stage, bucket in form["ended"])  # type: ignore[attr-defined]
     return Checkpoint(**fields)  # type: ignore[arg-type]

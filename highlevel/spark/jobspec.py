@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from highlevel.progress.roster import Roster
+from highlevel.spark.checkpoint import BucketKey, Completed
 from lowmark.query.plan import QueryPlan, Stage
 from lowmark.wire.partials import Origin
 from lowmark.wire.registration import SourceKind
@@ -25,7 +26,7 @@ class JobSpec:
     kinds: Mapping[str, SourceKind]  # of sources that are known not to be live
     placements: Mapping[tuple[str, int], int]
     generation: int
-    suppressed: Mapping[tuple[str, int], int]  # by query and bucket: windows that end at or before this are complete
+    suppressed: Mapping[BucketKey, Completed]  # by query and bucket: what former generations have told
     prefix: str  # of topic names
     parcels: str  # the folder into which executors put their results
     formats: Mapping[str, RowFormat] = field(default_factory=dict)  # by query: how rows are written; else as JSON

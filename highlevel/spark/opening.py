@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from highlevel.spark.checkpoint import BucketKey, Checkpoint, differences
+from highlevel.spark.checkpoint import BucketKey, Checkpoint, Completed, differences
 from highlevel.spark.errors import CheckpointRefused
 from highlevel.spark.placement import placements
 from highlevel.spark.sinkhistory import History
@@ -75,15 +75,16 @@ def carried_on(standing: Standing, history: Callable[[], History]) -> Checkpoint
 
 
 def begun_anew(standing: Standing, history: History) -> Checkpoint:
-    """A fresh checkpoint, whatever there was before; windows that have been completed are left out."""
+    """A fresh checkpoint, whatever there was before; what has been told of completed windows is left out."""
     former = standing.stored.generation if standing.stored is not None else 0
-    bounds = dict(standing.stored.suppressed) if standing.stored is not None else {}
-    for key, bound in history.bounds.items():
-        bounds[key] = max(bound, bounds.get(key, bound))
-    return _first(standing, max(former, history.generation) + 1, bounds)
+    told = dict(standing.stored.suppressed) if standing.stored is not None else {}
+    for key, completed in history.completed.items():
+        if key not in told or told[key].bound <= completed.bound:
+            told[key] = completed
+    return _first(standing, max(former, history.generation) + 1, told)
 
 
-def _first(standing: Standing, generation: int, suppressed: Mapping[BucketKey, int]) -> Checkpoint:
+def _first(standing: Standing, generation: int, suppressed: Mapping[BucketKey, Completed]) -> Checkpoint:
     keys = [(stage.fingerprint, bucket) for stage in standing.stages for bucket in range(stage.buckets)]
     return Checkpoint(
         id=uuid.uuid4().hex,

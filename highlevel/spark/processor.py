@@ -78,12 +78,13 @@ class _BucketWork:
         self._spec = spec
         self._bucket = bucket
         self._stage = stage
-        self._suppress = Suppression(
-            {plan.name: plan.window for plan in spec.readers(fingerprint)},
-            {query: bound for (query, of), bound in spec.suppressed.items() if of == bucket},
-        )
         self._pieces = pieces
         self._state = PiecewiseState(SparkByteStore(pieces), fingerprint)
+        self._suppress = Suppression(
+            {plan.name: plan.window for plan in spec.readers(fingerprint)},
+            {query: told for (query, of), told in spec.suppressed.items() if of == bucket},
+            self._state,
+        )
         self._driver = BucketDriver(
             stage, spec.readers(fingerprint), bucket, self._state, spec.roster_of(stage), spec.generation,
         )  # fmt: skip

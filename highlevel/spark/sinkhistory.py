@@ -1,4 +1,5 @@
-"""What former jobs have left on the result topics: their generation, and up to where they have completed windows."""
+"""What former jobs have left on the result topics: their generation, up to where they have completed windows, and what
+they have said of these since."""
 
 from __future__ import annotations
 
@@ -7,12 +8,14 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from highlevel.spark.checkpoint import BucketKey
+from highlevel.progress.roster import NEVER
+from highlevel.spark.checkpoint import BucketKey, Completed
+from highlevel.spark.suppression import digest
 from lowmark.wire.codec import decode
 from lowmark.wire.kafka import KafkaSettings, translate, watermarks
 from lowmark.wire.kafkasettings import consumer_options
 from lowmark.wire.record import Headers, Refused
-from lowmark.wire.results import Complete
+from lowmark.wire.results import Amendment, Complete, Correction
 
 __all__ = ["History", "read_history"]
 
@@ -23,7 +26,7 @@ _ANSWER_WITHIN_S = 30.0
 @dataclass(frozen=True, slots=True)
 class History:
     generation: int  # the greatest that has written; 0: there are no results, nor anything in an exchange
-    bounds: Mapping[BucketKey, int]  # by query and bucket: windows that end at or before this are complete
+    completed: Mapping[BucketKey, Completed]  # by query and bucket
 
 
 def read_history(
@@ -34,31 +37,32 @@ def read_history(
     options = consumer_options(settings, group) | {"enable.partition.eof": True}
     reader = Consumer(options)
     try:
-        generation, bounds = 0, {}
+        generation, told = 0, {}
         for query, (topic, partitions) in topics.items():
             for bucket in range(partitions):
-                written, bound = _read_end(reader, TopicPartition(topic, bucket), settings)
+                written, completed = _read_end(reader, TopicPartition(topic, bucket), settings)
                 generation = max(generation, written)
-                if bound is not None:
-                    bounds[query, bucket] = bound
+                if completed is not None:
+                    told[query, bucket] = completed
         for topic, partitions in exchanges.items():
             for bucket in range(partitions):
                 generation = max(generation, _last_epoch(reader, TopicPartition(topic, bucket), settings))
-        return History(generation, bounds)
+        return History(generation, told)
     except KafkaException as error:
         raise translate(error.args[0], settings) from None
     finally:
         reader.close()
 
 
-def _read_end(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> tuple[int, int | None]:
-    """The generation of the partition's last record, and the end of its last completion: read in growing steps from
-    the end, because all that is wanted stands there."""
+def _read_end(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> tuple[int, Completed | None]:
+    """The generation of the partition's last record, its last completion, and what stands behind that: read in growing
+    steps from the end, because all that is wanted stands there."""
     low, high = watermarks(reader, place, settings)
     generation, step, end = 0, _STEP, high
+    since: list[str] = []
     while end > low:
         start = max(low, high - step)
-        bound = None
+        bound, told = None, list[str]()
         for headers, value in _records(reader, place, start, end):
             try:
                 written = Headers(headers).natural("generation")
@@ -67,11 +71,14 @@ def _read_end(reader: Consumer, place: TopicPartition, settings: KafkaSettings) 
             generation = max(generation, written)
             record = decode(headers, value, lambda origin: None)
             if isinstance(record, Complete):
-                bound = record.end
+                bound, told = record.end, []
+            elif isinstance(record, Amendment | Correction):
+                told.append(digest(record))
+        since = [*told, *since]
         if bound is not None:
-            return generation, bound
+            return generation, Completed(bound, tuple(since))
         end, step = start, step * 4
-    return generation, None
+    return generation, Completed(NEVER, tuple(since)) if since else None
 
 
 def _last_epoch(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> int:

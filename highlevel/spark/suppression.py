@@ -1,47 +1,116 @@
-"""What a new generation leaves out: the windows that the one before has completed stay as it answered them."""
+"""What a new generation leaves out: the windows that the one before has completed stay as it answered them.
+
+A new generation takes the records of a bucket in the order in which the one before did, and gives the same. So what it
+has to say of such windows is old as long as it has not come to the completion that was the last one; behind that, what
+stands there already is left out once, and all else is news.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from highlevel.interface import Space, State
 from highlevel.progress.outputs import Output, ResultRows
+from highlevel.progress.roster import NEVER
+from highlevel.spark.checkpoint import Completed
 from lowmark.query.windows import Window
+from lowmark.wire.codec import encode
 from lowmark.wire.results import Amendment, Complete, Correction, LateRow, WindowSpan
 from lowmark.wire.values import show
 
-__all__ = ["Suppression"]
+__all__ = ["Suppression", "digest"]
+
+_ONLY = 0
+
+
+def digest(told: Amendment | Correction) -> str:
+    """The same for the same, in whatever generation."""
+    record = encode(replace(told, generation=0))
+    return hashlib.sha256(f"{type(told).__name__} ".encode() + record.value).hexdigest()[:16]
+
+
+@dataclass(slots=True)
+class _News:
+    """Of a query: whether its last completion has been come to again, and what stands behind it and has not yet."""
+
+    begun: bool
+    old: list[str]
+
+    def encode(self) -> bytes:
+        return json.dumps([self.begun, self.old]).encode()
+
+    @classmethod
+    def decode(cls, piece: bytes) -> _News:
+        return cls(*json.loads(piece))
 
 
 class Suppression:
-    """Of one bucket. `bounds`: by query, windows that end at or before this value have been completed.
+    """Of one bucket. `completed`: by query, what former generations have told. How far that has been come to again is
+    kept in the bucket's state.
 
-    Rows of a query without windows belong to none: they are given again, under the new generation.
+    Rows of a query without windows belong to none: they are given again, under the new generation. So are, of late
+    rows, those that were told behind the last completion, since they stand in a topic of their own.
     """
 
-    def __init__(self, windows: Mapping[str, Window | None], bounds: Mapping[str, int]) -> None:
+    def __init__(
+        self, windows: Mapping[str, Window | None], completed: Mapping[str, Completed], state: State
+    ) -> None:  # fmt: skip
         self._windows = windows
-        self._bounds = bounds
+        self._completed = completed
+        self._state = state
 
     def __call__(self, output: Output) -> Output | None:
         """The output, or what is left of it; None when nothing is."""
         if not isinstance(output, ResultRows | Complete | Amendment | Correction | LateRow):
             return output
-        bound = self._bounds.get(output.query)
-        if bound is None:
+        completed = self._completed.get(output.query)
+        if completed is None:
             return output
-        window = self._windows[output.query]
+        window, bound = self._windows[output.query], completed.bound
         match output:
             case ResultRows(window=number):
                 known = number is not None and window is not None and window.end(number) <= bound
                 return None if known else output
             case Complete():
+                self._note(output, completed)
                 return _rest(output, window, bound)
-            case Correction():
-                return output if window is None else _rest_of_correction(output, window, bound)
-            case _:
-                span = output.windows
-                return output if window is None or span is None or window.end(span.to) > bound else None
+            case Amendment() | Correction():
+                return self._rest_of_news(output, window, completed)
+            case LateRow(windows=span):
+                old = window is not None and span is not None and window.end(span.to) <= bound
+                return None if old and not self._news(output.query, completed).begun else output
+
+    def _space(self, query: str) -> Space[_News]:
+        return Space(f"suppressed.{query}", _News.encode, _News.decode)
+
+    def _news(self, query: str, completed: Completed) -> _News:
+        fresh = _News(completed.bound == NEVER, list(completed.since))
+        return self._state.get(self._space(query), _ONLY) or fresh
+
+    def _note(self, complete: Complete, completed: Completed) -> None:
+        news = self._news(complete.query, completed)
+        if not news.begun and complete.end >= completed.bound:
+            news.begun = True
+            self._state.put(self._space(complete.query), _ONLY, news)
+
+    def _rest_of_news(
+        self, told: Amendment | Correction, window: Window | None, completed: Completed
+    ) -> Amendment | Correction | None:
+        news = self._news(told.query, completed)
+        if news.begun:
+            if (known := digest(told)) not in news.old:
+                return told
+            news.old.remove(known)
+            self._state.put(self._space(told.query), _ONLY, news)
+            return None
+        if window is None or told.windows is None:
+            return None
+        if isinstance(told, Correction):
+            return _rest_of_correction(told, window, completed.bound)
+        return told if window.end(told.windows.to) > completed.bound else None
 
 
 def _rest(complete: Complete, window: Window | None, bound: int) -> Complete | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, differences, plan_digests
+from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, Completed, differences, plan_digests
 from highlevel.spark.errors import CheckpointRefused, TakenOver
 from tests.spark.plans import plan, window
 
@@ -20,7 +20,7 @@ CHECKPOINT = Checkpoint(
     shuffle_partitions=2,
     queries={"q": "d1", "r": "d2"},
     placements={("abc", 0): 7, ("abc", 1): 2},
-    suppressed={("q", 1): -5},
+    suppressed={("q", 1): Completed(-5, ("aa", "bb")), ("p", 0): Completed(7)},
     ended=frozenset({("abc", 1)}),
 )
 
@@ -35,7 +35,7 @@ def test_what_is_written_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", '{"version": 2}', "[]", '{"version": 1, "id": "x"}', '{"version": 1, "more": 1}']
+    "text", ["", "{}", '{"version": 1}', "[]", '{"version": 2, "id": "x"}', '{"version": 2, "more": 1}']
 )
 def test_a_damaged_file_is_refused_with_a_way_out(tmp_path, text):
     with CheckpointFolder(tmp_path) as folder:

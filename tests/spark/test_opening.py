@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from highlevel.spark.checkpoint import Completed
 from highlevel.spark.errors import CheckpointRefused
 from highlevel.spark.opening import Standing, begun_anew, carried_on
 from highlevel.spark.sinkhistory import History
@@ -72,13 +73,14 @@ def test_other_queries_and_shuffles_are_refused_with_what_is_different():
 
 def test_a_new_generation_leaves_out_what_is_complete():
     former = carried_on(FRESH, nothing)
-    anew = begun_anew(later(former, 3), History(1, {("q", 0): 50, ("q", 2): 40}))
+    anew = begun_anew(later(former, 3), History(1, {("q", 0): Completed(50, ("a",)), ("q", 2): Completed(40)}))
     assert (anew.generation, anew.run, anew.predecessor) == (2, 1, former.id)
-    assert anew.suppressed == {("q", 0): 50, ("q", 2): 40}
+    assert anew.suppressed == {("q", 0): Completed(50, ("a",)), ("q", 2): Completed(40)}
     assert anew.id != former.id
-    third = begun_anew(later(anew, 1), History(2, {("q", 0): 70}))
+    third = begun_anew(later(anew, 1), History(2, {("q", 0): Completed(70, ("b", "c"))}))
     assert third.generation == 3
-    assert third.suppressed == {("q", 0): 70, ("q", 2): 40}  # also where the second had not come so far
+    # Also where the second had not come so far.
+    assert third.suppressed == {("q", 0): Completed(70, ("b", "c")), ("q", 2): Completed(40)}
 
 
 def test_a_new_generation_after_everything_is_lost_counts_on_from_the_results():

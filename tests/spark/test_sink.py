@@ -6,10 +6,15 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from highlevel.spark import sink as sink_module
+from highlevel.spark.bundles import Bundle
+from highlevel.spark.checkpoint import Completed
 from highlevel.spark.errors import JobFailed, TakenOver
 from highlevel.spark.sinkhistory import History
+from highlevel.spark.suppression import digest
+from lowmark.wire.codec import encode
 from lowmark.wire.kafka import producer, transactional_producer
 from lowmark.wire.kafkasettings import consumer_options
+from lowmark.wire.results import Amendment, Reason, WindowSpan
 
 pytestmark = pytest.mark.slow
 
@@ -92,4 +97,15 @@ def test_history_is_read_from_the_ends(place):
     foreign = producer(place.settings)
     foreign.produce(place.results, b"?", partition=0)
     foreign.flush(30)
-    assert place.history() == History(3, {("q", 0): 20, ("q", 1): 30})
+    assert place.history() == History(3, {("q", 0): Completed(20), ("q", 1): Completed(30)})
+
+
+def test_history_has_what_stands_behind_the_last_completion(place):
+    def told(late: int) -> Amendment:
+        return Amendment("q", 1, 0, WindowSpan(1, 1), 10, 20, late, 0, frozenset({Reason.LATE}))
+
+    amendments = [Bundle.of(place.results, 0, encode(told(late))) for late in (1, 2, 2)]
+    with place.sink() as sink:
+        sink.write([place.complete(0), amendments[0], place.complete(1), amendments[1]], place.token(0))
+        sink.write([place.rows([b"{}"] * 5000, generation=2), amendments[2]], place.token(1))
+    assert place.history().completed == {("q", 0): Completed(20, (digest(told(2)),) * 2)}

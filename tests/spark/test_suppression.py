@@ -1,16 +1,28 @@
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from highlevel.progress.outputs import Rejection, ResultRows
-from highlevel.spark.suppression import Suppression
+from highlevel.progress.outputs import Output, Rejection, ResultRows
+from highlevel.progress.records import Record
+from highlevel.progress.roster import NEVER
+from highlevel.spark.checkpoint import Completed
+from highlevel.spark.suppression import Suppression, digest
+from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
+from lowmark.query.late import Late
+from lowmark.query.plan import QueryPlan
+from lowmark.wire.promises import Account
 from lowmark.wire.record import BadReason
 from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason, Verdict, WindowSpan
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import show
+from tests.progress.harness import plain
+from tests.progress.test_lateness import Feed, planned, run
 from tests.spark.plans import OUTPUT, SECOND, window
 
 SLIDING = window(4, 2)
@@ -31,14 +43,16 @@ def amendment(first: int, to: int) -> Amendment:
 
 
 def suppression(bound: int) -> Suppression:
-    return Suppression({"q": SLIDING, "free": None}, {"q": bound, "free": bound})
+    completed = Completed(bound)
+    return Suppression({"q": SLIDING, "free": None}, {"q": completed, "free": completed}, MemoryState())
 
 
 def test_completed_windows_are_left_out():
     suppress = suppression(SLIDING.end(5))
     assert suppress(ResultRows("q", 5, ROWS, OUTPUT)) is None
-    assert suppress(complete(5, 5)) is None
+    assert suppress(complete(4, 4)) is None
     assert suppress(amendment(4, 5)) is None
+    assert suppress(complete(5, 5)) is None
     for output in (
         ResultRows("q", 6, ROWS, OUTPUT),
         complete(6, 6),
@@ -72,7 +86,7 @@ def test_a_run_of_empty_windows_is_cut_so_that_completions_stay_contiguous():
 def test_what_is_left_are_the_windows_that_end_later(first, more, bound_s, shape):
     over = window(*shape)
     bound = bound_s * SECOND
-    left = Suppression({"q": over}, {"q": bound})(complete(first, first + more, over))
+    left = Suppression({"q": over}, {"q": Completed(bound)}, MemoryState())(complete(first, first + more, over))
     wanted = [number for number in range(first, first + more + 1) if over.end(number) > bound]
     assert left == (complete(wanted[0], wanted[-1], over) if wanted else None)
 
@@ -89,3 +103,67 @@ def test_all_else_passes(output):
 def test_rows_without_a_window_pass():
     rows = ResultRows("free", None, ROWS, OUTPUT)
     assert suppression(1000 * SECOND)(rows) is rows
+
+
+def plain_of(outputs: list[Output]) -> Counter[object]:
+    """What is told, without late rows: those of the last moment are repeated."""
+    return Counter(repr(plain(output)) for output in outputs if not isinstance(output, LateRow))
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> tuple[QueryPlan, list[Record]]:
+    """Partials in time and late, promises that tell of late ones, of a query that corrects or counts."""
+    plan = planned(*draw(st.sampled_from([(1, 1), (4, 2), (2, 3)])), draw(st.sampled_from((Late.COUNT, Late.CORRECT))))
+    feed, records, front = Feed.of(plan), list[Record](), 20
+    for _ in range(draw(st.integers(3, 14))):
+        groups = [(draw(st.integers(1, 2)), draw(st.sampled_from((6, 17))), draw(st.integers(60, 62)))]
+        what = draw(st.sampled_from(("batch", "batch", "promise", "promise", "late", "late")))
+        if what == "batch":
+            records.append(feed.groups(front + draw(st.integers(0, 3)), *groups))
+        elif what == "promise":
+            front += draw(st.integers(1, 3))
+            records.append(feed.promise(front))
+        elif front > 20:
+            pane, tuples = draw(st.integers(18, front - 1)), groups[0][0]
+            if plan.late is Late.CORRECT:
+                records.append(feed.groups(pane, *groups, late=True))
+            records.append(feed.promise(front, Account(pane, 0, 0, late=tuples)))
+    return plan, [*records, feed.end()] if draw(st.booleans()) else records
+
+
+@settings(max_examples=40, deadline=None)
+@given(scripts(), st.data())
+def test_former_and_new_generations_tell_everything_once(
+    script: tuple[QueryPlan, list[Record]], data: st.DataObject
+) -> None:
+    """Whatever came late, and wherever the former ones ended; the new one may be stopped and go on, too."""
+    plan, records = script
+    whole = [output for outcome in run(plan, records) for output in outcome.outputs]
+    told: list[Output] = []
+    for end in (*sorted(data.draw(st.lists(st.integers(0, len(records)), max_size=2))), len(records)):
+        completed, store = history(told), MemoryByteStore()
+        cuts = data.draw(st.lists(st.integers(0, 99), max_size=3))
+        for outcome in run(plan, records[:end], tuple(cuts)):
+            state = PiecewiseState(store, "f00d")
+            suppress = Suppression({"q": plan.window}, completed, state)
+            told += filter(None, map(suppress, outcome.outputs))
+            state.commit()
+    assert plain_of(told) == plain_of(whole)
+
+
+def history(told: list[Output]) -> dict[str, Completed]:
+    """As it is read from the result topic."""
+    ends = [(at, output.end) for at, output in enumerate(told) if isinstance(output, Complete)]
+    last, bound = ends[-1] if ends else (-1, NEVER)
+    since = (output for output in told[last + 1 :] if isinstance(output, Amendment | Correction))
+    return {"q": Completed(bound, tuple(map(digest, since)))}
+
+
+def test_what_came_late_only_now_is_told() -> None:
+    """Of windows that the former generation had completed, and not what it had said of them since."""
+    suppress = Suppression({"q": SLIDING}, {"q": Completed(SLIDING.end(5), (digest(amendment(4, 5)),))}, MemoryState())
+    assert suppress(amendment(2, 2)) is None
+    assert suppress(complete(5, 5)) is None
+    assert suppress(amendment(4, 5)) is None
+    for news in (amendment(4, 5), amendment(2, 2), replace(amendment(5, 5), windows=None)):
+        assert suppress(news) is news
