@@ -32,7 +32,7 @@ class Audit:
     late: int = 0
     dropped: int = 0  # frames that the kernel had no room for, of interfaces
     rows: int = 0
-    windows: int = 0  # that hold tuples
+    windows: int = 0  # that hold tuples (landmark: in their own slide)
     partial: int = 0  # of those, the ones that began before their sources
     lossy: LossyWindows = field(default_factory=LossyWindows)
     reasons: set[Reason] = field(default_factory=set)  # against anything in the answer; none: it is exact
@@ -41,7 +41,8 @@ class Audit:
     crowded: Crowded | None = None  # of the tables that are too small, the one that is by most
 
     def complete(self, complete: Complete) -> None:
-        if complete.windows is not None and complete.merged:
+        landmark = complete.start is None  # each later one holds what one does; those have rows that hold more
+        if complete.windows is not None and complete.merged and (complete.rows or not landmark):
             self.windows += 1
             self.partial += complete.verdict.partial
         self._found(complete, complete.verdict.reasons)
