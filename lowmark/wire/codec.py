@@ -20,10 +20,13 @@ from lowmark.wire.promises import Punctuation, decode_punctuation, encode_punctu
 from lowmark.wire.record import BadReason, BadRecord, Headers, RecordKind, Refused, WireRecord
 from lowmark.wire.registration import (
     Control,
+    Presence,
     Registration,
     decode_control,
+    decode_presence,
     decode_registration,
     encode_control,
+    encode_presence,
     encode_registration,
 )
 from lowmark.wire.resultrows import (
@@ -40,7 +43,7 @@ from lowmark.wire.sinktoken import Token, decode_token, encode_token
 __all__ = ["Record", "decode", "encode"]
 
 Record = (
-    PartialBatch | Punctuation | Registration | Control
+    PartialBatch | Punctuation | Registration | Presence | Control
     | ResultRow | ResultRows | Complete | Amendment | Correction | LateRow
     | DeadLetter | Token
 )  # fmt: skip
@@ -55,6 +58,8 @@ def encode(record: Record) -> WireRecord:
             return encode_punctuation(record)
         case Registration():
             return encode_registration(record)
+        case Presence():
+            return encode_presence(record)
         case ResultRow():
             return encode_result_row(record)
         case ResultRows():
@@ -97,6 +102,8 @@ def _decode(kind: RecordKind, headers: Headers, value: bytes, schema_of: SchemaO
             return decode_punctuation(headers, value)
         case RecordKind.REGISTRATION:
             return decode_registration(value)
+        case RecordKind.PRESENCE:
+            return decode_presence(value)
         case RecordKind.ROSTER | RecordKind.EXCLUSION | RecordKind.RETURN | RecordKind.RETIREMENT:
             return decode_control(kind, value)
         case RecordKind.ROW:

@@ -30,6 +30,7 @@ class RecordKind(Enum):
     BATCH = "batch"
     PUNCTUATION = "punctuation"
     REGISTRATION = "registration"
+    PRESENCE = "presence"
     ROSTER = "roster"
     EXCLUSION = "exclusion"
     RETURN = "return"

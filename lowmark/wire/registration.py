@@ -11,8 +11,9 @@ from lowmark.wire.schema import Kind
 from lowmark.wire.values import time
 
 __all__ = [
-    "Control", "Exclusion", "Registration", "Retirement", "Return", "RosterChange", "SourceKind", "decode_control",
-    "decode_registration", "encode_control", "encode_registration",
+    "Control", "Exclusion", "Presence", "PresenceState", "Registration", "Retirement", "Return", "RosterChange",
+    "SourceKind", "decode_control", "decode_presence", "decode_registration", "encode_control", "encode_presence",
+    "encode_registration",
 ]  # fmt: skip
 
 
@@ -33,6 +34,22 @@ class Registration:
     disorder: str  # as declared: `ordered`, `within 2 s`, …
     roster_version: int
     process: str  # host and process id, so that a person can find it
+
+
+class PresenceState(Enum):
+    ASKED = "asked"  # does the process of this life live?
+    HERE = "here"  # it does, and sends
+    GONE = "gone"  # it does not send any more
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """What is asked and said of a life of a source: whether its process still sends."""
+
+    source: str
+    epoch: int
+    process: str  # that asks, or says it
+    state: PresenceState
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +91,7 @@ Control = RosterChange | Exclusion | Return | Retirement
 
 
 _SOURCE_KINDS = {kind.value: kind for kind in SourceKind}
+_PRESENCE_STATES = {state.value: state for state in PresenceState}
 
 
 def encode_registration(registration: Registration) -> WireRecord:
@@ -106,6 +124,29 @@ def decode_registration(value: bytes) -> Registration:
     )
     fields.end()
     return registration
+
+
+def encode_presence(presence: Presence) -> WireRecord:
+    """Keyed apart from registrations, which compaction must not take for older than this."""
+    value: dict[str, Json] = {
+        "epoch": presence.epoch,
+        "process": presence.process,
+        "source": presence.source,
+        "state": presence.state.value,
+    }
+    return sized(WireRecord(b"\0" + presence.source.encode(), canonical(value), headers_of(RecordKind.PRESENCE)))
+
+
+def decode_presence(value: bytes) -> Presence:
+    fields = Fields(parse(value))
+    presence = Presence(
+        source=fields.text("source"),
+        epoch=fields.natural("epoch"),
+        process=fields.text("process"),
+        state=fields.choice("state", _PRESENCE_STATES),
+    )
+    fields.end()
+    return presence
 
 
 def encode_control(control: Control) -> WireRecord:

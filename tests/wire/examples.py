@@ -7,7 +7,16 @@ from lowmark.wire.deadletters import DeadLetter
 from lowmark.wire.partials import Origin, PartialBatch, tuples_per_pane
 from lowmark.wire.promises import FOREVER, Account, Bound, Ending, Ledger, Promise, Punctuation, Taint
 from lowmark.wire.record import BadReason
-from lowmark.wire.registration import Exclusion, Registration, Retirement, Return, RosterChange, SourceKind
+from lowmark.wire.registration import (
+    Exclusion,
+    Presence,
+    PresenceState,
+    Registration,
+    Retirement,
+    Return,
+    RosterChange,
+    SourceKind,
+)
 from lowmark.wire.resultrows import ResultRow, ResultRows
 from lowmark.wire.results import (
     Amendment,
@@ -85,6 +94,9 @@ EXAMPLES: dict[str, Record] = {
     "registration-finite": Registration(
         "Linköping", "Main", SourceKind.FINITE, "run-1", None, "scan", 0, "host-1 pid 4711"
     ),
+    "presence-asked": Presence("Linköping", 17, "host-2 pid 4712", PresenceState.ASKED),
+    "presence-here": Presence("host-1/eth0", 0, "host-1 pid 4711", PresenceState.HERE),
+    "presence-gone": Presence("host-1/eth0", 17, "host-1 pid 4711", PresenceState.GONE),
     "roster": RosterChange("Main", 4, 29391186, ("host-1/eth0", "host-2/eth0")),
     "roster-empty": RosterChange("Main", 5, -1, ()),
     "exclusion": Exclusion("Main", "host-2/eth0", 29391190),
