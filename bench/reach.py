@@ -51,6 +51,7 @@ def _delays(installation: Installation, seconds: float) -> Iterator[float]:
     topic = Topic(TopicKind.PARTIALS, stage.fingerprint, config.prefix).name
     (node,) = stage.nodes
     emitter = Emitter(config.kafka, config.capture.queue)
+    emitter.serve({topic: [installation.plan.name]})
     source = LiveSource(LiveConfig(name="near", stream="Main", interface="near"))
     thread = SourceThread(source, [Work(stage, node, topic, False)], config, emitter, Scheduling())
     reader = Consumer(consumer_options(config.kafka, "reach"))

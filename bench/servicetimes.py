@@ -122,6 +122,7 @@ class Node:
         packets = self._packets // block * block
         source = _Windows(self._traffic, self._records, packets, block)
         emitter = Emitter(config.kafka, queue)
+        emitter.serve({topic: [self._installation.plan.name]})
         emitter.start()
         try:
             work = [Work(stage, node, topic, False) for node in stage.nodes]

@@ -16,7 +16,6 @@ from prometheus_client.metrics_core import Metric
 
 from highlevel.metrics import HighLevelMetrics
 from ingest.metrics import IngestMetrics
-from lowlevel.emitter import EmitterStats
 from lowlevel.metrics import LowLevelMetrics
 from lowmark.app.cli import app
 from lowmark.query import aggregates, sketches
@@ -80,7 +79,7 @@ def _registries() -> dict[str, CollectorRegistry]:
     """The metrics of each process."""
     capture, job = CollectorRegistry(), CollectorRegistry()
     IngestMetrics(capture)
-    LowLevelMetrics(capture, lambda: EmitterStats(0, 0, 0, 0, 0), lambda: (), lambda: 0)
+    LowLevelMetrics(capture, lambda: (), lambda: (), lambda: 0)
     HighLevelMetrics(job)
     return {"capture": capture, "job": job}
 

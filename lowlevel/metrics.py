@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lowlevel.emitter import EmitterStats
 from lowlevel.node import SourceNodes
 from lowlevel.outbox import Outbox
+from lowlevel.sender import TopicState
 from lowmark.wire.frames import FOREVER
 from lowmark.wire.values import INT64_MIN
 
@@ -19,6 +19,7 @@ __all__ = ["LowLevelMetrics", "Watched"]
 
 _SOURCE = ("source", "stream")
 _NODE = (*_SOURCE, "node")
+_TOPIC = ("topic",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,11 @@ class LowLevelMetrics(Collector):
     def __init__(
         self,
         registry: CollectorRegistry,
-        emitter: Callable[[], EmitterStats],
+        topics: Callable[[], Iterable[TopicState]],
         watched: Callable[[], Iterable[Watched]],
         now_ns: Callable[[], int],
     ) -> None:
-        self._emitter = emitter
+        self._topics = topics
         self._watched = watched
         self._now_ns = now_ns
         registry.register(self)
@@ -136,13 +137,32 @@ class LowLevelMetrics(Collector):
         yield from (*families.values(), *sent.values(), *tables.values(), resident, groups)
 
     def _queue(self) -> Iterator[Metric]:
-        stats = self._emitter()
-        for name, text, value in (
-            ("kafka_records", "Records that Kafka acknowledged.", stats.records),
-            ("kafka_bytes", "Bytes of their values.", stats.size),
-            ("producer_restarts", "Producers that were replaced after a fatal error.", stats.restarts),
-        ):
-            yield CounterMetricFamily(f"lowmark_{name}", text, value)
-        yield GaugeMetricFamily("lowmark_queue_records", "Records that wait for Kafka.", stats.queued_records)
-        yield GaugeMetricFamily("lowmark_queue_bytes", "Bytes of their values.", stats.queued_bytes)
-        yield GaugeMetricFamily("lowmark_queue_disk_bytes", "Bytes of those of them on disk.", stats.spilled_bytes)
+        counters = {
+            name: CounterMetricFamily(f"lowmark_{metric}", text, labels=_TOPIC)
+            for name, (metric, text) in {
+                "records": ("kafka_records", "Records that Kafka acknowledged."),
+                "size": ("kafka_bytes", "Bytes of the values of records that Kafka acknowledged."),
+                "restarts": ("producer_restarts", "Producers that were replaced because they had failed."),
+            }.items()
+        }
+        gauges = {
+            name: GaugeMetricFamily(f"lowmark_{metric}", text, labels=_TOPIC)
+            for name, (metric, text) in {
+                "queued_records": ("queue_records", "Records that wait for Kafka."),
+                "queued_bytes": (
+                    "queue_bytes",
+                    "Bytes that records take that wait for Kafka: values, headers, and half a KiB each for the queue.",
+                ),
+                "spilled_bytes": ("queue_disk_bytes", "Bytes of lowmark_queue_bytes that wait on disk."),
+            }.items()
+        }
+        failing = GaugeMetricFamily(
+            "lowmark_topic_failing_seconds",
+            "For how long Kafka has taken no records of the topic, or of one of its partitions; 0: it takes them.",
+            labels=_TOPIC,
+        )
+        for state in self._topics():
+            for name, family in (counters | gauges).items():
+                family.add_metric((state.topic,), getattr(state, name))
+            failing.add_metric((state.topic,), state.failing_s)
+        yield from (*counters.values(), *gauges.values(), failing)

@@ -31,10 +31,12 @@ class SpillError(Exception):
 
 
 class SpillFolder:
-    """Where files are made."""
+    """Where files are made. `full`: the disk did not take a record; it may take more once a file there has been let go
+    of, and not because a smaller record found room."""
 
     def __init__(self, path: Path) -> None:
         """LowLevelConfigError where nothing can be written."""
+        self.full = False
         self._path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -62,16 +64,16 @@ class _Segment:
         self._read = self.written = 0
         self.kept: deque[WireRecord] = deque()
 
-    def put(self, record: WireRecord) -> bool:
-        """Whether the disk took it."""
+    def put(self, record: WireRecord) -> None:
         if not self.kept:
             try:
                 self._write(_packed(record))
-                return True
+                return
             except OSError as error:
-                _LOG.error("the disk behind the queue takes no more: %s", error.strerror or error)
+                if not self._folder.full:
+                    _LOG.error("the disk behind the queue takes no more: %s", error.strerror or error)
         self.kept.append(record)
-        return False
+        self._folder.full = True
 
     def _write(self, packed: bytes) -> None:
         if self._file is None:
@@ -101,6 +103,7 @@ class _Segment:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+        self._folder.full = False
 
 
 class Backlog:
@@ -114,14 +117,14 @@ class Backlog:
     def __bool__(self) -> bool:
         return self.records > 0
 
-    def put(self, record: WireRecord) -> bool:
-        """Takes it in any case; whether it lies on disk."""
+    def put(self, record: WireRecord) -> None:
+        """Takes it in any case, on disk or behind it."""
         last = self._segments[-1] if self._segments else None
         if last is None or (last.written >= _SEGMENT and not last.kept):
             last = _Segment(self._folder)
             self._segments.append(last)
         self.records += 1
-        return last.put(record)
+        last.put(record)
 
     def drain(self) -> Iterator[WireRecord]:
         """The records, as far as the caller goes; what it was given is gone from here. Raises SpillError."""

@@ -8,26 +8,28 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
 from ingest.metrics import IngestMetrics
+from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
 from lowlevel.metrics import LowLevelMetrics, Watched
 from lowlevel.pressure import Crowded
-from lowlevel.register import EpochWatch, register
-from lowmark.app.capturesources import CaptureOptions, threads_of
+from lowlevel.register import EpochWatch, SourcesLog
+from lowmark.app.capturesources import CaptureOptions, readers_of, threads_of
 from lowmark.app.config import Config
 from lowmark.app.crowding import Crowding
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.health import Health, HealthServer
+from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.keeping import OUTSIDE
 from lowmark.app.planning import plan_queries
 from lowmark.app.reloading import Reloading, ensure_topics_of
 from lowmark.app.sourcethread import SourceThread
+from lowmark.helpers import Helper
 from lowmark.wire.registration import Registration, SourceKind
 from lowmark.wire.topics import Topic, TopicKind
 
@@ -42,43 +44,170 @@ _LOOK_EVERY_S = 0.2
 
 def run_capture(config: Config, options: CaptureOptions, progress: Callable[[str], None]) -> int:
     """Until all sources have ended or SIGTERM or SIGINT; then everything is flushed. The exit code."""
-    plans = plan_queries(config)
-    registry = CollectorRegistry()
-    stop = threading.Event()
     with ExitStack() as stack:
-        queue = config.capture.queue
-        if queue.spill is not None:
-            queue = replace(queue, spill=config.path.parent / queue.spill)
-        emitter = Emitter(config.kafka, queue)
-        threads = threads_of(config, options, plans, emitter, IngestMetrics(registry))
+        return _Capture(config).run(stack, options, progress)
+
+
+class _Capture:
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._plans = plan_queries(config)
+        self._registry = CollectorRegistry()
+        self._topic = Topic(TopicKind.SOURCES, None, config.prefix).name
+        self._process = f"{os.uname().nodename}:{os.getpid()}"
+        self._emitter = Emitter(config.kafka, _queue(config))
+        self._health = HealthServer(
+            config.capture.metrics, "capture.metrics", self._registry, self._ready, lambda: living(self._helpers())
+        )
+        self._threads: list[SourceThread] = []
+        self._watch: EpochWatch | None = None
+
+    def run(self, stack: ExitStack, options: CaptureOptions, progress: Callable[[str], None]) -> int:
+        """What can be found wrong is found before the sources are registered, which stops whoever sends them."""
+        config = self._config
+        self._threads = threads_of(config, options, self._plans, self._emitter, IngestMetrics(self._registry))
         progress("opening captures and loading kernels")
-        for thread in threads:
+        for thread in self._threads:
             thread.open()
             stack.callback(thread.source.close)
             if thread.source.filtering:
                 _LOG.warning("source %s: %s", thread.source.name, OUTSIDE)
+        stack.enter_context(self._health)
         progress(f"connecting to Kafka at {config.kafka.bootstrap}")
-        ensure_topics_of(config, plans)
-
-        def watched() -> Iterator[Watched]:
-            for thread in threads:
-                yield Watched(thread.source.name, thread.source.stream, thread.nodes, thread.outboxes)
-
-        LowLevelMetrics(registry, emitter.stats, watched, time.time_ns)
-        emitter.start()
-        stack.callback(emitter.stop)
+        ensure_topics_of(config, self._plans)
+        LowLevelMetrics(self._registry, self._emitter.states, self._watched, time.time_ns)
+        self._emitter.serve(
+            readers_of(self._plans, (item for thread in self._threads for item in thread.work.values()))
+        )
+        self._emitter.start()
+        stack.callback(self._emitter.stop)
         # Before this nothing is to be flushed, and waiting for the first bytes of a pipe ends with the process.
+        stop = threading.Event()
         _until_signal(stack, stop)
-        watch = _register(config, threads)
+        self._watch = watch = self._register()
         watch.start()
         stack.callback(watch.stop)
-        health = stack.enter_context(
-            HealthServer(config.capture.metrics, registry, lambda: _ready(threads), lambda: Health(True, {}))
-        )
-        progress(f"capturing {', '.join(t.source.name for t in threads)}; metrics at {health.url}/metrics")
-        reloading = Reloading(config, plans, threads)
+        names = ", ".join(thread.source.name for thread in self._threads)
+        progress(f"capturing {names}; metrics at {self._health.url}/metrics")
+        reloading = Reloading(config, self._plans, self._threads, self._emitter)
         _until_hung_up(stack, reloading)
-        return _run(threads, emitter, stop, reloading)
+        return self._capture(stop, reloading)
+
+    def _register(self) -> EpochWatch:
+        log = SourcesLog(self._config.kafka, self._topic)
+        by_name = {thread.source.name: thread for thread in self._threads}
+        epochs = {}
+        for thread in self._threads:
+            thread.source.begin()
+        for name, thread in by_name.items():
+            start_ns = thread.source.start_ns
+            live = start_ns is not None
+            registration = Registration(
+                source=name, stream=thread.source.stream, kind=SourceKind.LIVE if live else SourceKind.FINITE,
+                run=None if live else uuid.uuid4().hex, start_ns=start_ns, disorder=str(thread.source.disorder),
+                roster_version=0, process=self._process,
+            )  # fmt: skip
+            epochs[name] = log.append(registration)
+            thread.begin(epochs[name])
+            _LOG.info("source %s of stream %s has epoch %d", name, thread.source.stream, epochs[name])
+
+        def superseded(source: str, epoch: int) -> None:
+            _LOG.error("source %s was registered again elsewhere (epoch %d): this capture of it stops", source, epoch)
+            by_name[source].supersede()
+
+        def sending(source: str) -> bool:
+            return by_name[source].is_alive()
+
+        return EpochWatch(self._config.kafka, self._topic, self._process, epochs, superseded, sending)
+
+    def _watched(self) -> Iterator[Watched]:
+        for thread in self._threads:
+            yield Watched(thread.source.name, thread.source.stream, thread.nodes, thread.outboxes)
+
+    def _tables(self) -> Iterator[tuple[str, Crowded | None]]:
+        for thread in self._threads:
+            for node, pressure in thread.nodes.pressures().items():
+                yield f"source {thread.source.name}, node {node}", pressure.crowded()
+
+    def _helpers(self) -> tuple[Helper, ...]:
+        """The threads beside those of the sources."""
+        watch = () if self._watch is None else (self._watch.helper,)
+        return (*self._emitter.helpers(), *watch, self._health.helper)
+
+    def _ready(self) -> Health:
+        states = {thread.source.name: _state(thread) for thread in self._threads}
+        sent = bool(self._threads) and not {"starting", "failed"} & set(states.values())
+        failing = {
+            f"topic {state.topic}": f"for {state.failing_s:.0f} s Kafka has taken no records of it, which "
+            f"{', '.join(state.readers)} read{'s' if len(state.readers) == 1 else ''}: {state.failing}"
+            for state in self._emitter.states()
+            if state.failing is not None and state.readers
+        }
+        return Health(sent and not failing, states | failing)
+
+    def _capture(self, stop: threading.Event, reloading: Reloading) -> int:
+        threads = self._threads
+        crowding = Crowding(self._tables, _LOG.warning)
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads) and not any(thread.error for thread in threads):
+            if any(helper.failure for helper in self._helpers()) or stop.wait(_LOOK_EVERY_S):
+                break
+            reloading.step()
+            crowding.step()
+        for thread in threads:
+            thread.source.stop()
+        for thread in threads:
+            thread.join()
+        crowding.step(at_end=True)
+        self._drain()
+        for thread in threads:
+            if thread.error is not None:
+                raise thread.error
+        status = 0
+        for thread in threads:
+            if thread.source.damage is not None:
+                _LOG.error("%s: %s", thread.source.damage.kind, thread.source.damage)
+                status = _DAMAGED
+            elif thread.superseded:
+                status = 1
+        return status
+
+    def _drain(self) -> None:
+        """Whatever has ended the capture: what Kafka takes of what is left is sent first."""
+        sent = -1
+        while not self._emitter.drained(_DRAIN_S):
+            states = self._emitter.states()
+            arrived = sum(state.records for state in states)
+            if arrived > sent:  # what waits on disk may take longer, as long as something arrives
+                sent = arrived
+                continue
+            break
+        for helper in self._helpers():
+            helper.check()
+        left = [state for state in self._emitter.states() if state.queued_records]
+        if left:
+            records = sum(state.queued_records for state in left)
+            raise EnvironmentNotReady(
+                f"Kafka did not take the last {records} records within {_DRAIN_S:.0f} s",
+                "they are lost: the windows they belong to will say so. See to the broker before the next start",
+                tuple(
+                    f"topic {state.topic}: {state.queued_records} records: {state.failing or 'slow'}" for state in left
+                ),
+            )
+
+
+def _queue(config: Config) -> QueueConfig:
+    queue = config.capture.queue
+    return queue if queue.spill is None else replace(queue, spill=config.path.parent / queue.spill)
+
+
+def _state(thread: SourceThread) -> str:
+    if thread.error is not None:
+        return "failed"
+    if thread.source.ended:
+        return "ended"
+    return "starting" if thread.ident is None else "capturing"
 
 
 def _until_signal(stack: ExitStack, stop: threading.Event) -> None:
@@ -90,77 +219,3 @@ def _until_signal(stack: ExitStack, stop: threading.Event) -> None:
 def _until_hung_up(stack: ExitStack, reloading: Reloading) -> None:
     before = signal.signal(signal.SIGHUP, lambda *_: reloading.ask())
     stack.callback(signal.signal, signal.SIGHUP, before)
-
-
-def _register(config: Config, threads: Sequence[SourceThread]) -> EpochWatch:
-    topic = Topic(TopicKind.SOURCES, None, config.prefix).name
-    by_name = {thread.source.name: thread for thread in threads}
-    epochs = {}
-    for thread in threads:
-        thread.source.begin()
-    for name, thread in by_name.items():
-        start_ns = thread.source.start_ns
-        live = start_ns is not None
-        registration = Registration(
-            source=name, stream=thread.source.stream, kind=SourceKind.LIVE if live else SourceKind.FINITE,
-            run=None if live else uuid.uuid4().hex, start_ns=start_ns, disorder=str(thread.source.disorder),
-            roster_version=0, process=f"{os.uname().nodename}:{os.getpid()}",
-        )  # fmt: skip
-        epochs[name] = register(config.kafka, topic, registration)
-        thread.begin(epochs[name])
-        _LOG.info("source %s of stream %s has epoch %d", name, thread.source.stream, epochs[name])
-
-    def superseded(source: str, epoch: int) -> None:
-        _LOG.error("source %s was registered again elsewhere (epoch %d): this capture of it stops", source, epoch)
-        by_name[source].supersede()
-
-    return EpochWatch(config.kafka, topic, epochs, superseded)
-
-
-def _tables(threads: Sequence[SourceThread]) -> Iterator[tuple[str, Crowded | None]]:
-    for thread in threads:
-        for node, pressure in thread.nodes.pressures().items():
-            yield f"source {thread.source.name}, node {node}", pressure.crowded()
-
-
-def _ready(threads: Sequence[SourceThread]) -> Health:
-    states = {t.source.name: "failed" if t.error else "ended" if t.source.ended else "capturing" for t in threads}
-    return Health(not any(thread.error for thread in threads), states)
-
-
-def _run(threads: Sequence[SourceThread], emitter: Emitter, stop: threading.Event, reloading: Reloading) -> int:
-    crowding = Crowding(lambda: _tables(threads), _LOG.warning)
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads) and not any(thread.error for thread in threads):
-        if stop.wait(_LOOK_EVERY_S):
-            break
-        reloading.step()
-        crowding.step()
-    for thread in threads:
-        thread.source.stop()
-    for thread in threads:
-        thread.join()
-    crowding.step(at_end=True)
-    sent = -1
-    while not emitter.drained(_DRAIN_S):
-        stats = emitter.stats()
-        if stats.records > sent:  # what waits on disk may take longer, as long as something arrives
-            sent = stats.records
-            continue
-        left = stats.queued_records
-        raise EnvironmentNotReady(
-            f"Kafka did not take the last {left} records within {_DRAIN_S:.0f} s",
-            "they are lost: the windows they belong to will say so. See to the broker before the next start",
-        )
-    for thread in threads:
-        if thread.error is not None:
-            raise thread.error
-    status = 0
-    for thread in threads:
-        if thread.source.damage is not None:
-            _LOG.error("%s: %s", thread.source.damage.kind, thread.source.damage)
-            status = _DAMAGED
-        elif thread.superseded:
-            status = 1
-    return status

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,7 +24,7 @@ from lowmark.query.late import Late
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.topics import Topic, TopicKind
 
-__all__ = ["CaptureOptions", "threads_of", "work_of"]
+__all__ = ["CaptureOptions", "readers_of", "threads_of", "work_of"]
 
 _LOG = logging.getLogger("lowmark.capture")
 
@@ -77,6 +77,14 @@ def work_of(config: Config, plans: Sequence[QueryPlan], source: str) -> list[Wor
         for node in stage.nodes
         if config.sources[source].stream in node.streams
     ]
+
+
+def readers_of(plans: Sequence[QueryPlan], work: Iterable[Work]) -> dict[str, tuple[str, ...]]:
+    """The topics that this work is sent to, each with the names of the queries that read it."""
+    return {
+        item.topic: tuple(plan.name for plan in plans if plan.stage.fingerprint == item.stage.fingerprint)
+        for item in work
+    }
 
 
 def _kept(name: str, work: Sequence[Work]) -> Expr | None:

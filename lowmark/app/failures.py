@@ -14,6 +14,7 @@ from ingest.interfaces import InterfaceError
 from lowlevel.config import LowLevelConfigError
 from lowmark.app.errors import EnvironmentNotReady, OutputError
 from lowmark.app.tables import ConfigError
+from lowmark.helpers import HelperEnded
 from lowmark.query.errors import BadEntryPoint, QueryError
 from lowmark.wire.kafkasettings import KafkaSettingsError
 
@@ -35,7 +36,10 @@ def failure_of(error: Exception) -> Failure | None:
     match error:
         case QueryError():
             return Failure(error.render(), 2)
-        case EnvironmentNotReady() | OutputError() | ConfigError() | JobStopped() | InterfaceError() | LimitReached():
+        case (
+            EnvironmentNotReady() | OutputError() | ConfigError() | JobStopped() | InterfaceError() | LimitReached()
+            | HelperEnded()
+        ):  # fmt: skip
             return Failure(str(error), error.exit_code)
         case DisorderError() | KafkaSettingsError() | LowLevelConfigError() | BadEntryPoint():
             return Failure(str(error), 2)

@@ -15,11 +15,14 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from lowmark.app.errors import EnvironmentNotReady
+from lowmark.helpers import Helper
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-__all__ = ["Health", "HealthServer", "parse_listen"]
+__all__ = ["Health", "HealthServer", "living", "parse_listen"]
+
+_LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,12 @@ class Health:
 
 
 Check = Callable[[], Health]
+
+
+def living(helpers: Iterable[Helper]) -> Health:
+    """Whether none of these threads has ended for good; each by its name."""
+    states = {helper.name: (helper.failure is None, helper.state) for helper in helpers}
+    return Health(all(lives for lives, _ in states.values()), {name: state for name, (_, state) in states.items()})
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -55,10 +64,13 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 
 class HealthServer:
-    """Inert until `start()`. Serves from a thread of its own."""
+    """Inert until `start()`. Serves from a thread of its own, `helper`."""
 
-    def __init__(self, listen: str, registry: CollectorRegistry, ready: Check, alive: Check) -> None:
+    def __init__(self, listen: str, key: str, registry: CollectorRegistry, ready: Check, alive: Check) -> None:
+        """`key` of the configuration says `listen`."""
+        self.helper = Helper("health", self._serve, (OSError,))
         self._listen = listen
+        self._key = key
         self._checks: dict[str, Check] = {"/readyz": ready, "/healthz": alive}
         self._metrics = make_wsgi_app(registry)
         self._server: WSGIServer | None = None
@@ -80,13 +92,15 @@ class HealthServer:
         except OSError as error:
             raise EnvironmentNotReady(
                 f"cannot serve metrics on {self._listen}: {error.strerror}",
-                "choose another address with --metrics or `metrics` in the configuration; port 0 takes a free one",
+                f"give each process of a host an address of its own: {self._key} in the configuration; port 0 takes a "
+                "free one",
             ) from None
-        threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
+        self._server.timeout = _LOOK_S
+        self.helper.start()
 
     def stop(self) -> None:
+        self.helper.stop()
         if self._server is not None:
-            self._server.shutdown()
             self._server.server_close()
 
     def __enter__(self) -> HealthServer:
@@ -95,6 +109,11 @@ class HealthServer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
+
+    def _serve(self, stopping: threading.Event) -> None:
+        assert self._server is not None, "not started"
+        while not stopping.is_set():
+            self._server.handle_request()
 
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")

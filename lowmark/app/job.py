@@ -27,7 +27,7 @@ from highlevel.spark.sinkhistory import History, read_history
 from highlevel.spark.source import SourceSettings
 from lowmark.app.config import Config
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.health import Health, HealthServer
+from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.jars import SPARK_KAFKA, obtain
 from lowmark.app.java import Java, find_java, spark_java_home
 from lowmark.app.planning import plan_queries, topics_of
@@ -116,7 +116,10 @@ class _Job:
             self._spec(folder, checkpoint), SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder,
             checkpoint, sink, self._name, self._reported, self._wake,
         )  # fmt: skip
-        health = HealthServer(settings.metrics, self._registry, lambda: self._ready(query), lambda: Health(True, {}))
+        health = HealthServer(
+            settings.metrics, "job.metrics", self._registry, lambda: self._ready(query),
+            lambda: living([health.helper]),
+        )  # fmt: skip
         stack.enter_context(health)
         java = find_java()
         jars = obtain(SPARK_KAFKA, java=java, progress=progress)
@@ -129,6 +132,7 @@ class _Job:
         progress(f"running {names}: generation {checkpoint.generation}, run {checkpoint.run}; {health.url}/metrics")
         while not stop.requested and not (until_last and query.ended):
             query.check()
+            health.helper.check()
             sink.renew()
             self._wake.wait(_LOOK_EVERY_S)
             self._wake.clear()

@@ -14,8 +14,9 @@ from dataclasses import replace
 from multiprocessing import get_context
 
 from lowlevel.config import LowLevelConfigError
+from lowlevel.emitter import Emitter
 from lowlevel.kernel.cache import prepare
-from lowmark.app.capturesources import work_of
+from lowmark.app.capturesources import readers_of, work_of
 from lowmark.app.config import Config, load_config
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.keeping import kept_by
@@ -24,7 +25,7 @@ from lowmark.app.sourcethread import SourceThread, Work
 from lowmark.app.tablememory import asked_table, check_tables
 from lowmark.app.tables import ConfigError
 from lowmark.query.plan import QueryPlan
-from lowmark.wire.kafka import KafkaProblem, admin, ensure_topics
+from lowmark.wire.kafka import KafkaProblem, KafkaSettingsError, admin, ensure_topics
 
 __all__ = ["Reloading", "check_stages", "ensure_topics_of"]
 
@@ -46,8 +47,11 @@ def ensure_topics_of(config: Config, plans: Sequence[QueryPlan]) -> None:
 class Reloading:
     """`ask` from a signal handler, `step` from the main thread, again and again."""
 
-    def __init__(self, config: Config, plans: Sequence[QueryPlan], threads: Sequence[SourceThread]) -> None:
+    def __init__(
+        self, config: Config, plans: Sequence[QueryPlan], threads: Sequence[SourceThread], emitter: Emitter
+    ) -> None:
         self._config = config
+        self._emitter = emitter
         self._plans = tuple(plans)
         self._threads = threads
         self._asked = threading.Event()
@@ -66,23 +70,33 @@ class Reloading:
 
     def _reload(self) -> None:
         try:
+            self._take()
+        except Exception:  # a defect, of which a capture that works does not end
+            _LOG.exception("the configuration was not taken")
+
+    def _take(self) -> None:
+        try:
             config = load_config(self._config.path)
             plans = plan_queries(config)
             check_stages(self._config, self._plans, config, plans)
             work = self._work(config, plans)
             ensure_topics_of(config, plans)
-        except (ConfigError, EnvironmentNotReady, KafkaProblem, LowLevelConfigError) as error:
+        except (ConfigError, EnvironmentNotReady, KafkaProblem, KafkaSettingsError, LowLevelConfigError) as error:
             _LOG.error("the configuration was not taken, what ran before goes on: %s", error)
             return
         _compile(work, config)
         running = [thread for thread in self._threads if thread.is_alive()]
         successors = [(thread, thread.prepare(work[thread.source.name])) for thread in running]
+        readers = readers_of(plans, (item for thread in running for item in work[thread.source.name]))
+        ending = {state.topic: state.readers for state in self._emitter.states()}
+        self._emitter.serve(ending | readers)
         for thread, successor in successors:
             thread.switch_to(successor)
         self._config, self._plans = config, plans
         for thread, successor in successors:
             while thread.is_alive() and not successor.running.wait(_LOOK_S):
                 pass
+        self._emitter.serve(readers)
         _LOG.warning("the configuration was read again: queries are %s", ", ".join(plan.name for plan in plans))
 
     def _work(self, config: Config, plans: Sequence[QueryPlan]) -> dict[str, list[Work]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ingest.source import Source
 from lowlevel.emitter import Emitter
@@ -89,7 +90,8 @@ class SourceThread(threading.Thread):
 
     def _outbox(self, item: Work, start_ns: int | None) -> Outbox:
         origin = Origin(item.stage.fingerprint, self.source.name, self._epoch, item.node.name)
-        return Outbox(item.node, origin, item.stage.buckets, start_ns=start_ns, room=self._emitter.room)
+        room = partial(self._emitter.room, item.topic)
+        return Outbox(item.node, origin, item.stage.buckets, start_ns=start_ns, room=room)
 
     def prepare(self, work: Sequence[Work]) -> Successor:
         """Loads the kernel and allocates the tables for other work, in any thread, while this one goes on."""

@@ -38,6 +38,7 @@ _LOG.addFilter(Seldom())
 _LOG.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())
 
 _PAUSE_S = 0.02
+_MISSING_AFTER_MS = 5000  # that a topic is not there is said of it, and not that brokers may have yet to hear of it
 _ANSWER_WITHIN_S = 10.0
 
 _UNAVAILABLE = {
@@ -52,9 +53,11 @@ _REFUSED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }  # fmt: skip
 
+_UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC}
+
 _NOT_YET = {
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC,
+    *_UNKNOWN,
 }  # fmt: skip
 
 
@@ -86,6 +89,10 @@ def _problem(error: KafkaError, where: str) -> KafkaProblem:
         return KafkaUnavailable(f"{said}. {hint}", error.fatal())
     if error.code() in _REFUSED:
         return KafkaRefused(f"{said}. Check user, password, certificates and the rights of this user.", error.fatal())
+    if error.code() in _UNKNOWN:
+        return KafkaProblem(
+            f"{said}. Was the topic deleted? `lowmark topics` lists those that are wanted", error.fatal()
+        )
     return KafkaProblem(said, error.fatal())
 
 
@@ -108,7 +115,11 @@ def producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: OnProblem 
 def gapless_producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: OnProblem = _log) -> Producer:
     """As `producer`; and a message that cannot be delivered is fatal, so that none behind it arrives without it. For
     messages that are compressed already."""
-    options = producer_options(settings, linger_ms) | {"enable.gapless.guarantee": True, "compression.type": "none"}
+    options = producer_options(settings, linger_ms) | {
+        "enable.gapless.guarantee": True,
+        "compression.type": "none",
+        "topic.metadata.propagation.max.ms": _MISSING_AFTER_MS,
+    }
     return _made(Producer, options, settings, on_problem)
 
 

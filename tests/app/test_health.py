@@ -25,7 +25,7 @@ class Process:
     def server(self, listen: str = "127.0.0.1:0") -> HealthServer:
         registry = CollectorRegistry()
         Counter("lowmark_tests", "For this test.", registry=registry).inc(3)
-        return HealthServer(listen, registry, lambda: self.ready, lambda: self.alive)
+        return HealthServer(listen, "capture.metrics", registry, lambda: self.ready, lambda: self.alive)
 
 
 def get(url: str) -> tuple[int, str]:
@@ -90,7 +90,7 @@ def test_a_port_in_use_is_told_with_what_to_do() -> None:
         with pytest.raises(EnvironmentNotReady) as caught:
             Process().server(listen).start()
     assert listen in caught.value.message
-    assert "--metrics" in caught.value.hint
+    assert "capture.metrics in the configuration" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from tests.acceptance.test_golden import at
 from tests.integration import metered
 from tests.integration.jobprocess import await_true
 from tests.integration.pipelinecases import PipelineCase, every_case
-from tests.integration.processes import Command, Page, get, samples, value
+from tests.integration.processes import Command, Page, get, samples
 from tests.naive.frames import frame, write_pcap
 
 HELD = "Held"
@@ -187,7 +187,8 @@ def _await_all_but_held(job: Command, holding: Command, queries: int) -> None:
         found = samples(get(f"{urls[0]}/metrics").text)
         lags = {dict(labels)["query"]: lag for (name, labels), lag in found.items() if name == _LAG}
         ended = {query for query, lag in lags.items() if lag == 0}
-        queued = value(samples(get(f"{urls[1]}/metrics").text), "lowmark_queue_records")
+        capture = samples(get(f"{urls[1]}/metrics").text)
+        queued = sum(count for (name, _), count in capture.items() if name == "lowmark_queue_records")
         return queued == 0 and len(lags) == queries and ended == lags.keys() - {"held"}
 
     await_true(done)

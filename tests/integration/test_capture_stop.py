@@ -60,7 +60,8 @@ def test_silent_pipe(broker: str, tmp_path: Path) -> None:
         third.process.stdin.close()
         assert third.wait() == 0, third.error
     ended = _state(config)
-    assert (ended["state"], ended["epoch"]) == ("ended", int(str(stopped["epoch"])) + 2)
+    assert ended["state"] == "ended"
+    assert int(str(ended["epoch"])) > int(str(stopped["epoch"])) + 1
 
 
 def _fed(config: Path, data: bytes) -> Command:

@@ -91,14 +91,19 @@ def test_source_that_has_not_ended(capture: Samples, job: Samples, pipeline: Pip
     assert value(job, "lowmark_source_awaited", node=f"{stage.fingerprint}/{node.name}", source="held") == 1
 
 
-def test_queue(capture: Samples) -> None:
-    assert value(capture, "lowmark_queue_records") == 0
-    assert value(capture, "lowmark_queue_bytes") == 0
-    assert value(capture, "lowmark_producer_restarts_total") == 0
-    records, size = value(capture, "lowmark_kafka_records_total"), value(capture, "lowmark_kafka_bytes_total")
-    assert records is not None
-    assert size is not None
-    assert 0 < records < size
+def test_queue(capture: Samples, pipeline: Pipeline) -> None:
+    topics = {dict(labels)["topic"] for name, labels in capture if name == "lowmark_queue_records"}
+    stages = {topic.rpartition(".")[2] for topic in topics}
+    assert pipeline.plans[metered.QUERY].stage.fingerprint in stages
+    assert stages <= {plan.stage.fingerprint for plan in pipeline.plans.values()}
+    for topic in topics:
+        for name in ("queue_records", "queue_bytes", "producer_restarts_total", "topic_failing_seconds"):
+            assert value(capture, f"lowmark_{name}", topic=topic) == 0
+        records = value(capture, "lowmark_kafka_records_total", topic=topic)
+        size = value(capture, "lowmark_kafka_bytes_total", topic=topic)
+        assert records is not None
+        assert size is not None
+        assert 0 < records < size
 
 
 def test_stage(capture: Samples, job: Samples, node: dict[str, str], stage: str) -> None:

@@ -15,7 +15,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
-from lowlevel.register import EpochWatch, register
+from lowlevel.register import EpochWatch, SourcesLog
+from lowlevel.sender import TopicState
 from lowmark.wire.kafka import KafkaSettings, KafkaUnavailable
 from lowmark.wire.record import WireRecord, header
 from lowmark.wire.registration import Registration, SourceKind
@@ -24,19 +25,48 @@ from lowmark.wire.topics import MAX_MESSAGE_BYTES
 PARTITIONS = 3
 
 
+def serving(kafka: KafkaSettings, config: QueueConfig, *topics: str) -> Emitter:
+    """Not started."""
+    emitter = Emitter(kafka, config)
+    emitter.serve({topic: [f"q-{topic}"] for topic in topics})
+    return emitter
+
+
+def state(emitter: Emitter, topic: str | None = None) -> TopicState:
+    """Of this topic, or of the only one."""
+    (found,) = (found for found in emitter.states() if topic in (None, found.topic))
+    return found
+
+
 def record(number: int, size: int = 100) -> WireRecord:
     return WireRecord(None, number.to_bytes(8, "big") + bytes(size), (header("sequence", number),))
 
 
 def test_a_full_queue_has_no_room_for_data_and_still_takes_a_punctuation() -> None:
-    emitter = Emitter(KafkaSettings("127.0.0.1:1"), QueueConfig(max_bytes=1 << 20))
-    assert emitter.room(1 << 20)
+    emitter = serving(KafkaSettings("127.0.0.1:1"), QueueConfig(max_bytes=1 << 20), "t")
+    assert emitter.room("t", 1 << 20)
     emitter.put("t", 0, record(0, 600_000))
-    assert not emitter.room(600_000)
-    assert emitter.room(300_000)
+    assert not emitter.room("t", 600_000)
+    assert emitter.room("t", 300_000)
     emitter.put("t", 0, record(1, 600_000))
-    assert not emitter.room(0)
-    assert emitter.stats().queued_records == 2
+    assert not emitter.room("t", 0)
+    assert state(emitter).queued_records == 2
+
+
+def test_topics_divide_the_room() -> None:
+    """What one of them has filled is no other's; one that is served no more leaves its share when it is empty."""
+    emitter = serving(KafkaSettings("127.0.0.1:1"), QueueConfig(max_bytes=8 << 20), "a", "b")
+    while emitter.room("a", 500_000):
+        emitter.put("a", 0, record(0, 500_000))
+    assert 3 << 20 < state(emitter, "a").queued_bytes <= 4 << 20
+    assert emitter.room("b", 4 << 20)
+    assert not emitter.room("b", 5 << 20)
+    emitter.serve({"a": ["q"]})
+    assert [found.topic for found in emitter.states()] == ["a"]
+    assert emitter.room("a", 4 << 20)
+    emitter.serve({"c": ["q"]})
+    assert {found.topic: found.readers for found in emitter.states()} == {"a": (), "c": ("q",)}
+    assert emitter.room("c", 8 << 20)
 
 
 def topic(bootstrap: str, name: str, **config: str) -> str:
@@ -66,7 +96,7 @@ def received(bootstrap: str, name: str, expected: int) -> list[list[int]]:
 
 @pytest.fixture
 def emitter(broker: str) -> Iterator[Emitter]:
-    sender = Emitter(KafkaSettings(broker), QueueConfig(retry_s=0.2))
+    sender = Emitter(KafkaSettings(broker), QueueConfig(retry_s=0.2, max_bytes=16 << 20))
     sender.start()
     yield sender
     sender.stop()
@@ -75,6 +105,7 @@ def emitter(broker: str) -> Iterator[Emitter]:
 @pytest.mark.slow
 def test_records_of_several_threads_arrive_in_order(broker: str, emitter: Emitter) -> None:
     name = topic(broker, "emitter-order")
+    emitter.serve({name: ["q"]})
 
     def send(partition: int) -> None:
         for number in range(3000):
@@ -87,8 +118,9 @@ def test_records_of_several_threads_arrive_in_order(broker: str, emitter: Emitte
         thread.join()
     assert emitter.drained(60)
     assert received(broker, name, 3000) == [list(range(3000))] * PARTITIONS
-    stats = emitter.stats()
-    assert (stats.queued_records, stats.queued_bytes, stats.records) == (0, 0, 9000)
+    at_end = state(emitter)
+    assert (at_end.queued_records, at_end.queued_bytes, at_end.records) == (0, 0, 9000)
+    assert at_end.size == 9000 * len(record(0).value)
 
 
 @pytest.mark.slow
@@ -96,19 +128,19 @@ def test_what_waited_on_disk_arrives_in_order(broker: str, tmp_path: Path) -> No
     """More than memory has room for, before there is a connection and while it drains."""
     name = topic(broker, "emitter-spill")
     config = QueueConfig(max_bytes=1 << 20, spill=tmp_path)
-    sender = Emitter(KafkaSettings(broker), config)
+    sender = serving(KafkaSettings(broker), config, name)
     for number in range(2000):
         for partition in range(PARTITIONS):
             sender.put(name, partition, record(number, 1000))
-    assert sender.stats().spilled_bytes > 6 << 20
+    assert state(sender).spilled_bytes > 6 << 20
     sender.start()
     for number in range(2000, 4000):
         for partition in range(PARTITIONS):
             sender.put(name, partition, record(number, 1000))
     assert sender.drained(60)
     assert received(broker, name, 4000) == [list(range(4000))] * PARTITIONS
-    stats = sender.stats()
-    assert (stats.queued_records, stats.queued_bytes, stats.spilled_bytes) == (0, 0, 0)
+    at_end = state(sender)
+    assert (at_end.queued_records, at_end.queued_bytes, at_end.spilled_bytes) == (0, 0, 0)
     sender.stop()
 
 
@@ -116,13 +148,11 @@ def test_what_waited_on_disk_arrives_in_order(broker: str, tmp_path: Path) -> No
 def test_a_client_that_fails_for_good_is_replaced_and_loses_nothing(broker: str, emitter: Emitter) -> None:
     """The topic refuses a record for a while: a record behind it may not arrive before it."""
     name = topic(broker, "emitter-refused", max_message_bytes="5000")
+    emitter.serve({name: ["q"]})
     for number in range(300):
         for partition in range(PARTITIONS):
             emitter.put(name, partition, record(number, 50_000 if number == 100 else 100))
-    until = time.monotonic() + 60
-    while emitter.stats().restarts == 0:
-        assert time.monotonic() < until, "the client did not fail"
-        emitter.drained(0.1)
+    _wait_for(lambda: state(emitter).restarts > 0)
     resource = ConfigResource(
         ResourceType.TOPIC,
         name,
@@ -141,8 +171,8 @@ def test_a_broker_killed_in_the_middle_loses_nothing(tmp_path: Path) -> None:
     port = _free_port()
     broker = Broker(tmp_path / "data", port)
     broker.start()
-    bootstrap = broker.bootstrap
-    sender = Emitter(KafkaSettings(bootstrap), QueueConfig(retry_s=0.2))
+    bootstrap, name = broker.bootstrap, "emitter-killed"
+    sender = serving(KafkaSettings(bootstrap), QueueConfig(retry_s=0.2), name)
     stop = threading.Event()
     sent = [0] * PARTITIONS
 
@@ -152,18 +182,18 @@ def test_a_broker_killed_in_the_middle_loses_nothing(tmp_path: Path) -> None:
             sent[partition] += 1
 
     try:
-        name = topic(bootstrap, "emitter-killed")
+        topic(bootstrap, name)
         sender.start()
         threads = [threading.Thread(target=send, args=(partition,)) for partition in range(PARTITIONS)]
         for thread in threads:
             thread.start()
-        _wait_for(lambda: sender.stats().records > 500)
+        _wait_for(lambda: state(sender).records > 500)
         os.kill(broker.pid, signal.SIGKILL)
         broker.stop()
         behind = sum(sent)
         _wait_for(lambda: sum(sent) > behind + 1000)
         broker.start()
-        _wait_for(lambda: sender.stats().records > behind + 500)
+        _wait_for(lambda: state(sender).records > behind + 500)
         stop.set()
         for thread in threads:
             thread.join()
@@ -202,11 +232,14 @@ def test_epochs_grow_and_an_earlier_life_hears_of_the_later_one(broker: str) -> 
     settings, name = KafkaSettings(broker), "emitter-sources"
     client = AdminClient({"bootstrap.servers": broker})
     client.create_topics([NewTopic(name, 1, 1)])[name].result(30)
-    epochs = {source: register(settings, name, registration(source, "one")) for source in ("a", "b")}
+    log = SourcesLog(settings, name)
+    epochs = {source: log.append(registration(source, "one")) for source in ("a", "b")}
     heard: list[tuple[str, int]] = []
-    watch = EpochWatch(settings, name, epochs, lambda source, epoch: heard.append((source, epoch)))
+    watch = EpochWatch(
+        settings, name, "one", epochs, lambda source, epoch: heard.append((source, epoch)), lambda source: True
+    )
     watch.start()
-    later = register(settings, name, registration("a", "two"))
+    later = log.append(registration("a", "two"))
     assert epochs["a"] < epochs["b"] < later
     _wait_for(lambda: heard)
     watch.stop()
@@ -215,4 +248,4 @@ def test_epochs_grow_and_an_earlier_life_hears_of_the_later_one(broker: str) -> 
 
 def test_a_broker_that_is_not_there_is_said_in_time() -> None:
     with pytest.raises(KafkaUnavailable, match="registration"):
-        register(KafkaSettings(f"127.0.0.1:{_free_port()}"), "sources", registration("a", "one"), timeout_s=0.2)
+        SourcesLog(KafkaSettings(f"127.0.0.1:{_free_port()}"), "sources").append(registration("a", "one"), 0.2)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from lowlevel.config import LowLevelConfig
-from lowlevel.emitter import EmitterStats
 from lowlevel.metrics import LowLevelMetrics, Watched
 from lowlevel.node import SourceNodes
 from lowlevel.outbox import Outbox
+from lowlevel.sender import TopicState
 from lowmark.wire.partials import Origin
 from tests.lowlevel.naive import block
 from tests.lowlevel.plans import SECOND
 from tests.lowlevel.test_table import ALL_FOLDS, NODES, Packet
 
-STATS = EmitterStats(records=3, size=700, queued_records=2, queued_bytes=90, restarts=1)
+TOPICS = [
+    TopicState("a", ("q",), records=3, size=700, queued_records=2, queued_bytes=90, restarts=1),
+    TopicState("b", ("r",), queued_records=5, failing="gone", failing_s=12.0),
+]
 
 
 def test_a_source_its_nodes_and_the_queue_are_shown() -> None:
@@ -27,7 +30,7 @@ def test_a_source_its_nodes_and_the_queue_are_shown() -> None:
     for output in nodes.take(taken):
         list(outboxes[output.node].take(output))
     registry = CollectorRegistry()
-    LowLevelMetrics(registry, lambda: STATS, lambda: [Watched("eth0", "Main", nodes, outboxes)], lambda: 4 * SECOND)
+    LowLevelMetrics(registry, lambda: TOPICS, lambda: [Watched("eth0", "Main", nodes, outboxes)], lambda: 4 * SECOND)
 
     def shown(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"lowmark_{name}", {"source": "eth0", "stream": "Main"} | labels)
@@ -46,7 +49,11 @@ def test_a_source_its_nodes_and_the_queue_are_shown() -> None:
     assert shown("table_slots", node=ALL_FOLDS.name) == shown("table_slots_wanted", node=ALL_FOLDS.name) == 1
     assert shown("table_collisions_per_tuple", node=ALL_FOLDS.name) == 3 / 4
     assert shown("tuples_given_up_total", node=ALL_FOLDS.name) == 0
-    assert registry.get_sample_value("lowmark_kafka_records_total") == 3
-    assert registry.get_sample_value("lowmark_kafka_bytes_total") == 700
-    assert registry.get_sample_value("lowmark_queue_records") == 2
-    assert registry.get_sample_value("lowmark_producer_restarts_total") == 1
+    for name, values in {
+        "kafka_records_total": (3, 0),
+        "kafka_bytes_total": (700, 0),
+        "queue_records": (2, 5),
+        "producer_restarts_total": (1, 0),
+        "topic_failing_seconds": (0, 12),
+    }.items():
+        assert tuple(registry.get_sample_value(f"lowmark_{name}", {"topic": topic}) for topic in "ab") == values

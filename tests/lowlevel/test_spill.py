@@ -42,7 +42,8 @@ def test_first_in_first_out(tmp_path: Path, steps: list[list[WireRecord] | int])
             for record in islice(backlog.drain(), step):
                 assert record == expected.popleft()
         else:
-            assert [backlog.put(record) for record in step] == [True] * len(step)
+            for record in step:
+                backlog.put(record)
             expected += step
         assert backlog.records == len(expected)
     assert list(backlog.drain()) == list(expected)
@@ -51,8 +52,9 @@ def test_first_in_first_out(tmp_path: Path, steps: list[list[WireRecord] | int])
 
 def test_a_disk_that_is_full_keeps_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it does not take stays in memory, behind what it took. When all has left, the disk is tried anew."""
-    backlog = Backlog(SpillFolder(tmp_path))
-    assert backlog.put(numbered(0))
+    folder = SpillFolder(tmp_path)
+    backlog = Backlog(folder)
+    backlog.put(numbered(0))
     write = os.pwrite
 
     def full(file: int, data: bytes, at: int) -> int:
@@ -62,20 +64,55 @@ def test_a_disk_that_is_full_keeps_the_order(tmp_path: Path, monkeypatch: pytest
         return write(file, data, at)
 
     monkeypatch.setattr(os, "pwrite", full)
-    assert [backlog.put(numbered(number)) for number in range(1, 5)] == [True, False, False, False]
+    took = []
+    for number in range(1, 5):
+        backlog.put(numbered(number))
+        took.append(not folder.full)
+    assert took == [True, False, False, False]
     assert list(backlog.drain()) == [numbered(number) for number in range(5)]
-    assert backlog.put(numbered(5))
+    backlog.put(numbered(5))
+    assert not folder.full
+
+
+def test_a_small_record_that_fits_does_not_make_room_for_large_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Punctuations fit into what is left of a full disk: data that do not would pile up in memory."""
+    write, room = os.pwrite, 3 << 20
+
+    def nearly_full(file: int, data: bytes, at: int) -> int:
+        nonlocal room
+        if len(data) > room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        room -= len(data)
+        return write(file, data, at)
+
+    monkeypatch.setattr(os, "pwrite", nearly_full)
+    emitter = Emitter(KafkaSettings("127.0.0.1:1"), QueueConfig(max_bytes=1 << 20, spill=tmp_path))
+    emitter.serve({"t": ["q"]})
+    number = 0
+    for _ in range(400):
+        while emitter.room("t", 300_000):
+            emitter.put("t", number % 3, numbered(number, 300_000))
+            number += 1
+        emitter.put("t", 3 + number % 3, numbered(number))
+        number += 1
+    (state,) = emitter.states()
+    assert state.queued_bytes < 6 << 20
 
 
 def test_a_folder_that_is_gone_keeps_the_order(tmp_path: Path) -> None:
     folder = tmp_path / "spill"
-    backlog = Backlog(SpillFolder(folder))
+    files = SpillFolder(folder)
+    backlog = Backlog(files)
     folder.rmdir()
-    assert not backlog.put(numbered(0))
-    assert not backlog.put(numbered(1))
+    backlog.put(numbered(0))
+    backlog.put(numbered(1))
+    assert files.full
     assert list(backlog.drain()) == [numbered(0), numbered(1)]
     folder.mkdir()
-    assert backlog.put(numbered(2))
+    backlog.put(numbered(2))
+    assert not files.full
 
 
 def test_a_file_that_was_cut_is_an_error(tmp_path: Path) -> None:
@@ -104,12 +141,13 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 def test_room_is_that_of_memory_and_disk(tmp_path: Path) -> None:
     emitter = Emitter(KafkaSettings("127.0.0.1:1"), QueueConfig(max_bytes=1 << 20, spill=tmp_path, spill_bytes=2 << 20))
+    emitter.serve({"t": ["q"]})
     number = 0
-    while emitter.room(10_000):
+    while emitter.room("t", 10_000):
         emitter.put("t", number % 3, numbered(number, 10_000))
         number += 1
-    stats = emitter.stats()
-    assert 2.8 * (1 << 20) < stats.queued_bytes < 3.2 * (1 << 20)
-    assert 1.9 * (1 << 20) < stats.spilled_bytes <= 2.1 * (1 << 20)
+    (state,) = emitter.states()
+    assert 2.8 * (1 << 20) < state.queued_bytes < 3.2 * (1 << 20)
+    assert 1.9 * (1 << 20) < state.spilled_bytes <= 2.1 * (1 << 20)
     emitter.put("t", 0, numbered(number))  # a punctuation is taken in any case
-    assert emitter.stats().queued_records == number + 1
+    assert emitter.states()[0].queued_records == number + 1

@@ -1,0 +1,110 @@
+"""Threads beside the main one. None of them ends unseen: one that cannot go on now starts again, and one that cannot go
+on at all ends the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+__all__ = ["Backoff", "Helper", "HelperEnded"]
+
+_LOG = logging.getLogger("lowmark.helpers")
+
+_LONGEST_S = 30.0
+
+
+class Backoff:
+    """Waits that double from the first one on, up to 30 s."""
+
+    def __init__(self, first_s: float = 1.0) -> None:
+        self._first_s = first_s
+        self._next_s = first_s
+
+    def next_s(self) -> float:
+        waited, self._next_s = self._next_s, max(self._first_s, min(2 * self._next_s, _LONGEST_S))
+        return waited
+
+    def reset(self) -> None:
+        self._next_s = self._first_s
+
+
+class HelperEnded(Exception):
+    """A thread has ended without which the process does not do its work: the message says which, and why."""
+
+    exit_code = 1
+
+
+class Helper:
+    """Runs `run` in a thread of its own until `stop`. `run` is given the event by which it is told to return.
+
+    What `run` raises of the kinds in `passing` starts it again, each time behind a longer wait. However else it ends,
+    that is what `failure` and `check` say from then on, to a main thread that asks now and then."""
+
+    def __init__(
+        self, name: str, run: Callable[[threading.Event], None], passing: tuple[type[Exception], ...] = ()
+    ) -> None:
+        self.name = name
+        self.failure: HelperEnded | None = None
+        self._run = run
+        self._passing = passing
+        self._trouble: Exception | None = None  # behind which it is waiting to start again
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._supervise, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Waits until it has ended; does nothing where it was not started."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def check(self) -> None:
+        """Raises HelperEnded when it has ended without having been told to."""
+        if self.failure is not None:
+            raise self.failure
+
+    @property
+    def state(self) -> str:
+        """For a person."""
+        if self.failure is not None:
+            return str(self.failure)
+        if self._trouble is not None:
+            return f"starts again in a moment: {self._trouble}"
+        if self._thread.is_alive():
+            return "running"
+        return "not started" if self._thread.ident is None else "stopped"
+
+    def _supervise(self) -> None:
+        backoff = Backoff()
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            try:
+                self._run(self._stopping)
+            except self._passing as error:
+                if time.monotonic() - began > _LONGEST_S:
+                    backoff.reset()
+                self._trouble = error
+                wait_s = backoff.next_s()
+                _LOG.warning("the thread %r starts again in %.0f s: %s", self.name, wait_s, error)
+                self._stopping.wait(wait_s)
+                self._trouble = None
+            except BaseException as error:  # whatever it is, nobody else would see it
+                self._end(f"{type(error).__name__}: {error}", error)
+                return
+            else:
+                if not self._stopping.is_set():
+                    self._end("it came to its end", None)
+                return
+
+    def _end(self, reason: str, error: BaseException | None) -> None:
+        failure = HelperEnded(
+            f"the thread {self.name!r} has ended, and this process does not go on without it: {reason}"
+        )
+        failure.__cause__ = error
+        _LOG.critical("%s", failure, exc_info=error)
+        self.failure = failure
