@@ -28,6 +28,7 @@ from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.keeping import OUTSIDE
 from lowmark.app.planning import plan_queries
 from lowmark.app.reloading import Reloading, ensure_topics_of
+from lowmark.app.roll import present_senders
 from lowmark.app.sourcethread import SourceThread
 from lowmark.helpers import Helper
 from lowmark.wire.registration import Registration, SourceKind
@@ -75,6 +76,8 @@ class _Capture:
         stack.enter_context(self._health)
         progress(f"connecting to Kafka at {config.kafka.bootstrap}")
         ensure_topics_of(config, self._plans)
+        if not options.take_over:
+            self._refuse_those_sent()
         LowLevelMetrics(self._registry, self._emitter.states, self._watched, time.time_ns)
         self._emitter.serve(
             readers_of(self._plans, (item for thread in self._threads for item in thread.work.values()))
@@ -92,6 +95,16 @@ class _Capture:
         reloading = Reloading(config, self._plans, self._threads, self._emitter)
         _until_hung_up(stack, reloading)
         return self._capture(stop, reloading)
+
+    def _refuse_those_sent(self) -> None:
+        names = [thread.source.name for thread in self._threads]
+        present = present_senders(self._config.kafka, self._config.prefix, names, self._process)
+        if present:
+            raise EnvironmentNotReady(
+                "another process is sending sources that this one is to capture",
+                "end that process first, or take its sources over with --take-over: it stops capturing them then",
+                tuple(f"source {source}: {process} (host and process id)" for source, process in present.items()),
+            )
 
     def _register(self) -> EpochWatch:
         log = SourcesLog(self._config.kafka, self._topic)

@@ -34,6 +34,7 @@ class CaptureOptions:
     sources: tuple[str, ...]  # empty: those of this host
     pace: float | None  # None: as fast as files are read
     rebase: bool  # the first packet of all is captured now
+    take_over: bool = False  # sources that another process is sending: that one stops
 
 
 def threads_of(

@@ -1,20 +1,24 @@
-"""Who has registered: the sources, their epochs, and how far each has promised."""
+"""Who has registered: the sources, their epochs, how far each has promised, and who is sending them now."""
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from lowlevel.register import SourcesLog
 from lowmark.wire.codec import decode
 from lowmark.wire.kafka import KafkaSettings, admin, consumer, translate, watermarks
 from lowmark.wire.promises import FOREVER, Ending, Punctuation
-from lowmark.wire.registration import Registration
+from lowmark.wire.registration import Presence, PresenceState, Registration
 from lowmark.wire.topics import Topic, TopicKind, parse_topic
 
-__all__ = ["SeenSource", "seen_sources"]
+__all__ = ["SeenSource", "present_senders", "seen_sources"]
+
+_ANSWER_WITHIN_S = 5.0
 
 _TAIL = 2_000
 """Records at the end of a stage's first partition that are searched for punctuations: they go to every partition."""
@@ -57,6 +61,55 @@ def seen_sources(kafka: KafkaSettings, prefix: str) -> list[SeenSource]:
         for source, (epoch, at, registration) in latest.items()
     ]
     return sorted(seen, key=lambda source: (source.registration.stream, source.registration.source))
+
+
+def present_senders(kafka: KafkaSettings, prefix: str, sources: Collection[str], process: str) -> dict[str, str]:
+    """Those of the sources that another process is sending now, by name, and which process that is. The topic of
+    sources exists.
+
+    The process that has registered a source last is asked, through that topic, which every capture follows: it sends
+    the source if it says so within 5 s. It is not asked when it has said before that it is done, as it does at its end.
+    """
+    topic = Topic(TopicKind.SOURCES, None, prefix).name
+    reader = consumer(kafka, f"lowmark-present-{uuid.uuid4()}")
+    try:
+        epochs: dict[str, int] = {}
+        over: dict[str, int] = {}
+        for message in _read(reader, kafka, [topic], None):
+            match decode(message.headers(), message.value(), lambda origin: None):
+                case Registration(source=source) if source in sources:
+                    epochs[source] = message.offset()
+                case Presence(source=source, epoch=epoch, state=PresenceState.GONE):
+                    over[source] = epoch
+        open_ = {source: epoch for source, epoch in epochs.items() if over.get(source) != epoch}
+        return _answers(reader, kafka, topic, open_, process) if open_ else {}
+    finally:
+        reader.close()
+
+
+def _answers(
+    reader: Consumer, kafka: KafkaSettings, topic: str, epochs: dict[str, int], process: str
+) -> dict[str, str]:
+    log = SourcesLog(kafka, topic)
+    asked = [log.append(Presence(name, epoch, process, PresenceState.ASKED)) for name, epoch in epochs.items()]
+    reader.assign([TopicPartition(topic, 0, asked[0])])
+    present: dict[str, str] = {}
+    silent = dict(epochs)
+    until = time.monotonic() + _ANSWER_WITHIN_S
+    while silent and (left_s := until - time.monotonic()) > 0:
+        message = reader.poll(left_s)
+        if message is None:
+            break
+        if message.error() is not None:
+            raise translate(message.error(), kafka)
+        record = decode(message.headers(), message.value(), lambda origin: None)
+        if not isinstance(record, Presence) or record.state is PresenceState.ASKED:
+            continue
+        if silent.get(record.source) == record.epoch:
+            del silent[record.source]
+            if record.state is PresenceState.HERE:
+                present[record.source] = record.process
+    return present
 
 
 def _promised(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -40,7 +41,7 @@ def _state(config: Path) -> Row:
 
 
 def test_silent_pipe(broker: str, tmp_path: Path) -> None:
-    """SIGTERM ends it with what has arrived; a later life takes over from a silent one, which says so."""
+    """SIGTERM ends it with what has arrived; a later life takes over from a silent one when it is told to."""
     config = tmp_path / "lowmark.toml"
     config.write_text(CONFIG.format(broker=broker, prefix=uuid4().hex[:8]))
     data = write_pcap(tmp_path / "a.pcap", map(frame, [at(1), at(15), at(31)])).read_bytes()
@@ -53,7 +54,7 @@ def test_silent_pipe(broker: str, tmp_path: Path) -> None:
     stopped = _state(config)
     assert stopped["state"] == "stopped"
 
-    with _fed(config, data) as second, _fed(config, data) as third:
+    with _fed(config, data) as second, _fed(config, data, "--take-over") as third:
         assert second.wait() == 1, second.error
         assert "registered again elsewhere" in second.error
         assert third.process.stdin is not None
@@ -64,13 +65,42 @@ def test_silent_pipe(broker: str, tmp_path: Path) -> None:
     assert int(str(ended["epoch"])) > int(str(stopped["epoch"])) + 1
 
 
-def _fed(config: Path, data: bytes) -> Command:
+def test_second_start(broker: str, tmp_path: Path) -> None:
+    """It is refused, and the first goes on; a process that was killed is in nobody's way."""
+    config = tmp_path / "lowmark.toml"
+    config.write_text(CONFIG.format(broker=broker, prefix=uuid4().hex[:8]))
+    data = write_pcap(tmp_path / "a.pcap", map(frame, [at(1), at(15), at(31)])).read_bytes()
+    with _fed(config, data) as first:
+        registered = _state(config)
+        with _begun(config, data) as second:
+            assert second.wait() == 1, second.error
+        assert "another process is sending sources that this one is to capture" in second.error
+        assert f"source pipe: {registered['process']}" in second.error
+        assert "--take-over" in second.error
+
+        # Nor does one that finds its port taken stop it.
+        (port,) = re.findall(r":(\d+)$", first.url())
+        beside = tmp_path / "beside.toml"
+        beside.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{port}"))
+        with _begun(beside, data, "--take-over") as third:
+            assert third.wait() == 1, third.error
+        assert f"cannot serve metrics on 127.0.0.1:{port}" in third.error
+        assert "capture.metrics in the configuration" in third.error
+
+        assert {**_state(config), "lag_s": None} == {**registered, "lag_s": None}
+        assert get(f"{first.url()}/readyz").json["pipe"] == "capturing"
+        first.process.kill()
+        first.process.wait()
+    with _fed(config, data) as fourth:
+        fourth.process.send_signal(signal.SIGTERM)
+        assert fourth.wait() == 0, fourth.error
+    assert int(str(_state(config)["epoch"])) > int(str(registered["epoch"]))
+
+
+def _fed(config: Path, data: bytes, *options: str) -> Command:
     """A capture that has taken all of this in, and waits for more."""
-    command = Command("capture", "-c", str(config), stdin=subprocess.PIPE)
+    command = _begun(config, data, *options)
     try:
-        assert command.process.stdin is not None
-        command.process.stdin.write(data)
-        command.process.stdin.flush()
         url = command.url()
         source = {"source": "pipe", "stream": "Main"}
         await_true(lambda: value(samples(get(f"{url}/metrics").text), "lowmark_frames_received_total", **source) == 3)
@@ -78,4 +108,12 @@ def _fed(config: Path, data: bytes) -> Command:
     except BaseException:
         command.__exit__()
         raise
+    return command
+
+
+def _begun(config: Path, data: bytes, *options: str) -> Command:
+    command = Command("capture", "-c", str(config), *options, stdin=subprocess.PIPE)
+    assert command.process.stdin is not None
+    command.process.stdin.write(data)
+    command.process.stdin.flush()
     return command

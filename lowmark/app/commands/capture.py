@@ -30,12 +30,19 @@ def capture(
     rebase: Annotated[
         bool, typer.Option("--rebase", help="Shift the packets' times so that the first one is captured now.")
     ] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over", help="Capture also sources that another process is sending: its captures of them stop."
+        ),
+    ] = False,
 ) -> None:
     """Reduce packets to partial aggregates and send them, with punctuations, to Kafka.
 
     Ends when all files have been read, or with Ctrl-C or SIGTERM; what it holds is sent before. With SIGHUP the
-    configuration is read again, and its queries take the place of those that run. Exit code 3: a file was damaged
-    (what stands before the damage has been sent).
+    configuration is read again, and its queries take the place of those that run. A source that another process is
+    sending is refused: the process that registered it last is asked through Kafka, unless it has said that it is done,
+    and lives if it answers within 5 s. Exit code 3: a file was damaged (what stands before the damage has been sent).
 
     Examples:
 
@@ -53,7 +60,7 @@ def capture(
         raise typer.BadParameter(f"{pace} is not a pace: 1.0 is the files' own", param_hint="'--pace'")
     settings = load_config(Path(config))
     set_up_logs(verbose=False)
-    options = CaptureOptions(sources=tuple(source or ()), pace=pace, rebase=rebase)
+    options = CaptureOptions(sources=tuple(source or ()), pace=pace, rebase=rebase, take_over=take_over)
     with telling() as tell:
         status = run_capture(settings, options, tell)
     raise typer.Exit(status)
