@@ -1,7 +1,7 @@
 """The way of records to Kafka: a sender for each topic, with a producer, a thread and a share of the room of its own.
 
 So what befalls a topic (it is deleted, nobody may write to it any more, it takes no record of this size) is its own
-affair. A producer costs about 1 MiB of memory, and two threads and one for each broker, which sleep mostly.
+affair. A producer costs about 1 MiB of memory, and threads that sleep mostly: the sender's, two, and one a broker.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Reloading:
         running = [thread for thread in self._threads if thread.is_alive()]
         successors = [(thread, thread.prepare(work[thread.source.name])) for thread in running]
         readers = readers_of(plans, (item for thread in running for item in work[thread.source.name]))
-        ending = {state.topic: state.readers for state in self._emitter.states()}
+        ending = {state.topic: state.readers for state in self._emitter.states() if state.readers}
         self._emitter.serve(ending | readers)
         for thread, successor in successors:
             thread.switch_to(successor)
