@@ -9,19 +9,20 @@ import numpy.typing as npt
 
 from ingest.disorder import MOST_TUPLES
 
-__all__ = ["Lateness", "Places", "lateness_of"]
+__all__ = ["Lateness", "Places", "behind"]
 
 _STEPS = 16  # classes of an octave: a class's upper end is at most 4.5% above what lies in it
 _CLASSES = 64 * _STEPS + 1
 
 
-def lateness_of(ts: npt.NDArray[np.int64], newest_before: int) -> tuple[npt.NDArray[np.int64], int]:
-    """How far each frame is behind the newest up to it, ns, and the newest of all. Beyond int64 it is its end."""
-    newest = np.maximum.accumulate(np.concatenate([np.array([newest_before], np.int64), ts]))[1:]
+def behind(ts: npt.NDArray[np.int64], newest: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How far each frame is behind a time, ns; 0 for what is ahead of it. Beyond int64 it is its end."""
+    ahead = ts >= newest
     with np.errstate(over="ignore"):
         late = newest - ts
     late[late < 0] = np.iinfo(np.int64).max  # a difference that int64 cannot tell
-    return late, int(newest[-1]) if len(ts) else newest_before
+    late[ahead] = 0
+    return late
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +30,7 @@ class Lateness:
     """The distribution of what was observed."""
 
     frames: int = 0
-    out_of_order: int = 0  # frames that are older than one before them
+    out_of_order: int = 0  # frames that are older than what was believed by then
     most_ns: int = 0
     _counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(_CLASSES, np.int64))
 
@@ -63,9 +64,10 @@ class Places:
         self.most: int | None = 0  # None: more than can be declared
         self._newest = np.empty(0, np.int64)  # after each of the last frames
 
-    def add(self, ts: npt.NDArray[np.int64]) -> None:
+    def add(self, ts: npt.NDArray[np.int64], believed: npt.NDArray[np.int64]) -> None:
+        """Frames, and the newest time that is believed behind each."""
         kept = self._newest
-        newest = np.maximum.accumulate(np.concatenate([kept, ts]))
+        newest = np.concatenate([kept, believed])
         behind = np.flatnonzero(newest[len(kept) :] > ts)
         if len(behind) and self.most is not None:
             first_newer = np.searchsorted(newest, ts[behind], side="right")

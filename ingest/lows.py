@@ -1,8 +1,9 @@
 """From a source's disorder to its low-watermark, frame by frame. The result does not depend on where blocks are cut,
 but for `scan`, which promises at the ends of blocks.
 
-Every frame that has a time moves the low-watermark, those too that are later skipped because they are no IP packets:
-they bear witness to the source's clock all the same. Frames without a time (BAD_TIME) move nothing."""
+Frames that are later skipped because they are no IP packets bear witness to the source's clock all the same; frames
+without a time do not. One frame alone, far ahead of its neighbours, does not either (`streamtime`), but for `scan`,
+which knows what follows."""
 
 from __future__ import annotations
 
@@ -16,13 +17,14 @@ import numpy.typing as npt
 
 from ingest.columns import Columns
 from ingest.disorder import Disorder, Measured, Ordered, Scan, WithinTime, WithinTuples
-from ingest.lateness import Lateness, lateness_of
+from ingest.lateness import Lateness, behind
+from ingest.streamtime import NEVER, StreamTime, times_of
 from lowmark.wire.frames import BAD_TIME, FOREVER
 
-__all__ = ["FIRST_BOUND_NS", "NEVER", "ClockedLows", "Lows", "arrival_lows", "least_after", "meaning", "scanned_lows"]
-
-NEVER = int(np.iinfo(np.int64).min)
-"""The low-watermark of a source before anything is known: everything may still come."""
+__all__ = [
+    "FIRST_BOUND_NS", "NEVER", "ArrivalLows", "ClockedLows", "Lows", "arrival_lows", "least_after", "meaning",
+    "scanned_lows",
+]  # fmt: skip
 
 FIRST_BOUND_NS = 1_000_000_000
 """Of measured disorder, before enough has been observed."""
@@ -41,7 +43,15 @@ class Lows(Protocol):
         """The low-watermark just before each frame, and the one behind the last: ns, never regressing."""
 
 
-def arrival_lows(disorder: Disorder) -> Lows:
+class ArrivalLows(Lows, Protocol):
+    """By what has arrived."""
+
+    @property
+    def believed(self) -> npt.NDArray[np.int64]:
+        """Of the block given last: the newest time that is believed behind each frame (StreamTime)."""
+
+
+def arrival_lows(disorder: Disorder) -> ArrivalLows:
     """The low-watermark as far as what has arrived allows; `scan` knows more, and is not for this."""
     match disorder:
         case Ordered():
@@ -60,10 +70,11 @@ def least_after(blocks: Iterable[Columns]) -> npt.NDArray[np.int64]:
     """For each block the least time in all blocks behind it: what may be promised at its end. Where no time follows it
     is the greatest of all: that nothing follows is for the source's end to say. Takes two numbers a block; both passes
     must cut the same blocks."""
-    extremes = [
-        (int(_times(block, FOREVER).min(initial=FOREVER)), int(_times(block, NEVER).max(initial=NEVER)))
-        for block in blocks
-    ]
+    extremes = []
+    for block in blocks:
+        times = times_of(block)
+        known = times if times is block.ts else times[block.link >= 0]
+        extremes.append((int(known.min(initial=FOREVER)), int(known.max(initial=NEVER))))
     if not extremes:
         return np.empty(0, np.int64)
     least, greatest = np.array(extremes, np.int64).T
@@ -79,39 +90,40 @@ def scanned_lows(least: npt.NDArray[np.int64]) -> Lows:
 
 
 class _Newest:
-    """The newest time so far, less a bound."""
+    """The newest time that is believed, less a bound."""
 
     bound_ns = None
 
     def __init__(self, bound_ns: int) -> None:
+        self.believed = np.empty(0, np.int64)
         self._bound_ns = bound_ns
-        self._newest = NEVER
+        self._time = StreamTime()
 
     def of(self, columns: Columns) -> tuple[npt.NDArray[np.int64], int]:
-        newest = np.empty(len(columns.ts) + 1, np.int64)
-        newest[0] = self._newest
-        newest[1:] = _times(columns, NEVER)
-        np.maximum.accumulate(newest, out=newest)
-        self._newest = int(newest[-1])
+        low = np.empty(len(columns.ts) + 1, np.int64)
+        low[0] = self._time.newest
+        self.believed = low[1:] = self._time.of(times_of(columns))
         if self._bound_ns:
-            np.maximum(newest, NEVER + self._bound_ns, out=newest)  # what is subtracted from must not wrap
-            newest -= self._bound_ns
-        np.minimum(newest, _LAST, out=newest)
-        return newest[:-1], int(newest[-1])
+            np.maximum(low, NEVER + self._bound_ns, out=low)  # what is subtracted from must not wrap
+            low -= self._bound_ns
+        np.minimum(low, _LAST, out=low)
+        return low[:-1], int(low[-1])
 
 
 class _Delayed:
-    """The newest time among the frames that came more than `count` places ago."""
+    """The newest time that was believed more than `count` places ago."""
 
     bound_ns = None
 
     def __init__(self, count: int) -> None:
-        self._recent = np.full(count + 1, NEVER, np.int64)  # the newest time so far, after each of the last frames
+        self.believed = np.empty(0, np.int64)
+        self._time = StreamTime()
+        self._recent = np.full(count + 1, NEVER, np.int64)  # behind each of the last frames
 
     def of(self, columns: Columns) -> tuple[npt.NDArray[np.int64], int]:
         size = len(columns.ts)
-        newest = np.concatenate([self._recent, _times(columns, NEVER)])
-        np.maximum.accumulate(newest, out=newest)
+        self.believed = self._time.of(times_of(columns))
+        newest = np.concatenate([self._recent, self.believed])
         self._recent = newest[size:].copy()
         np.minimum(newest, _LAST, out=newest)
         return newest[:size], int(newest[size])
@@ -122,7 +134,8 @@ def meaning(disorder: Disorder) -> str:
     match disorder:
         case Ordered():
             return (
-                "the low-watermark is the newest time; a packet older than one before it is late if its granule ended"
+                "the low-watermark is the newest time, but for a lone packet's far ahead of the others; a packet older "
+                "than one before it is late if its granule ended"
             )
         case WithinTime():
             return f"the low-watermark stays {str(disorder).removeprefix('within ')} behind the newest time"
@@ -155,15 +168,17 @@ _MEMORY = 1 << 20  # frames after which earlier ones count half
 
 
 class _Measured:
-    """The newest time so far, less what this share of the frames kept to. A bound that grows holds the low-watermark
-    where it is."""
+    """The newest time that is believed, less what this share of the frames kept to. A bound that grows holds the
+    low-watermark where it is."""
 
     def __init__(self, share: float) -> None:
+        self.believed = np.empty(0, np.int64)
         self._share = share
+        self._time = StreamTime()
         self._observed = Lateness()
         self._enough = _enough(share)
         self._bound_ns = FIRST_BOUND_NS
-        self._newest = self._low = NEVER
+        self._low = NEVER
         self._left = _AGAIN  # frames until the next estimate
         self._estimates = 0
 
@@ -172,20 +187,18 @@ class _Measured:
         return self._bound_ns
 
     def of(self, columns: Columns) -> tuple[npt.NDArray[np.int64], int]:
-        times = _times(columns, NEVER)
+        times = times_of(columns)
+        newest = self.believed = self._time.of(times)
         low = np.empty(len(times) + 1, np.int64)
         low[0] = self._low
         done = 0
         while done < len(times):
-            part = times[done : done + self._left]
-            known = part[part != NEVER]
-            late, newest = lateness_of(known, self._newest)
-            self._observed.add(late)
-            reached = np.maximum(np.maximum.accumulate(part), max(self._newest, NEVER + self._bound_ns))
-            low[done + 1 : done + 1 + len(part)] = reached - self._bound_ns
-            self._newest = newest
-            done += len(part)
-            self._left -= len(part)
+            part = slice(done, done + self._left)
+            known = times[part] != NEVER
+            self._observed.add(behind(times[part][known], newest[part][known]))
+            done = min(len(times), part.stop)
+            low[1 + part.start : 1 + done] = np.maximum(newest[part], NEVER + self._bound_ns) - self._bound_ns
+            self._left -= done - part.start
             if self._left == 0:
                 self._estimate()
         np.maximum.accumulate(low, out=low)
@@ -248,9 +261,3 @@ class _Scanned:
         # A file that was written to between the passes may have more blocks: what is new in it is late.
         self._low = max(self._low, next(self._promises, self._low))
         return before, self._low
-
-
-def _times(columns: Columns, instead: int) -> npt.NDArray[np.int64]:
-    """The times, with another value where a frame has none."""
-    bad = columns.link == BAD_TIME
-    return np.where(bad, np.int64(instead), columns.ts) if bad.any() else columns.ts

@@ -9,13 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.config import Replay
-from ingest.lows import NEVER
-from lowmark.wire.frames import BAD_TIME, FOREVER, FrameBlock
+from ingest.streamtime import NEVER, StreamTime, moved
+from lowmark.wire.frames import BAD_TIME, FOREVER, Flaw, FrameBlock
 
 __all__ = ["replayed"]
-
-_LONE_NS = 60_000_000_000
-"""A single frame that is so far ahead of what stands around it is taken for a broken clock."""
 
 _INT64 = np.iinfo(np.int64)
 
@@ -32,22 +29,30 @@ def replayed(
     `now_ns`, is the moment of the first frame's time (or of rebase_from_ns). A lone frame far ahead of its neighbours
     is delivered with them and moves nothing. `wait` takes seconds and says whether to stop instead."""
     origin_ns = replay.rebase_from_ns
-    progress = _Progress()
+    time = StreamTime()
+    waiting: tuple[Flaw, ...] = ()  # with times that cannot be moved yet
     for block in blocks:
-        timed = block.link != BAD_TIME
+        timed = block.link >= 0
         if origin_ns is None and timed.any():
             origin_ns = int(block.ts[int(timed.argmax())])
         if origin_ns is None:
             # Nothing can be said in the new times before one of the old ones is known.
-            yield _without_promise(block) if replay.rebase_to_ns is not None else block
+            if replay.rebase_to_ns is None:
+                yield block
+            else:
+                waiting += block.flaws
+                ended = block.low_after == FOREVER  # then they are of all times there are
+                yield replace(_without_promise(block), flaws=waiting if ended else ())
             continue
-        moved = block if replay.rebase_to_ns is None else _moved(block, replay.rebase_to_ns - origin_ns)
+        block, waiting = replace(block, flaws=waiting + block.flaws), ()
+        shifted = block if replay.rebase_to_ns is None else _moved(block, replay.rebase_to_ns - origin_ns)
         if replay.pace is None:
-            yield moved
+            yield shifted
             continue
         # In floating point: exact to a microsecond over a century, and it cannot wrap.
-        due = (progress.passed(block).astype(np.float64) - float(origin_ns)) / replay.pace + float(start_ns)
-        for piece in _as_due(moved, due, replay.tick_ns, now_ns, wait):
+        _, passed = time.with_hindsight(np.where(timed, block.ts, NEVER))
+        due = (passed.astype(np.float64) - float(origin_ns)) / replay.pace + float(start_ns)
+        for piece in _as_due(shifted, due, replay.tick_ns, now_ns, wait):
             if piece is None:
                 return
             yield piece
@@ -76,33 +81,6 @@ def _as_due(
             return
 
 
-class _Progress:
-    """How far the capture's own time has come."""
-
-    def __init__(self) -> None:
-        self._newest_ns = NEVER
-        self._doubted_ns: int | None = None  # the last frame's time, where it was taken for a broken clock's
-
-    def passed(self, block: FrameBlock) -> npt.NDArray[np.int64]:
-        """The time reached with each frame: never less than with the one before."""
-        times = np.where(block.link == BAD_TIME, NEVER, block.ts)
-        if not len(times):
-            return times
-        # A step back of more than a minute right behind a frame gives that frame away. The last one has nobody behind
-        # it yet: it is compared with what came before, and believed where the last of the block before said the same.
-        following = np.minimum(times[1:], _INT64.max - _LONE_NS)
-        ahead = np.zeros(len(times), np.bool_)
-        ahead[:-1] = (times[:-1] > following + _LONE_NS) & (following != NEVER)
-        before = max(self._newest_ns, int(times[:-1][~ahead[:-1]].max(initial=NEVER)))
-        last, doubted = int(times[-1]), self._doubted_ns
-        ahead[-1] = last - before > _LONE_NS and before != NEVER and (doubted is None or last < doubted - _LONE_NS)
-        self._doubted_ns = last if ahead[-1] else None
-        passed: npt.NDArray[np.int64] = np.maximum.accumulate(np.where(ahead, NEVER, times))
-        np.maximum(passed, self._newest_ns, out=passed)
-        self._newest_ns = int(passed[-1])
-        return passed
-
-
 def _piece(block: FrameBlock, first: int, end: int) -> FrameBlock:
     """Frames first…end of a block, with the promise that held behind them."""
     cut = slice(first, end)
@@ -117,6 +95,7 @@ def _piece(block: FrameBlock, first: int, end: int) -> FrameBlock:
         low_after=block.low_after if end == len(block) else int(block.low[end]),
         vlan=None if block.vlan is None else block.vlan[cut],
         dropped=block.dropped if first == 0 else 0,
+        flaws=block.flaws if first == 0 else (),
     )
 
 
@@ -124,12 +103,11 @@ def _moved(block: FrameBlock, shift_ns: int) -> FrameBlock:
     """All times and promises later by shift_ns. A frame whose new time int64 cannot tell has none any more."""
     # The times that stay within int64; the shift itself may be beyond it.
     least, most = max(_INT64.min, _INT64.min - shift_ns), min(_INT64.max, _INT64.max - shift_ns)
+    flaws = tuple(Flaw(f.reason, moved(f.from_ns, shift_ns), moved(f.until_ns, shift_ns)) for f in block.flaws)
     if least >= most:
-        return replace(_without_promise(block), link=np.full_like(block.link, BAD_TIME))
-    fits = (block.ts >= least) & (block.ts <= most)
-    low_after = block.low_after
-    if low_after not in (NEVER, FOREVER):
-        low_after = min(max(low_after + shift_ns, NEVER), FOREVER - 1)
+        gone = np.where(block.link >= 0, BAD_TIME, block.link).astype(np.int32)
+        return replace(_without_promise(block), link=gone, flaws=flaws)
+    fits = (block.ts >= least) & (block.ts <= most) | (block.link < 0)
     # A promise that leaves the range becomes its nearest end. At the upper end that is a weaker one, at the lower none.
     low = _shifted(np.clip(block.low, least, min(most, FOREVER - 1 - shift_ns)), shift_ns)
     return replace(
@@ -137,7 +115,8 @@ def _moved(block: FrameBlock, shift_ns: int) -> FrameBlock:
         ts=np.where(fits, _shifted(block.ts, shift_ns), 0),
         link=np.where(fits, block.link, BAD_TIME).astype(np.int32),
         low=np.where(block.low == NEVER, NEVER, low),
-        low_after=low_after,
+        low_after=moved(block.low_after, shift_ns),
+        flaws=flaws,
     )
 
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from ingest.damage import Damage
 from ingest.disorder import Disorder, Measured, Ordered, Scan, WithinTime
-from ingest.lateness import Lateness, Places, lateness_of
-from ingest.lows import NEVER, arrival_lows
+from ingest.lateness import Lateness, Places, behind
+from ingest.lows import arrival_lows
 from ingest.series import open_captures
-from lowmark.wire.frames import BAD_TIME
+from ingest.streamtime import NEVER, StreamTime
+from lowmark.wire.frames import FOREVER
 
 __all__ = ["SHARES", "Declared", "Scanned", "declared_of", "scan_capture"]
 
@@ -25,7 +26,7 @@ class Scanned:
     frames: int
     first_ns: int | None  # the least time, since 1970; None: there is no frame
     last_ns: int | None
-    out_of_order: int  # frames that are older than one before them
+    out_of_order: int  # frames that are older than the newest before them, a lone one far ahead left aside
     within_ns: tuple[int, ...]  # what each share of SHARES keeps to, rounded up
     most_ns: int  # what all of them do
     places: int | None  # n of the `within n tuples` that they keep to; None: more than can be declared
@@ -50,17 +51,17 @@ class Scanned:
 def scan_capture(path: str) -> Scanned:
     """Reads a capture, a folder or a pattern to its end. Raises CaptureError."""
     capture = open_captures(path)
-    lateness, places, newest = Lateness(), Places(), NEVER
-    first: int | None = None
+    time, lateness, places = StreamTime(), Lateness(), Places()
+    first, last = FOREVER, NEVER
     for frames in capture.blocks():
-        ts = frames.columns.ts[frames.columns.link != BAD_TIME]
-        if len(ts):
-            first = int(ts.min()) if first is None else min(first, int(ts.min()))
-        late, newest = lateness_of(ts, newest)
-        lateness.add(late)
-        places.add(ts)
+        ts = frames.columns.ts[frames.columns.link >= 0]
+        first, last = min(first, int(ts.min(initial=FOREVER))), max(last, int(ts.max(initial=NEVER)))
+        believed = time.of(ts)
+        lateness.add(behind(ts, believed))
+        places.add(ts, believed)
+    some = lateness.frames > 0
     scanned = Scanned(
-        name=capture.name, frames=lateness.frames, first_ns=first, last_ns=newest if lateness.frames else None,
+        name=capture.name, frames=lateness.frames, first_ns=first if some else None, last_ns=last if some else None,
         out_of_order=lateness.out_of_order, within_ns=tuple(lateness.within_ns(share) for share in SHARES),
         most_ns=lateness.most_ns, places=places.most, damage=capture.damage,
     )  # fmt: skip
@@ -94,7 +95,7 @@ def declared_of(path: str, disorder: Disorder) -> Declared:
     lows = None if isinstance(disorder, Scan) else arrival_lows(disorder)  # by a scan none is behind
     frames = behind = 0
     for block in capture.blocks():
-        timed = block.columns.link != BAD_TIME
+        timed = block.columns.link >= 0
         frames += int(timed.sum())
         if lows is not None:
             low, _ = lows.of(block.columns)

@@ -15,7 +15,10 @@ from ingest.lows import NEVER, Lows, arrival_lows, least_after, scanned_lows
 from lowmark.wire.frames import BAD_TIME, FOREVER
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
-TIMES = st.lists(st.one_of(st.none(), st.integers(-20, 20), INT64), max_size=40)  # None: a frame without a time
+MINUTE = 60_000_000_000
+NEAR = st.integers(-20, 20)
+FAR = st.builds(lambda minutes, ns: minutes * MINUTE + ns, st.integers(-2, 3), st.integers(-2, 2))
+TIMES = st.lists(st.one_of(st.none(), NEAR, NEAR, FAR, INT64), max_size=40)  # None: a frame without a time
 CUTS = st.lists(st.integers(0, 40), max_size=6)
 DECLARED = st.one_of(
     st.just(Ordered()),
@@ -50,16 +53,31 @@ def run(lows: Lows, parts: list[Columns]) -> tuple[list[int], list[int]]:
     return before, after
 
 
+def believed(times: list[int | None]) -> list[int]:
+    """The newest time that counts, behind each frame."""
+    found: list[int] = []
+    newest = confirmed = last = NEVER
+    for time in times:
+        if time is not None:
+            if last == NEVER or time >= last - MINUTE:
+                confirmed = max(confirmed, last)
+            at_once = max(time - MINUTE, NEVER) <= confirmed
+            newest = max(newest, confirmed, time if at_once else NEVER)
+            last = time
+        found.append(newest)
+    return found
+
+
 def by_definition(declared: Declared, times: list[int | None], place: int) -> int:
     """The low-watermark before the frame at `place`, by looking at everything before it."""
     match declared:
         case Ordered():
-            seen, less = times[:place], 0
+            seen, less = place, 0
         case WithinTime(bound_ns):
-            seen, less = times[:place], bound_ns
+            seen, less = place, bound_ns
         case WithinTuples(count):
-            seen, less = times[: max(0, place - count)], 0
-    newest = max((t for t in seen if t is not None), default=NEVER)
+            seen, less = place - count, 0
+    newest = believed(times)[seen - 1] if seen > 0 else NEVER
     return min(max(newest - less, NEVER), FOREVER - 1)
 
 
@@ -130,3 +148,32 @@ def test_a_file_that_grew_between_the_passes_keeps_its_promises() -> None:
     lows = scanned_lows(least_after(parts))
     _, after = run(lows, [*parts, columns([0])])
     assert after == [3, 4, 4]
+
+
+YEARS = 40 * 365 * 24 * 60 * MINUTE
+
+
+@given(
+    seconds=st.lists(st.integers(0, 90), max_size=30), lone=st.sets(st.integers(0, 29)), declared=DECLARED, cuts=CUTS
+)
+def test_lone_frames_from_the_future_make_nothing_late(
+    seconds: list[int], lone: set[int], declared: Declared, cuts: list[int]
+) -> None:
+    """Before any frame one, no two of them side by side."""
+    arrived: list[int | None] = []
+    for place, second in enumerate(sorted(seconds)):
+        arrived += [YEARS - place] if place in lone else []
+        arrived.append(second * MINUTE // 60)
+    before, _ = run(arrival_lows(declared), blocks(arrived, cuts))
+    assert all(time is not None and time >= low for time, low in zip(arrived, before, strict=True))
+
+
+def test_a_jump_that_goes_on_is_followed_a_frame_later() -> None:
+    hour = 60 * MINUTE
+    before, after = run(arrival_lows(Ordered()), blocks([0, 1, hour, hour + 1], [3]))
+    assert (before, after) == ([NEVER, NEVER, 1, 1], [1, hour + 1])
+
+
+def test_a_calm_stream_counts_at_once() -> None:
+    before, after = run(arrival_lows(Ordered()), blocks([0, 1, 5, 60 * MINUTE, 60 * MINUTE, 61 * MINUTE], [2, 3, 4, 5]))
+    assert (before, after) == ([NEVER, NEVER, 1, 5, 5, 60 * MINUTE], [1, 5, 5, 60 * MINUTE, 61 * MINUTE])
