@@ -158,7 +158,7 @@ def _readers(path: Path, instrument: Callable[[FunctionType], FunctionType]) -> 
         columns = [frames.columns for frames in capture.blocks()]
         capture.close()
         of = [[getattr(one, name).tolist() for name in _COLUMNS] for one in columns]
-        return of, str(capture.damage)
+        return of, str(capture.damages)
 
     def test(data: bytes) -> None:
         path.write_bytes(data)

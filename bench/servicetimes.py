@@ -56,7 +56,7 @@ class _Windows:
     rank: int = 0
     received: int = 0
     ended: bool = False
-    damage: Damage | None = None
+    damages: list[Damage] = field(default_factory=list)
     start_ns: int | None = None
     bound_ns: int | None = None
     filtering: bool = False

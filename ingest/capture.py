@@ -60,7 +60,7 @@ class CaptureFile:
     def __init__(self, source: MappedBytes | StreamBytes, path: str) -> None:
         self.name = source.name
         self.rereadable = source.rereadable
-        self.damage: Damage | None = None  # set before the iteration ends
+        self.damages: list[Damage] = []  # of the present reading: found behind the blocks that it has given
         self._path = path
         self._bytes = source
         self._walker, self._position = _begin(source)
@@ -101,7 +101,7 @@ class CaptureFile:
             if isinstance(source, MappedBytes):
                 source.passed(position)
             if walk.nonsense is not None or (at_end and source.complete):
-                self.damage = self._judge(walk)
+                self._judge(walk)
                 return
 
     def interrupt(self) -> None:
@@ -115,7 +115,7 @@ class CaptureFile:
     def _rewind(self) -> None:
         if not self.rereadable:
             raise CaptureError(f"{self.name}: it cannot be read twice; a plain file can")
-        self.damage = None
+        self.damages = []
         if isinstance(self._bytes, StreamBytes):
             self._bytes.close()
             self._bytes = open_bytes(self._path)
@@ -123,8 +123,8 @@ class CaptureFile:
             self._bytes.rewind()
         self._walker, self._position = _begin(self._bytes)
 
-    def _judge(self, walk: Walk) -> Damage | None:
-        """What is wrong behind the last frame, if anything."""
+    def _judge(self, walk: Walk) -> None:
+        """Tells what is wrong behind the last frame, if anything."""
         source = self._bytes
         left = source.filled - walk.position
         if walk.nonsense is not None:
@@ -135,8 +135,8 @@ class CaptureFile:
             due = f"{left} bytes are left of at least {walk.wanted}"
             reason = f"the capture ends in the middle of a packet or block ({due})"
         else:
-            return None
-        return Damage(self.name, source.base + walk.position, reason, source.compressed)
+            return
+        self.damages.append(Damage(self.name, source.base + walk.position, reason, source.compressed))
 
 
 def open_capture(path: str, follow: Callable[[], bool] | None = None) -> CaptureFile:

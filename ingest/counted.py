@@ -80,7 +80,8 @@ class Counted(RawIOBase):
 
 
 class Followed(Counted):
-    """A file to which somebody still writes. It ends when it is interrupted, or at its end once `ended` is true."""
+    """A file to which somebody still writes. It ends when it is interrupted, or at its end once `ended` is true.
+    OSError where what had been read of it is gone: it was cut, or begun anew."""
 
     def __init__(self, file: FileIO, ended: Callable[[], bool]) -> None:
         super().__init__(file, waits=True)
@@ -100,11 +101,18 @@ class Followed(Counted):
         return self.waiting() or ended or self._interrupted.wait(_LOOK_MS / 1000)
 
     def waiting(self) -> bool:
-        return bool(self._ahead) or os.fstat(self._file.fileno()).st_size > self._file.tell()
+        return bool(self._ahead) or os.fstat(self._file.fileno()).st_size != self._file.tell()
 
     def _read(self, room: memoryview) -> int:
         while True:
             ended = self._ended()  # asked first: what was written before it became true is read yet
             taken = self._file.readinto(room) or 0
+            if not taken:
+                self._check_size()
             if taken or ended or self._interrupted.wait(_LOOK_MS / 1000):
                 return taken
+
+    def _check_size(self) -> None:
+        size, read = os.fstat(self._file.fileno()).st_size, self._file.tell()
+        if size < read:
+            raise OSError(f"the file shrank from {read} to {size} bytes while it was followed")

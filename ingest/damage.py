@@ -14,7 +14,7 @@ class CaptureError(Exception):
 @dataclass(frozen=True, slots=True)
 class Damage:
     """Where a capture stopped being readable. Everything before `offset` was delivered, nothing behind it is. None:
-    it is no capture at all, one of several files that were to be read."""
+    nothing of it can be read, and it is one of several files that were to be."""
 
     name: str  # of the file, as it was given
     offset: int | None  # of the first byte of the record that was not delivered

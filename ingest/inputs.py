@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable
 from gzip import BadGzipFile, GzipFile
 from io import FileIO
-from lzma import LZMAFile
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy.typing as npt
 
 from ingest.counted import Counted, Followed
 from ingest.damage import CaptureError
+from ingest.xz import XzReader
 from ingest.zstd import ZstdError, ZstdReader
 
 __all__ = ["STANDARD_INPUT", "Bytes", "MappedBytes", "StreamBytes", "open_bytes"]
@@ -144,14 +144,14 @@ class StreamBytes:
         self.compressed = False
         self._size = size
         self._counted = counted
-        self._reader: Counted | GzipFile | LZMAFile | ZstdReader = counted
+        self._reader: Counted | GzipFile | XzReader | ZstdReader = counted
         head = counted.peek(len(_XZ))
         if head.startswith(_GZIP):
             self._reader = GzipFile(fileobj=counted, mode="rb")
         elif head.startswith(_ZSTD):
             self._reader = ZstdReader(counted)
         elif head == _XZ:
-            self._reader = LZMAFile(counted)  # type: ignore[arg-type]  # noqa: SIM115  # only read() is asked of it
+            self._reader = XzReader(counted)
         self.compressed = self._reader is not self._counted
 
     @property

@@ -58,7 +58,7 @@ class LiveSource:
         self.received = 0  # frames that were delivered
         self.merged = 0  # of those, what offloading made of several packets
         self.ended = False  # an interface never ends
-        self.damage: Damage | None = None  # nor is it ever damaged
+        self.damages: list[Damage] = []  # nor is it ever damaged
         self.disorder: Disorder = config.disorder
         self.start_ns: int | None = None  # covered from; set by begin()
         self.bound_ns: int | None = None  # of measured disorder, at present
@@ -121,7 +121,8 @@ class LiveSource:
                 frames = self._framed(blocks, self._lows)
                 self._count(frames)
                 yield frames
-                if until_ns is not None and int(frames.ts.max()) >= until_ns:
+                # A stamp of the future says nothing of what has yet to be delivered.
+                if until_ns is not None and (frames.ts[frames.ts <= self._now_ns() + FUTURE_NS] >= until_ns).any():
                     return
             elif time.monotonic_ns() - waited >= RETIRED_MS * 1_000_000:
                 # The ring stayed empty for so long that whatever had been stamped by clock_ns has been seen.

@@ -26,7 +26,10 @@ class IngestMetrics:
             registry=registry,
         )
         self.damaged = Counter(
-            "lowmark_capture_damaged_total", "Captures that could not be read to their end.", _LABELS, registry=registry
+            "lowmark_capture_damaged_total",
+            "Times that something of a capture could not be read.",
+            _LABELS,
+            registry=registry,
         )
         self.merged = Counter(
             "lowmark_frames_merged_total",

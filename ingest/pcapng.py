@@ -12,7 +12,7 @@ from ingest.damage import CaptureError
 from ingest.native import prefetch
 from ingest.timestamps import to_nanoseconds
 from lowmark.wire.compiled import compiled
-from lowmark.wire.frames import BAD_TIME
+from lowmark.wire.frames import BAD_TIME, NO_TIME, UNKNOWN_INTERFACE
 
 __all__ = ["MAGIC", "PcapngWalker"]
 
@@ -150,31 +150,34 @@ def _walk(data, position, stop, filled, big, interfaces, known, offsets, capture
             interface = _word(data, position + 8, big)
             if kind == _OLD_PACKET:  # its interface has 16 bits, and a count of drops follows
                 interface = interface >> 16 if big else interface & 0xFFFF
+            offsets[count] = position + 28
+            captureds[count] = captured
+            lengths[count] = _word(data, position + 24, big)
             if interface < known:
                 units = np.uint64(_word(data, position + 12, big)) << np.uint64(32)
                 units |= np.uint64(_word(data, position + 16, big))
                 of = interfaces[interface]
                 ns, fits = to_nanoseconds(units, of[_RESOLUTION], of[_OFFSET])
-                offsets[count] = position + 28
-                captureds[count] = captured
-                lengths[count] = _word(data, position + 24, big)
                 times[count] = ns
                 links[count] = of[_LINK] if fits else BAD_TIME
-                count += 1
+            else:
+                times[count] = 0
+                links[count] = UNKNOWN_INTERFACE
+            count += 1
         elif kind == _SIMPLE_PACKET:
             if size < 16:
                 return count, position, _BAD_LENGTH
-            if known > 0:  # it belongs to the first interface, whose snaplen alone says what was captured
-                length = _word(data, position + 8, big)
-                captured = min(length, size - 16)
-                if interfaces[0, _SNAPLEN] > 0:
-                    captured = min(captured, interfaces[0, _SNAPLEN])
-                offsets[count] = position + 12
-                captureds[count] = captured
-                lengths[count] = length
-                times[count] = 0
-                links[count] = interfaces[0, _LINK]
-                count += 1
+            # It belongs to the first interface, whose snaplen alone says what was captured.
+            length = _word(data, position + 8, big)
+            captured = min(length, size - 16)
+            if known > 0 and interfaces[0, _SNAPLEN] > 0:
+                captured = min(captured, interfaces[0, _SNAPLEN])
+            offsets[count] = position + 12
+            captureds[count] = captured
+            lengths[count] = length
+            times[count] = 0
+            links[count] = NO_TIME if known > 0 else UNKNOWN_INTERFACE
+            count += 1
         position += size
     return count, position, _FULL
 

@@ -26,13 +26,15 @@ class CaptureSeries:
         """Raises CaptureError where there is no file."""
         self.name = path
         self.rereadable = not follow
-        self.damage: Damage | None = None  # the first one; of a capture, where one is damaged
+        self.damages: list[Damage] = []  # of the present reading: found behind the blocks that it has given
         self._follow = follow
         self._interrupted = threading.Event()
         self._begun: set[str] = set()
         self._present: CaptureFile | None = None
         self._read_bytes = 0
-        if not follow and not self._files():
+        # Every reading is of the same files: what vanishes before its turn is told.
+        self._fixed = None if follow else self._there()
+        if not follow and not self._fixed:
             raise CaptureError(f"{path}: there is no file there; give captures, a folder of them, or a pattern")
 
     @property
@@ -43,13 +45,13 @@ class CaptureSeries:
     @property
     def total_bytes(self) -> int | None:
         """Size of the files on disk; None while more may come."""
-        return None if self._follow else sum(os.stat(file).st_size for file in self._files())
+        return None if self._fixed is None else sum(map(_size, self._fixed))
 
     def blocks(self) -> Iterator[Frames]:
         """All frames, in blocks; empty ones while more is waited for."""
         self._begun.clear()
         self._read_bytes = 0
-        self.damage = None
+        self.damages = []
         while not self._interrupted.is_set():
             file = self._next()
             if file is None and self._follow:
@@ -62,14 +64,13 @@ class CaptureSeries:
             try:
                 capture = open_capture(file, self._is_behind if self._follow else None)
             except CaptureError as error:
-                self.damage = self.damage or Damage(file, None, str(error).removeprefix(f"{file}: "))
+                self.damages.append(Damage(file, None, str(error).removeprefix(f"{file}: ")))
                 continue
             self._present = capture
             yield from capture.blocks()
             if self._interrupted.is_set():
                 return
-            if self.damage is None or self.damage.offset is None:
-                self.damage = capture.damage or self.damage
+            self.damages += capture.damages
             self._read_bytes += capture.read_bytes
             self._present = None
             capture.close()
@@ -94,8 +95,24 @@ class CaptureSeries:
         return any(file not in self._begun for file in self._files())
 
     def _files(self) -> list[str]:
+        """Into an empty one somebody is about to write, where they are followed."""
+        return [file for file in self._there() if _size(file)] if self._fixed is None else self._fixed
+
+    def _there(self) -> list[str]:
         found = glob.glob(os.path.join(glob.escape(self.name), "*") if os.path.isdir(self.name) else self.name)
-        return sorted((file for file in found if os.path.isfile(file) and os.path.getsize(file)), key=_place)
+        return sorted((file for file in found if os.path.isfile(file) or _leads_nowhere(file)), key=_place)
+
+
+def _leads_nowhere(file: str) -> bool:
+    return os.path.islink(file) and not os.path.exists(file)
+
+
+def _size(file: str) -> int:
+    """In bytes; 0 where it has gone."""
+    try:
+        return os.stat(file).st_size
+    except OSError:
+        return 0
 
 
 def open_captures(path: str, follow: bool = False) -> CaptureFile | CaptureSeries:

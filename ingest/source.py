@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from threading import Event
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from ingest.capture import CaptureFile
+from ingest.capture import NO_FRAMES, CaptureFile, Frames
 from ingest.columns import Columns
 from ingest.config import FileConfig
 from ingest.damage import Damage
-from ingest.disorder import Disorder, DisorderError, Ordered, Scan
-from ingest.lows import NEVER, Lows, arrival_lows, least_after, scanned_lows
+from ingest.disorder import Disorder, DisorderError, Ordered, Scan, WithinTime, WithinTuples
+from ingest.holes import Holes, scanned_holes
+from ingest.lows import NEVER, ArrivalLows, arrival_lows, least_after, scanned_lows
 from ingest.pace import replayed
 from ingest.series import CaptureSeries, open_captures
-from lowmark.wire.frames import FOREVER, FrameBlock
+from ingest.streamtime import moved
+from lowmark.wire.frames import BAD_TIME, FOREVER, NO_TIME, UNKNOWN_INTERFACE, Flaw, FrameBlock
+from lowmark.wire.results import Reason
 
 if TYPE_CHECKING:
     from ingest.metrics import SourceMetrics
 
 __all__ = ["FileSource", "Source"]
+
+_Promised = tuple[Frames, npt.NDArray[np.int64], int]
+"""A block, the low-watermark before each frame of it, and the one behind it."""
+
+_UNTIMED = {
+    NO_TIME: "there are packets without a timestamp (simple packet blocks)",
+    UNKNOWN_INTERFACE: "there are packets of interfaces that the capture does not describe",
+}
 
 
 class Source(Protocol):
@@ -34,7 +46,7 @@ class Source(Protocol):
     rank: int
     received: int  # frames that were delivered
     ended: bool  # everything was delivered
-    damage: Damage | None  # why that is not all there is
+    damages: list[Damage]  # why that is not all there is, as far as it is known
     start_ns: int | None  # covered from; None: from whatever the first frame is
 
     bound_ns: int | None  # of measured disorder: the bound at present
@@ -63,28 +75,31 @@ class FileSource:
         *,
         rank: int = 0,
         metrics: SourceMetrics | None = None,
+        tell: Callable[[str], None] = lambda text: None,
         now_ns: Callable[[], int] = time.monotonic_ns,
         wait: Callable[[float], bool] | None = None,
     ) -> None:
-        """`rank` orders the sources among themselves, where times are equal. The clock and `wait` (which takes seconds
-        and says whether to stop) matter to replays alone."""
+        """`rank` orders the sources among themselves, where times are equal. `tell` is given what a person should know,
+        in a line. The clock and `wait` (which takes seconds and says whether to stop) matter to replays alone."""
         self.name = config.name
         self.stream = config.stream
         self.rank = rank
         self.received = 0  # frames that were delivered
-        self.ended = False  # everything was delivered: all there is, or all before the damage
-        self.damage: Damage | None = None  # set before the last block is delivered
+        self.ended = False  # everything was delivered: all there is, or all that can be read
+        self.damages: list[Damage] = []  # known as soon as the reading comes to it
         self.start_ns: int | None = None  # a file covers what is in it
         self.bound_ns: int | None = None
         self.filtering = False
         self.disorder: Disorder | None = config.disorder  # what rules; settled by start()
         self._config = config
         self._metrics = metrics
+        self._tell = tell
         self._now_ns = now_ns
         self._stopping = Event()
         self._wait = wait or self._stopping.wait
         self._capture: CaptureFile | CaptureSeries | None = None
         self._began_ns = 0
+        self._untimed: set[int] = set()  # the `link` of frames without a time that were seen
 
     @property
     def read_bytes(self) -> int:
@@ -127,9 +142,13 @@ class FileSource:
         blocks = self._promised(self._capture)
         if replay is not None:
             blocks = replayed(blocks, replay, start_ns=self._began_ns, now_ns=self._now_ns, wait=self._wait)
+        low = NEVER
         for block in blocks:
             if self._stopping.is_set():
+                if block.flaws:  # they are of what has been delivered, too
+                    yield _block(NO_FRAMES, np.empty(0, np.int64), low, block.flaws)
                 return
+            low = block.low_after
             self.received += len(block)
             self.ended = block.low_after == FOREVER
             self._count(block)
@@ -147,31 +166,88 @@ class FileSource:
             self._capture.close()
 
     def _promised(self, capture: CaptureFile | CaptureSeries) -> Iterator[FrameBlock]:
-        lows = self._lows(capture)
+        flaws: list[Flaw] = []  # that the next block will tell
+        if isinstance(self.disorder, Scan):
+            blocks = self._scanned(capture, flaws)
+        else:
+            blocks = self._arriving(capture, arrival_lows(self.disorder or Ordered()), flaws)
+        for frames, low, low_after in blocks:
+            yield _block(frames, low, low_after, flaws)
+            flaws.clear()
+        if not self._stopping.is_set():
+            yield _block(NO_FRAMES, np.empty(0, np.int64), FOREVER, flaws)
+
+    def _scanned(self, capture: CaptureFile | CaptureSeries, flaws: list[Flaw]) -> Iterator[_Promised]:
+        """What is wrong is known before anything is promised."""
+        lows = scanned_lows(least_after(self._first_pass(capture)))
+        known = list(self.damages)
+        if known or self._untimed:
+            read = (None if isinstance(item, Damage) else item.columns for item in self._items(capture))
+            flaws += (Flaw(Reason.DAMAGED, *span) for span in scanned_holes(read))
         low_after = NEVER
-        for frames in capture.blocks():
-            low, low_after = lows.of(frames.columns)
+        for item in self._items(capture):
+            if not isinstance(item, Damage):
+                low, low_after = lows.of(item.columns)
+                yield item, low, low_after
+            elif item in known:
+                known.remove(item)
+            else:  # it was harmed between the passes
+                self._found(item)
+                flaws.append(Flaw(Reason.DAMAGED, low_after, FOREVER))
+
+    def _first_pass(self, capture: CaptureFile | CaptureSeries) -> Iterator[Columns]:
+        for item in self._items(capture):
+            if isinstance(item, Damage):
+                self._found(item)
+            else:
+                self._note_untimed(item.columns)
+                yield item.columns
+
+    def _arriving(
+        self, capture: CaptureFile | CaptureSeries, lows: ArrivalLows, flaws: list[Flaw]
+    ) -> Iterator[_Promised]:
+        holes = Holes(self.disorder.count if isinstance(self.disorder, WithinTuples) else 0)
+        low_after = NEVER
+        for item in self._items(capture):
+            if isinstance(item, Damage):
+                self._found(item)
+                holes.open(low_after)
+                item = NO_FRAMES
+            self._note_untimed(item.columns)
+            low, low_after = lows.of(item.columns)
             self.bound_ns = lows.bound_ns
-            yield _block(frames.data, frames.columns, low, low_after)
-        if self._stopping.is_set():
-            return  # what the reading was cut off from is no damage
-        self.damage = capture.damage
-        nothing = np.empty(0, np.uint8)
-        nothing.flags.writeable = False
-        yield _block(nothing, Columns.of_size(0), np.empty(0, np.int64), FOREVER)
+            reach_ns = self.disorder.bound_ns if isinstance(self.disorder, WithinTime) else self.bound_ns or 0
+            for from_ns, until_ns in holes.of(item.columns, low, lows.believed):
+                flaws.append(Flaw(Reason.DAMAGED, from_ns, moved(until_ns, reach_ns)))
+            yield item, low, low_after
+        if not self._stopping.is_set():
+            flaws += (Flaw(Reason.DAMAGED, *span) for span in holes.end())
 
-    def _lows(self, capture: CaptureFile | CaptureSeries) -> Lows:
-        match self.disorder:
-            case None | Scan():
-                return scanned_lows(least_after(self._until_stopped(capture)))
-            case declared:
-                return arrival_lows(declared)
-
-    def _until_stopped(self, capture: CaptureFile | CaptureSeries) -> Iterator[Columns]:
+    def _items(self, capture: CaptureFile | CaptureSeries) -> Iterator[Frames | Damage]:
+        """A reading of the capture, until it is stopped: blocks, and what was found unreadable between them. What the
+        reading was cut off from is no damage."""
+        told = 0
         for frames in capture.blocks():
             if self._stopping.is_set():
                 return
-            yield frames.columns
+            yield from capture.damages[told:]
+            told = len(capture.damages)
+            yield frames
+        if not self._stopping.is_set():
+            yield from capture.damages[told:]
+
+    def _found(self, damage: Damage) -> None:
+        self.damages.append(damage)
+        self._tell(f"{damage.kind}: {damage}")
+        if self._metrics is not None:
+            self._metrics.damage()
+
+    def _note_untimed(self, columns: Columns) -> None:
+        if len(columns.link) and int(columns.link.min()) < BAD_TIME:
+            for code, said in _UNTIMED.items():
+                if code not in self._untimed and (columns.link == code).any():
+                    self._untimed.add(code)
+                    self._tell(f"{self.name}: {said}: they are skipped, and the windows that they may be of are lossy")
 
     def _count(self, block: FrameBlock) -> None:
         if self._metrics is None:
@@ -181,12 +257,11 @@ class FileSource:
         self._metrics.read_to(self.read_bytes)
         if self.bound_ns is not None:
             self._metrics.bounded(self.bound_ns)
-        if self.ended and self.damage is not None:
-            self._metrics.damage()
 
 
-def _block(data: np.typing.NDArray[np.uint8], of: Columns, low: np.typing.NDArray[np.int64], after: int) -> FrameBlock:
+def _block(frames: Frames, low: npt.NDArray[np.int64], low_after: int, flaws: Iterable[Flaw]) -> FrameBlock:
+    of = frames.columns
     return FrameBlock(
-        data=data, offset=of.offset, captured=of.captured, length=of.length, ts=of.ts, link=of.link,
-        low=low, low_after=after,
+        data=frames.data, offset=of.offset, captured=of.captured, length=of.length, ts=of.ts, link=of.link,
+        low=low, low_after=low_after, flaws=tuple(flaws),
     )  # fmt: skip

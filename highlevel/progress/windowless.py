@@ -149,7 +149,8 @@ class Windowless:
         if complete_to != FOREVER:
             return complete_to
         reached = [(ledger.node.reduction.pane, ledger.reach()) for ledger in self._ledgers.values()]
-        ends = [(pane.start(high + 1), pane.width) for pane, high in reached if high is not None]
+        # A loss of which no time is known begins before all of them.
+        ends = [(max(pane.start(high + 1), NEVER), pane.width) for pane, high in reached if high is not None]
         high = self.marks.high()
         ends += [(high + 1, reached[0][0].width)] if high is not None and high > NEVER else []
         last = max(ends, default=None)

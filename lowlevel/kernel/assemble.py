@@ -41,6 +41,8 @@ class SkipReason(Enum):
     MALFORMED = 2
     NOT_IP = 3
     FUTURE = 4
+    NO_TIME = 5
+    UNKNOWN_INTERFACE = 6
 
 
 # Functions that stand in every kernel, so that its text is all that its native code is made of.
@@ -64,6 +66,8 @@ _CONSTANTS = {
     "TRUNCATED": layers.TRUNCATED,
     "MALFORMED": layers.MALFORMED,
     "NOT_IP": layers.NOT_IP,
+    "NO_TIME": layers.NO_TIME,
+    "UNKNOWN_INTERFACE": layers.UNKNOWN_INTERFACE,
     "FUTURE": SkipReason.FUTURE.value,
     "BATCH": BATCH,
 }

@@ -11,12 +11,16 @@ import numpy.typing as npt
 
 from lowlevel.kernel.bytewise import be16, byte
 
-__all__ = ["LINK_TYPE", "MALFORMED", "NOT_IP", "TRUNCATED", "find_ip", "walk_extensions"]
+__all__ = [
+    "LINK_TYPE", "MALFORMED", "NOT_IP", "NO_TIME", "TRUNCATED", "UNKNOWN_INTERFACE", "find_ip", "walk_extensions",
+]  # fmt: skip
 
 LINK_TYPE = -1
 TRUNCATED = -2
 MALFORMED = -3
 NOT_IP = -4
+NO_TIME = -6
+UNKNOWN_INTERFACE = -7
 
 
 def find_ip(data: npt.NDArray[np.uint8], start: int, stop: int, kind: int) -> tuple[int, int, int]:
@@ -67,6 +71,10 @@ def find_ip(data: npt.NDArray[np.uint8], start: int, stop: int, kind: int) -> tu
         at = start + 4
     elif kind == -1:  # a time outside of int64
         return at, MALFORMED, -1
+    elif kind == -2:
+        return at, NO_TIME, -1
+    elif kind == -3:
+        return at, UNKNOWN_INTERFACE, -1
     else:
         return at, LINK_TYPE, -1
 

@@ -179,8 +179,7 @@ class _Capture:
                 raise thread.error
         status = 0
         for thread in threads:
-            if thread.source.damage is not None:
-                _LOG.error("%s: %s", thread.source.damage.kind, thread.source.damage)
+            if thread.source.damages:  # each was told when it was found
                 status = _DAMAGED
             elif thread.superseded:
                 status = 1

@@ -103,7 +103,8 @@ def _sources(
     if at.file is not None:
         path = "-" if str(at.file) == "-" else str(config.path.parent / at.file)
         file = FileConfig(name=name, stream=at.stream, path=path, disorder=disorder, replay=replay, follow=at.follow)
-        yield FileSource(file, rank=ranks[name], metrics=metrics.of(name, at.stream))
+        tell = partial(_LOG.error, "source %s: %s", name)
+        yield FileSource(file, rank=ranks[name], metrics=metrics.of(name, at.stream), tell=tell)
         return
     assert at.interface is not None, "a source has a file or an interface"
     fanout = Fanout() if at.fanout > 1 else None
@@ -140,6 +141,7 @@ def _earliest_ns(config: Config, names: Sequence[str]) -> int | None:
         source = FileSource(FileConfig(name=name, stream=at.stream, path=str(config.path.parent / at.file)))
         source.start()
         block = next(iter(source.blocks()))
-        first += [int(block.ts.min())] if len(block) else []
+        timed = block.ts[block.link >= 0]
+        first += [int(timed.min())] if len(timed) else []
         source.close()
     return min(first, default=None)

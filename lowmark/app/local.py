@@ -37,7 +37,7 @@ class LocalRun:
         follow: bool = False, promiscuous: bool = False, kernel_filter: bool = False, tell: Callable[[str], None],
         on_late: Callable[[LateNews], None],
     ) -> None:  # fmt: skip
-        """`tell` is given what a person should know of an interface, in a line, from any thread; `on_late` what became
+        """`tell` is given what a person should know of a source, in a line, from any thread; `on_late` what became
         of late tuples, and of what had closed when losses became known."""
         self._on_late = on_late
         self.audit = Audit(plan.window)
@@ -52,7 +52,7 @@ class LocalRun:
             if binding.live:
                 source = _live(binding, disorder, promiscuous, keep, tell)
             else:
-                source = _file(binding, disorder, follow)
+                source = _file(binding, disorder, follow, tell)
             self._feeds.append(Feed(source, nodes, config, plan.stage.fingerprint, plan.late is not Late.COUNT))
             roster[binding.stream] = (*roster.get(binding.stream, ()), binding.source)
         self._driver = BucketDriver(plan.stage, (plan,), 0, MemoryState(), Roster.of(roster), 0)
@@ -148,8 +148,7 @@ class LocalRun:
         if (bound_ns := feed.source.bound_ns) is not None:
             name = feed.source.name
             audit.notes.append(f"{name}: by the disorder that was measured packets wait {bound_ns / 1e6:g} ms")
-        if feed.source.damage is not None:
-            audit.damage.append(feed.source.damage)
+        audit.damage += feed.source.damages
 
 
 def _live(
@@ -162,8 +161,8 @@ def _live(
     return LiveSource(live, rank=binding.rank, fanout=binding.fanout, tell=tell)
 
 
-def _file(binding: Binding, disorder: Disorder | None, follow: bool) -> Source:
+def _file(binding: Binding, disorder: Disorder | None, follow: bool, tell: Callable[[str], None]) -> Source:
     file = FileConfig(
         name=binding.source, stream=binding.stream, path=binding.path, disorder=disorder, follow=follow
     )  # fmt: skip
-    return FileSource(file, rank=binding.rank)
+    return FileSource(file, rank=binding.rank, tell=tell)

@@ -30,7 +30,7 @@ class Scanned:
     within_ns: tuple[int, ...]  # what each share of SHARES keeps to, rounded up
     most_ns: int  # what all of them do
     places: int | None  # n of the `within n tuples` that they keep to; None: more than can be declared
-    damage: Damage | None
+    damages: list[Damage]
 
     def __str__(self) -> str:
         return f"{self.name}: by `{self.disorder}` none of its {self.frames:,} frames is late"
@@ -63,7 +63,7 @@ def scan_capture(path: str) -> Scanned:
     scanned = Scanned(
         name=capture.name, frames=lateness.frames, first_ns=first if some else None, last_ns=last if some else None,
         out_of_order=lateness.out_of_order, within_ns=tuple(lateness.within_ns(share) for share in SHARES),
-        most_ns=lateness.most_ns, places=places.most, damage=capture.damage,
+        most_ns=lateness.most_ns, places=places.most, damages=capture.damages,
     )  # fmt: skip
     capture.close()
     return scanned
@@ -77,7 +77,7 @@ class Declared:
     frames: int  # that have a time
     behind: int  # of those, the ones that come behind the low-watermark: late where their granule has ended by then
     bound_ns: int | None  # of measured disorder, at the end
-    damage: Damage | None
+    damages: list[Damage]
 
     def __str__(self) -> str:
         bound = "" if self.bound_ns is None else f"the bound measured in the end is {self.bound_ns / 1e6:g} ms; "
@@ -101,6 +101,6 @@ def declared_of(path: str, disorder: Disorder) -> Declared:
             low, _ = lows.of(block.columns)
             behind += int((timed & (block.columns.ts < low)).sum())
     bound_ns = lows.bound_ns if lows is not None and isinstance(disorder, Measured) else None
-    found = Declared(name=capture.name, frames=frames, behind=behind, bound_ns=bound_ns, damage=capture.damage)
+    found = Declared(name=capture.name, frames=frames, behind=behind, bound_ns=bound_ns, damages=capture.damages)
     capture.close()
     return found

@@ -31,6 +31,7 @@ class Reason(Enum):
     EXCLUDED = "excluded"
     FUTURE = "future"
     CLOCK = "clock"
+    DAMAGED = "damaged"
     OVERFLOW = "overflow"
     OVERSIZE = "oversize"
     RETENTION = "retention"

@@ -48,7 +48,7 @@ def test_stop_while_a_pipe_is_silent(packed: bool, cut: int, tmp_path: Path) -> 
     reader.join(10)
     assert not reader.is_alive()
     assert not source.ended
-    assert source.damage is None
+    assert not source.damages
     source.close()
     os.close(writing)
     os.close(reading)

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from lowmark.query.plan import Counted, Finish
+from lowmark.wire.results import Reason
 from tests.acceptance.command import lowmark
 from tests.integration import metered
 from tests.integration.pipelinecases import case_names
@@ -25,11 +26,11 @@ def test_rows(name: str, pipeline: Pipeline) -> None:
 
 @pytest.mark.parametrize("name", case_names())
 def test_completions(name: str, pipeline: Pipeline) -> None:
-    """Exact, contiguous, and of as many rows as stand before each."""
-    buckets = pipeline.plans[name].stage.buckets
+    """Exact but where a capture was damaged, contiguous, and of as many rows as stand before each."""
+    case, buckets = pipeline.cases[name], pipeline.plans[name].stage.buckets
     for bucket, completions in pipeline.results[name].completions.items():
         for complete, rows in completions:
-            assert complete.verdict.exact
+            assert complete.verdict.exact or case.damaged
             assert (complete.bucket, complete.buckets, complete.generation) == (bucket, buckets, 1)
             assert complete.rows == rows
             assert (complete.late, complete.dropped) == (0, 0)
@@ -40,6 +41,15 @@ def test_completions(name: str, pipeline: Pipeline) -> None:
             else:
                 assert before.windows is not None
                 assert after.windows.first == before.windows.to + 1
+
+
+def test_damage(pipeline: Pipeline) -> None:
+    """The last window of a capture that ends too soon is lossy, in every bucket."""
+    for name in (name for name, case in pipeline.cases.items() if case.damaged):
+        for completions in pipeline.results[name].completions.values():
+            *before, (last, _) = completions
+            assert last.verdict.reasons == {Reason.DAMAGED}
+            assert all(complete.verdict.exact for complete, _ in before)
 
 
 def test_exchanges(pipeline: Pipeline) -> None:

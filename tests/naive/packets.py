@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.naive.readers import Frame, read_capture
+from tests.naive.readers import NO_TIME, UNKNOWN_INTERFACE, Frame, read_capture
 from tests.naive.values import Address, CommunityId, Mac, Time, Value, order
 
 FIELDS = (
@@ -33,6 +33,7 @@ PPPOE = 0x8864
 FAMILIES = {2: IPV4, 10: IPV6, 24: IPV6, 28: IPV6, 30: IPV6}
 WITH_PORTS = (6, 17, 33, 132, 136)
 FRAGMENT, AH = 44, 51
+UNTIMED = {NO_TIME: "no_time", UNKNOWN_INTERFACE: "unknown_interface"}
 EXTENSIONS = (0, 43, FRAGMENT, AH, 60, 135, 139, 140)
 
 
@@ -61,6 +62,8 @@ def decode(link_type: int, data: bytes, length: int) -> dict[str, Value]:
 
 
 def _link_layer(link_type: int, data: bytes) -> _Link:
+    if link_type in UNTIMED:
+        raise Skipped(UNTIMED[link_type])
     if link_type in (12, 14, 101):
         return _Link(data, None)
     if link_type == 228:

@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 from tests.naive.values import NS
 
+NO_TIME, UNKNOWN_INTERFACE = -2, -3
+"""In place of a link type: why a frame has no time."""
+
 
 class Frame(NamedTuple):
     ts: int  # ns since 1970
@@ -99,16 +102,19 @@ def _pcapng(data: bytes, frames: list[Frame]) -> None:
             if number < len(interfaces):
                 ns = interfaces[number].ns(high << 32 | low)
                 frames.append(Frame(ns, interfaces[number].link, _take(body, 20, captured), length))
+            else:
+                frames.append(Frame(0, UNKNOWN_INTERFACE, _take(body, 20, captured), length))
         elif kind == 2:
             number, _drops, high, low, captured, length = struct.unpack(order + "HHIIII", body[:20])
             if number < len(interfaces):
                 ns = interfaces[number].ns(high << 32 | low)
                 frames.append(Frame(ns, interfaces[number].link, _take(body, 20, captured), length))
+            else:
+                frames.append(Frame(0, UNKNOWN_INTERFACE, _take(body, 20, captured), length))
         elif kind == 3:
             (length,) = struct.unpack(order + "I", body[:4])
-            if interfaces:
-                captured = min(length, interfaces[0].snaplen or length)
-                frames.append(Frame(0, interfaces[0].link, _take(body, 4, captured), length))
+            captured = min(length, (interfaces and interfaces[0].snaplen) or length, len(body) - 4)
+            frames.append(Frame(0, NO_TIME if interfaces else UNKNOWN_INTERFACE, _take(body, 4, captured), length))
 
 
 def _interface(order: str, body: bytes) -> _Interface:

@@ -111,9 +111,9 @@ def explain(
 
         typer.echo(kernel_source(plan.stage.nodes))
     for one in captures:
-        if one.damage is not None:
-            error_console().print(f"{one.damage.kind}: {one.damage}", markup=False)
-    if any(one.damage is not None for one in captures):
+        for damage in one.damages:
+            error_console().print(f"{damage.kind}: {damage}", markup=False)
+    if any(one.damages for one in captures):
         raise typer.Exit(3)
 
 

@@ -57,6 +57,6 @@ def scan(
         for row in rows:
             typer.echo(json.dumps(row))
     for one in found:
-        if one.damage is not None:
-            error_console().print(f"{one.damage.kind}: {one.damage}", markup=False)
-    raise typer.Exit(3 if any(one.damage is not None for one in found) else 0)
+        for damage in one.damages:
+            error_console().print(f"{damage.kind}: {damage}", markup=False)
+    raise typer.Exit(3 if any(one.damages for one in found) else 0)
