@@ -45,8 +45,10 @@ class StreamTime:
         if not len(times):
             return times, times
         if self._is_calm(times):
-            believed = np.maximum.accumulate(times)
-            np.maximum(believed, max(self._newest, self._last), out=believed)
+            newest = max(self._newest, self._last)
+            believed = times
+            if times[0] < newest or (times[1:] < times[:-1]).any():
+                believed = np.maximum(np.maximum.accumulate(times), newest)
             self._confirmed = max(self._confirmed, self._last, int(times[:-1].max(initial=NEVER)))
             self._last, self._newest = int(times[-1]), int(believed[-1])
             return believed, believed
