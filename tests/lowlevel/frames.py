@@ -105,7 +105,7 @@ def encapsulations(packet: Packet) -> dict[str, tuple[int, bytes]]:
     return {name: (link, bytes(frame)) for name, (link, frame) in found.items()}
 
 
-LINKS = (1, 0, 108, 12, 14, 101, 228, 229, 113, 276, 147, -1)
+LINKS = (1, 0, 108, 12, 14, 101, 228, 229, 113, 276, 147, -1, -2, -3)
 
 
 @st.composite

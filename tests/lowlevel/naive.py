@@ -51,7 +51,7 @@ def locate(data: bytes, link: int) -> tuple[int, int, int | None]:
         take(data, 0, 20)
         at, kind = 20, u16(data[:2])
     else:
-        raise Skip("MALFORMED" if link == -1 else "LINK_TYPE")
+        raise Skip({-1: "MALFORMED", -2: "NO_TIME", -3: "UNKNOWN_INTERFACE"}.get(link, "LINK_TYPE"))
     tags: list[int] = []
     while kind in (0x8100, 0x88A8, 0x9100) or (kind <= 1500 and link == 1):
         if kind <= 1500:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lowlevel.kernel.assemble import Build
 from lowlevel.node import SourceNodes
-from lowmark.wire.frames import FrameBlock
+from lowmark.wire.frames import BAD_TIME, NO_TIME, UNKNOWN_INTERFACE, FrameBlock
 from lowmark.wire.schema import Kind, Schema
 from tests.lowlevel.frames import IP_PACKETS, damaged_frames, encapsulations
 from tests.lowlevel.naive import Skip, block, decode
@@ -77,6 +77,11 @@ def test_fields_of_whole_frames_and_of_frames_cut_anywhere(name: str) -> None:
 @settings(deadline=None, max_examples=100)
 def test_fields_of_any_bytes(frames: list[tuple[int, bytes]]) -> None:
     check(frames)
+
+
+def test_frames_without_a_time_are_skipped_whatever_is_in_them() -> None:
+    _, frame = encapsulations(IP_PACKETS["tcp"])["ethernet"]
+    check([(link, data) for link in (BAD_TIME, NO_TIME, UNKNOWN_INTERFACE, 1) for data in (frame, b"")])
 
 
 def test_a_tag_that_the_kernel_took_out_is_the_outermost() -> None:
