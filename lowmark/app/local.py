@@ -14,6 +14,7 @@ from ingest.disorder import Disorder
 from ingest.live import LiveSource
 from ingest.source import FileSource, Source
 from lowlevel.config import LowLevelConfig
+from lowlevel.kernel.assemble import SkipReason
 from lowmark.app.audit import Audit
 from lowmark.app.bindings import Binding
 from lowmark.app.feeding import Feed, FeedThreads
@@ -22,10 +23,13 @@ from lowmark.app.latelines import LateNews
 from lowmark.query.expressions import Expr
 from lowmark.query.late import Late
 from lowmark.query.plan import QueryPlan
-from lowmark.wire.results import Amendment, Complete, Correction, LateRow
+from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason
 from lowmark.wire.rows import Words
 
 __all__ = ["LocalRun"]
+
+_UNTIMED = (SkipReason.NO_TIME.name.lower(), SkipReason.UNKNOWN_INTERFACE.name.lower())
+"""Reasons for which frames are skipped that may be of any window nearby."""
 
 
 class LocalRun:
@@ -93,6 +97,8 @@ class LocalRun:
                 yield from self._rows(output)
         for feed in self._feeds:
             self._account(feed)
+        if not self.audit.windows and (self.audit.damage or any(self.audit.skipped[reason] for reason in _UNTIMED)):
+            self.audit.reasons.add(Reason.DAMAGED)  # there is no window that could say so
 
     def stop(self) -> None:
         """From a signal handler or another thread: what has come by now is all there is."""
