@@ -65,7 +65,7 @@ def _read(capture: Path, disorder: Disorder, nodes: SourceNodes | None = None) -
 
 
 def _answered(capture: Path, output: Path | None) -> int:
-    bindings = bind((f"Main={capture}",), (), ("Main",))
+    bindings = bind((f"Main={capture}",), (), ("Main",), print)
     run = LocalRun(
         _PLAN, bindings, disorder=None, config=LowLevelConfig(), tell=lambda text: None, on_late=lambda news: None
     )

@@ -62,7 +62,8 @@ def answer(request: Request) -> int:
     """The exit code. Raises what `failures` knows how to tell."""
     _check_interface_options(request)
     disorder = None if request.disorder is None else parse_disorder(request.disorder)
-    bindings = fanned_out(bind(request.read, request.interfaces, _streams(_planned(request, None))), request.fanout)
+    streams, notes = _streams(_planned(request, None)), list[str]()
+    bindings = fanned_out(bind(request.read, request.interfaces, streams, notes.append), request.fanout)
     counts = {binding.stream: 0 for binding in bindings}
     for binding in bindings:
         counts[binding.stream] += 1
@@ -76,6 +77,7 @@ def answer(request: Request) -> int:
             promiscuous=request.promiscuous,
             kernel_filter=request.kernel_filter, tell=tell.note, on_late=TellLate(request.late),
         )  # fmt: skip
+        run.audit.notes += notes
         try:
             run.start()
             with _stopped_by_signals(run):

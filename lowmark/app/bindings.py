@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import typer
@@ -43,9 +43,12 @@ class _Option:
         return cls(word, text, None, text)
 
 
-def bind(read: Sequence[str], interfaces: Sequence[str], streams: Sequence[str]) -> tuple[Binding, ...]:
+def bind(
+    read: Sequence[str], interfaces: Sequence[str], streams: Sequence[str], note: Callable[[str], None]
+) -> tuple[Binding, ...]:
     """`read` are `NAME=FILE` or `FILE`, `interfaces` alike; `streams` those that the query reads, as it writes them.
-    What has no name stands for every stream of the query."""
+    What has no name stands for every stream of the query. `note` is told of names that the query does not read, beside
+    those that it does."""
     options = [*(_Option.of(_READ, text) for text in read), *(_Option.of(_INTERFACE, text) for text in interfaces)]
     named: dict[str, list[_Option]] = {}
     unnamed: list[_Option] = []
@@ -68,17 +71,14 @@ def bind(read: Sequence[str], interfaces: Sequence[str], streams: Sequence[str])
         )
     if unnamed:
         return _bindings(dict.fromkeys(streams, unnamed))
-    if strange := [name for name in named if not _same(name, streams)]:
-        raise typer.BadParameter(
-            f"{named[strange[0]][0].word} names {_streams(strange)}, which the query does not read; it reads "
-            f"{', '.join(streams)}",
-            param_hint=f"'{named[strange[0]][0].word}'",
-        )
     if missing := [stream for stream in streams if not _same(stream, list(named))]:
         raise typer.BadParameter(
             f"no -r or -i names a capture for {_streams(missing)}; named are {', '.join(named)}", param_hint="'-r'"
         )
-    return _bindings(named)
+    strange = [name for name in named if not _same(name, streams)]
+    if strange:
+        note(f"the query does not read {_streams(strange)}: what -r and -i name so is left out")
+    return _bindings({name: given for name, given in named.items() if name not in strange})
 
 
 def fanned_out(bindings: Sequence[Binding], members: int) -> tuple[Binding, ...]:

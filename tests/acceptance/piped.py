@@ -85,7 +85,7 @@ def piped(text: str, captures: Captures, disorder: str, cuts: Cuts, *options: st
 
 @contextmanager
 def _cut(cuts: Cuts) -> Iterator[None]:
-    def source(binding: Binding, disorder: Disorder | None, follow: bool) -> PipedSource:
+    def source(binding: Binding, disorder: Disorder | None, follow: bool, tell: Callable[[str], None]) -> PipedSource:
         config = FileConfig(
             name=binding.source, stream=binding.stream, path=binding.path, disorder=disorder, follow=follow
         )

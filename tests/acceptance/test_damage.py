@@ -68,7 +68,7 @@ def run(paths: Sequence[Path], disorder: Disorder | None, sql: str = SQL) -> Fou
     plan = compile_query(sql, streams={"Main": len(paths)}, buckets=1)
     said: list[str] = []
     of = LocalRun(
-        plan, bind([f"Main={path}" for path in paths], [], ["Main"]), disorder=disorder,
+        plan, bind([f"Main={path}" for path in paths], [], ["Main"], print), disorder=disorder,
         config=LowLevelConfig(slots=64), tell=said.append, on_late=lambda news: None,
     )  # fmt: skip
     of.audit = told = Told()
@@ -318,8 +318,8 @@ class Followed:
         self._news = threading.Condition()
         self.said: list[str] = []
         self.run = LocalRun(
-            plan, bind([f"Main={path}"], [], ["Main"]), disorder=None, config=LowLevelConfig(slots=64), follow=True,
-            tell=self._tell, on_late=lambda news: None,
+            plan, bind([f"Main={path}"], [], ["Main"], print), disorder=None, config=LowLevelConfig(slots=64),
+            follow=True, tell=self._tell, on_late=lambda news: None,
         )  # fmt: skip
         self.run.audit = self.told = Told()
         self.run.start()

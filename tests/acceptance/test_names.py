@@ -114,10 +114,9 @@ def test_quoted_names_go_through_the_whole_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reads", "text", "said"),
     [
-        (["Foo=A"], "SELECT len FROM Main", "-r names stream Foo, which the query does not read; it reads Main"),
-        (["m1=A", "foo=B"], "SELECT m1.len FROM M1 m1 [RANGE 1 s], M1 b [RANGE 1 s]", "foo, which the query does not"),
+        (["Foo=A"], "SELECT len FROM Main", "no -r or -i names a capture for stream Main; named are Foo"),
         (["M1=A"], "SELECT a.ts FROM M1 a [RANGE 1 s], m2 b [RANGE 1 s]", "no -r or -i names a capture for stream m2"),
-        (["x=A", "y=B"], "SELECT len FROM Main UNION Other", "names streams x, y, which the query does not read"),
+        (["x=A", "y=B"], "SELECT len FROM Main UNION Other", "a capture for streams Main, Other; named are x, y"),
     ],
 )
 def test_a_capture_is_bound_to_the_stream_that_it_names(
@@ -128,6 +127,14 @@ def test_a_capture_is_bound_to_the_stream_that_it_names(
     assert outcome.code == 2
     assert outcome.out == ""
     assert said in " ".join(outcome.error.split()), outcome.error
+
+
+def test_a_capture_that_the_query_does_not_read_is_left_out_and_said(tmp_path: Path) -> None:
+    files = dict(SENT.write(tmp_path))
+    outcome = query("SELECT ts FROM Main", [("Main", files["A"]), ("Foo", files["B"])])
+    assert outcome.rows == query("SELECT ts FROM Main", [("Main", files["A"])]).rows
+    assert outcome.code == 0
+    assert "note: the query does not read stream Foo: what -r and -i name so is left out" in outcome.error
 
 
 def test_names_of_captures_ignore_case_and_one_without_a_name_is_every_stream(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_one_kernel_for_all_of_them(tmp_path: Path) -> None:
 
 def answered(plan: QueryPlan, reads: list[str]) -> list[dict[str, object]]:
     run = LocalRun(
-        plan, bind(reads, (), ("A",)), disorder=None, config=LowLevelConfig(slots=16), tell=print, on_late=print
+        plan, bind(reads, (), ("A",), print), disorder=None, config=LowLevelConfig(slots=16), tell=print, on_late=print
     )
     try:
         run.start()

@@ -138,7 +138,7 @@ def _seen(read: list[str], plan: QueryPlan, declared: Disorder | None) -> list[S
     from lowmark.app.scanning import declared_of, scan_capture
 
     streams = tuple(dict.fromkeys(stream for node in plan.stage.nodes for stream in node.streams))
-    paths = dict.fromkeys(binding.path for binding in bind(read, (), streams))
+    paths = dict.fromkeys(binding.path for binding in bind(read, (), streams, error_console().print))
     if declared is None:
         return [scan_capture(path) for path in paths]
     return [declared_of(path, declared) for path in paths]
