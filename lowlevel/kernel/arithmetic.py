@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -10,9 +10,15 @@ if TYPE_CHECKING:
     from lowlevel.kernel.machine import double_of, fold_product, word_of, wrap_add, wrap_mul, wrap_sub
 
 __all__ = [
-    "canonical_double", "coarse_double", "coarse_word", "double_less", "floor_div", "floor_mod", "hash_pair",
+    "canonical_double", "chosen", "coarse_double", "coarse_word", "double_less", "floor_div", "floor_mod", "hash_pair",
     "mixed", "number_less", "unsigned_less",
 ]  # fmt: skip
+
+_Number = TypeVar("_Number", int, float)
+
+
+def chosen(condition: bool, one: _Number, other: _Number) -> _Number:
+    return one if condition else other
 
 
 def floor_div(a: int, b: int) -> int:

@@ -47,7 +47,7 @@ class SkipReason(Enum):
 
 # Functions that stand in every kernel, so that its text is all that its native code is made of.
 _FUNCTIONS: tuple[Callable[..., object], ...] = (
-    arithmetic.floor_div, arithmetic.floor_mod, arithmetic.unsigned_less, arithmetic.number_less,
+    arithmetic.chosen, arithmetic.floor_div, arithmetic.floor_mod, arithmetic.unsigned_less, arithmetic.number_less,
     arithmetic.double_less, arithmetic.canonical_double, arithmetic.hash_pair, arithmetic.mixed, arithmetic.coarse_word,
     arithmetic.coarse_double, layers.find_ip, layers.walk_extensions,
     tunnels.find_inner, tunnels.conversation, community.flow_ports, community.sha1, community.community_id,

@@ -98,7 +98,10 @@ def _dispatched(module: ModuleType) -> Kernel:
     """Through numba, which can tell of an index out of bounds."""
     from numba import njit, types
 
-    run: Kernel = njit(types.boolean(*module.PARAMETERS), **module.OPTIONS)(module.run)
+    from lowmark.wire.compiling import room_to_recurse
+
+    with room_to_recurse():
+        run: Kernel = njit(types.boolean(*module.PARAMETERS), **module.OPTIONS)(module.run)
 
     def call(*arguments: Argument | Laid) -> bool:
         return run(*flat(arguments))

@@ -2,6 +2,9 @@
 
 A value is one Python expression a word (a variable or a literal); FLOAT is a double and BOOL a boolean here, and
 `row_words` gives the form that they have in rows. A null value's words are arbitrary until then.
+
+No statement branches: conditions are joined by & and |, and what depends on one is chosen in a function of its own. The
+compiler's time grows faster than the number of blocks that it finds between branches.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class Scalars:
     def holds(self, condition: Expr) -> str:
         """Source of a boolean: the condition is true, not false and not null."""
         value = self.value(condition)
-        return value.words[0] if value.null is None else f"({value.words[0]} and not {value.null})"
+        return value.words[0] if value.null is None else f"({value.words[0]} & (not {value.null}))"
 
     def row_words(self, expr: Expr, canonical: bool) -> Value:
         """The value as it stands in a row: int64 words, all 0 for a null. `canonical`: one form for all zeros and one
@@ -69,7 +72,7 @@ class Scalars:
             return value if words is value.words else Value(tuple(self._source.let(word) for word in words))
         if value.null == "True":
             return Value(("0",) * len(words), "True")
-        return Value(tuple(self._source.let(f"0 if {value.null} else {word}") for word in words), value.null)
+        return Value(tuple(self._source.let(f"chosen({value.null}, 0, {word})") for word in words), value.null)
 
     def _write(self, expr: Expr) -> Value:
         match expr:
@@ -99,7 +102,7 @@ class Scalars:
         if isinstance(divisor, Literal) and divisor.value is not None and divisor.value > 0:
             return self._result(f"{a} {'//' if op is Op.FLOOR_DIV else '%'} {b}", args)
         function = "floor_div" if op is Op.FLOOR_DIV else "floor_mod"
-        return self._result(f"{function}({a}, {b})", args, f"{b} == 0")
+        return self._result(f"{function}({a}, {b})", args, f"({b} == 0)")
 
     def shifted(self, op: Op, args: tuple[Expr, ...]) -> Value:
         a, b = (self._integer(arg) for arg in args)
@@ -107,7 +110,7 @@ class Scalars:
         distance = args[1]
         if isinstance(distance, Literal) and distance.value is not None and 0 <= distance.value <= 63:
             return self._result(f"{a} {sign} {b}", args)
-        return self._result(f"{a} {sign} ({b} & 63)", args, f"({b} < 0 or {b} > 63)")
+        return self._result(f"{a} {sign} ({b} & 63)", args, f"(({b} < 0) | ({b} > 63))")
 
     def to_float(self, op: Op, args: tuple[Expr, ...]) -> Value:
         return self._result(f"np.float64({self._integer(args[0])})", args)
@@ -121,8 +124,8 @@ class Scalars:
     def float_divided(self, op: Op, args: tuple[Expr, ...]) -> Value:
         a, b = (self._word(arg) for arg in args)
         sign = "/" if op is Op.FLOAT_DIV else "%"
-        divisor = self._source.let(f"1.0 if {b} == 0.0 else {b}")
-        return self._result(f"{a} {sign} {divisor}", args, f"{b} == 0.0")
+        divisor = self._source.let(f"chosen({b} == 0.0, 1.0, {b})")
+        return self._result(f"{a} {sign} {divisor}", args, f"({b} == 0.0)")
 
     def compared(self, op: Op, args: tuple[Expr, ...]) -> Value:
         kind = args[0].kind
@@ -130,7 +133,7 @@ class Scalars:
             a, b = (self._word(arg) for arg in args)
             return self._result(f"{a} {_COMPARISONS[op]} {b}", args)
         left, right = (self.value(arg).words for arg in args)
-        equal = f"({' and '.join(f'{a} == {b}' for a, b in zip(left, right, strict=True))})"
+        equal = f"({' & '.join(f'({a} == {b})' for a, b in zip(left, right, strict=True))})"
         text = {
             Op.EQ: equal,
             Op.NE: f"not {equal}",
@@ -146,7 +149,7 @@ class Scalars:
             case (_, Literal(int(mask4)), Literal(int(mask6))):
                 value = self.value(args[0])
                 version, high, low = value.words  # of IPv4 the high one is 0, under any mask
-                mask = f"({word_literal(mask4)} if {version} == 4 else {word_literal(mask6)})"
+                mask = f"chosen({version} == 4, {word_literal(mask4)}, {word_literal(mask6)})"
                 words = (f"{high} & {word_literal(mask6 >> 64)}", f"{low} & {mask}")
                 return Value((version, *(self._source.let(word) for word in words)), value.null)
         raise ValueError("the masks of a prefix are literals")
@@ -155,8 +158,8 @@ class Scalars:
         match args:
             case (_, Literal(int(network)), Literal(int(mask))):
                 words = self.value(args[0]).words
-                inside = " and ".join(
-                    f"{word} & {word_literal(mask >> shift)} == {word_literal((network & mask) >> shift)}"
+                inside = " & ".join(
+                    f"({word} & {word_literal(mask >> shift)} == {word_literal((network & mask) >> shift)})"
                     for word, shift in zip(words, range(64 * len(words) - 64, -1, -64), strict=True)
                 )
                 return self._result(f"({inside})", args[:1])
@@ -177,19 +180,19 @@ class Scalars:
         """AND and OR: what decides is false or true, whatever is null beside it."""
         values = [self.value(arg) for arg in args]
         if all(value.null is None for value in values):
-            word = " and " if op is Op.AND else " or "
-            return Value((self._source.let(f"({word.join(value.words[0] for value in values)})"),))
+            sign = " & " if op is Op.AND else " | "
+            return Value((self._source.let(sign.join(value.words[0] for value in values)),))
         decides = "not " if op is Op.AND else ""
         decided = self._source.let(
-            " or ".join(
+            " | ".join(
                 f"({decides}{value.words[0]})"
                 if value.null is None
-                else f"({decides}{value.words[0]} and not {value.null})"
+                else f"(({decides}{value.words[0]}) & (not {value.null}))"
                 for value in values
             )
         )
-        some_null = " or ".join(value.null for value in values if value.null is not None)
-        null = self._source.let(f"not {decided} and ({some_null})")
+        some_null = " | ".join(value.null for value in values if value.null is not None)
+        null = self._source.let(f"(not {decided}) & ({some_null})")
         return Value((f"(not {decided})" if op is Op.AND else decided,), null)
 
     def inverted(self, op: Op, args: tuple[Expr, ...]) -> Value:
@@ -206,7 +209,7 @@ class Scalars:
             nulls.append(or_null)
         if not nulls:
             return Value((word,))
-        return Value((word,), self._source.let(" or ".join(nulls)))
+        return Value((word,), self._source.let(" | ".join(nulls)))
 
     def _word(self, expr: Expr) -> str:
         return self.value(expr).words[0]

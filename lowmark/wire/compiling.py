@@ -3,7 +3,10 @@ it is imported when something has to be compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any  # of numba's and llvmlite's untyped values, inside this module alone
 
 import llvmlite.binding as llvm
@@ -14,12 +17,28 @@ from numba.core.registry import cpu_target
 
 from lowmark.wire.native import ENTRY, NativeCode
 
-__all__ = ["native_code"]
+__all__ = ["native_code", "room_to_recurse"]
 
 _I32, _I64, _POINTER = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
 _LETTERS = {types.int64: "q", types.uint64: "Q", types.float64: "d"}
 _FOREIGN = ("NRT_", "numba_", "Py")
 """What names begin with that only a process with numba, or the interpreter's lock, can offer."""
+
+_DEPTH = 50_000
+_deepening = threading.RLock()
+
+
+@contextmanager
+def room_to_recurse() -> Iterator[None]:
+    """numba follows the branches of a function by recursion, two calls each, and Python has room for 1,000 calls: less
+    than the kernel of some dozen nodes takes."""
+    with _deepening:
+        before = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(before, _DEPTH))
+        try:
+            yield
+        finally:
+            sys.setrecursionlimit(before)
 
 
 def native_code(function: Callable[..., object], arguments: Sequence[Any], error_model: str) -> NativeCode | None:
@@ -34,7 +53,8 @@ def native_code(function: Callable[..., object], arguments: Sequence[Any], error
     typing_context.refresh()
     target_context.refresh()
     try:
-        made = compiler.compile_extra(typing_context, target_context, function, tuple(arguments), None, flags, {})
+        with room_to_recurse():
+            made = compiler.compile_extra(typing_context, target_context, function, tuple(arguments), None, flags, {})
     except errors.NumbaError:  # it allocates; or it is wrong, as its dispatcher will say
         return None
     results = _results(made.signature.return_type)

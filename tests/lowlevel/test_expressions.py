@@ -13,6 +13,7 @@ import pytest
 from lowlevel.kernel.assemble import Build
 from lowlevel.node import SourceNodes
 from lowmark.query.expressions import Call, Expr, Field, Literal, Named, Op
+from lowmark.query.folding import disjoin
 from lowmark.query.plan import Node, Pane, Reduction
 from lowmark.wire.schema import Kind
 from tests.lowlevel.naive import V4, V6, block, decode
@@ -247,3 +248,23 @@ def test_a_field_that_packets_do_not_have_is_named() -> None:
     node = Node("n", ("Main",), Reduction(None, Pane(10**9), (Named("x", Field("ports", Kind.INT)),), (), (), True), ())
     with pytest.raises(ValueError, match="no field ports"):
         SourceNodes([node], stream="Main").start()
+
+
+@pytest.mark.parametrize("build", Build)
+def test_a_condition_of_many_parts_takes_no_branch_of_the_kernel_each(build: Build) -> None:
+    names = ("srcPort", "destPort", "len", "ttl", "proto")
+    parts = [
+        Call(Op.AND, (compared(Op.GT, names[n % 5], n), compared(Op.LT, names[(n + 1) % 5], n + 3)), Kind.BOOL, False)
+        for n in range(300)
+    ]
+    node = Node("n", ("Main",), Reduction(disjoin(parts), Pane(10**9), (), (), (), grouped=False), ())
+    nodes = SourceNodes([node], stream="Main", build=build)
+    nodes.start()
+    frames, times = packets(6)
+    rows = sum(len(output.rows) for output in [*nodes.take(block(frames, ts=times)), *nodes.finish()])
+    found = [decode(frame, len(frame), 1) for frame in frames]
+    assert rows == sum(any(evaluate(part, fields) for part in parts) for fields in found)
+
+
+def compared(op: Op, name: str, value: int) -> Call:
+    return Call(op, (field(name), Literal(value, Kind.INT)), Kind.BOOL, False)
