@@ -7,11 +7,12 @@ constants; whatever else stands there may be true. What it removes was never rec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ingest.socketfilter import NOTHING, Instruction, accepting
-from lowmark.query.expressions import Call, Expr, Field, Literal, Op, fields
+from lowmark.query.expressions import Call, Expr, Field, Literal, Op, Ranges, fields
+from lowmark.query.ranges import blocks
 from lowmark.wire.values import address_version
 
 __all__ = ["derived", "useful"]
@@ -24,6 +25,9 @@ _JUMP, _EQUAL, _GREATER, _AT_LEAST, _ANY_BIT, _AT_LEAST_X = 0x05, 0x15, 0x25, 0x
 
 _MOST = 255
 """Instructions: a conditional jump goes no further."""
+
+_LONGEST = 64
+"""Ranges or prefixes of a list."""
 
 _ETHERTYPE, _IP = 12, 14
 _TYPES = {4: 0x0800, 6: 0x86DD}
@@ -103,13 +107,36 @@ def _test(expr: Expr, version: int, negated: bool) -> _Test:
             return _test(inner, version, not negated)
         case Call((Op.AND | Op.OR) as op, parts):
             return _joined((op is Op.AND) is not negated, [_test(part, version, negated) for part in parts])
-        case Call(Op.IN_PREFIX, (Field(name), Literal(int(network)), Literal(int(mask)))) if name in _ADDRESSES[4]:
-            return _address(_Address(name, network, mask, not negated), version)
+        case Call(Op.IN, (Field(name), Ranges() as ranges)):
+            return _listed(name, ranges, version, negated)
         case Call(op, (Field(name), Literal(int(value)))) if op in _NEGATED:
             return _compared(name, _NEGATED[op] if negated else op, value, version)
         case Call(op, (Literal(int(value)), Field(name))) if op in _NEGATED:
             return _compared(name, _MIRRORED[_NEGATED[op] if negated else op], value, version)
     return True
+
+
+def _listed(name: str, ranges: Ranges, version: int, negated: bool) -> _Test:
+    """Of a list that would fill the program nothing is known, so that there is room for what stands beside it."""
+    tests: list[_Test] = []
+    for test in _each(name, ranges, version, negated):
+        if test is not negated:
+            tests.append(test)
+        if len(tests) > _LONGEST:
+            return True
+    return _joined(negated, tests)
+
+
+def _each(name: str, ranges: Ranges, version: int, negated: bool) -> Iterator[_Test]:
+    """Of each range whether the number or address is in it; or is not."""
+    bounds = (Op.LT, Op.GT) if negated else (Op.GE, Op.LE)
+    for span in ranges.spans:
+        if name in _ADDRESSES[4]:
+            for first, last in blocks(span):
+                yield _address(_Address(name, first, _ALL_ONES - (last - first), not negated), version)
+        else:
+            parts = [_compared(name, op, value, version) for op, value in zip(bounds, span, strict=True)]
+            yield _joined(not negated, parts)
 
 
 def _joined(every: bool, parts: Sequence[_Test]) -> _Test:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from lowlevel.config import Order
-from lowlevel.kernel import arithmetic, bytewise, community, flush, layers, ordered, panes, tunnels
+from lowlevel.kernel import arithmetic, bytewise, community, flush, layers, membership, ordered, panes, tunnels
 from lowlevel.kernel.nodetext import BATCH, SECRETS, NodeText, node_parameters
 from lowlevel.kernel.parse import KNOWN, write_parser
 from lowlevel.kernel.source import Source
@@ -49,7 +49,7 @@ class SkipReason(Enum):
 _FUNCTIONS: tuple[Callable[..., object], ...] = (
     arithmetic.chosen, arithmetic.floor_div, arithmetic.floor_mod, arithmetic.unsigned_less, arithmetic.number_less,
     arithmetic.double_less, arithmetic.canonical_double, arithmetic.hash_pair, arithmetic.mixed, arithmetic.coarse_word,
-    arithmetic.coarse_double, layers.find_ip, layers.walk_extensions,
+    arithmetic.coarse_double, membership.among, layers.find_ip, layers.walk_extensions,
     tunnels.find_inner, tunnels.conversation, community.flow_ports, community.sha1, community.community_id,
     panes.pane_of, panes.since_pane, panes.pane_start, panes.pane_end, panes.note_late,
     ordered.flush_below, flush.flush, ordered.flush_in_order,
@@ -136,6 +136,7 @@ def _write_head(source: Source, build: Build) -> None:
         words_out = types.int64[::1]
         slot_numbers = types.uint32[::1]
         matrix = types.int64[:, ::1]
+        ranges = types.Array(types.int64, 2, "C", readonly=True)
         OPTIONS = dict(nogil=True, boundscheck={not fast}, error_model="numpy")
         INNER = dict(OPTIONS, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
     ''')

@@ -32,7 +32,9 @@ def kernel(
     order: Order = Order.ANY,
 ) -> Kernel:
     """The compiled kernel of these nodes, from the cache if it is there. `send_late` as for `assemble`."""
-    return _kernel(tuple(reductions), build, tuple(send_late or [False] * len(reductions)), order)
+    late = send_late or [False] * len(reductions)
+    kinds = tuple(kind for _, kind in kernel_parameters(reductions, late))
+    return _kernel(assemble(reductions, build, late, order), build, kinds)
 
 
 def prepare(reductions: Sequence[Reduction], send_late: Sequence[bool], order: Order) -> None:
@@ -41,8 +43,7 @@ def prepare(reductions: Sequence[Reduction], send_late: Sequence[bool], order: O
 
 
 @cache
-def _kernel(reductions: tuple[Reduction, ...], build: Build, send_late: tuple[bool, ...], order: Order) -> Kernel:
-    text = assemble(reductions, build, send_late, order)
+def _kernel(text: str, build: Build, kinds: tuple[str, ...]) -> Kernel:
     # All that the text names and does not hold itself is in machine.py.
     digest = digest_of(text.encode(), Path(__file__).with_name("machine.py").read_bytes())
     code = load_native(digest) if build is Build.FAST else None
@@ -52,12 +53,12 @@ def _kernel(reductions: tuple[Reduction, ...], build: Build, send_late: tuple[bo
         if code is None:
             return _dispatched(module)
         store_native(digest, code)
-    return _checked(cast(Kernel, code.load()), [kind for _, kind in kernel_parameters(reductions, send_late)])
+    return _checked(cast(Kernel, code.load()), kinds)
 
 
 _ARRAYS = {
     "bytes_": (np.uint8, 1), "words": (np.int64, 1), "codes": (np.int32, 1), "words_out": (np.int64, 1),
-    "slot_numbers": (np.uint32, 1), "matrix": (np.int64, 2),
+    "slot_numbers": (np.uint32, 1), "matrix": (np.int64, 2), "ranges": (np.int64, 2),
 }  # fmt: skip
 """The types of arrays that the kernel's text names."""
 

@@ -10,17 +10,18 @@ compiler's time grows faster than the number of blocks that it finds between bra
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lowlevel.kernel.source import Source
-from lowmark.query.expressions import Call, Expr, Field, Literal, Op
+from lowmark.query.expressions import Call, Expr, Field, Literal, Op, Ranges
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import INT64_MIN
 
 __all__ = ["Scalars", "Value", "less", "word_literal"]
 
 _MASK64 = (1 << 64) - 1
+_SIGN = "-0x8000000000000000"
 _WORD_FORMS = {
     Op.ADD: "wrap_add({}, {})",
     Op.SUB: "wrap_sub({}, {})",
@@ -42,11 +43,16 @@ class Value:
 class Scalars:
     """Writes the statements that compute expressions, each expression once."""
 
-    def __init__(self, source: Source, fields: Mapping[str, tuple[str, ...]], nulls: Mapping[str, str]) -> None:
-        """The variables that hold each field's words, and those that say of a field that it is null."""
+    def __init__(
+        self, source: Source, fields: Mapping[str, tuple[str, ...]], nulls: Mapping[str, str],
+        ranges: Mapping[Ranges, str],
+    ) -> None:  # fmt: skip
+        """The variables that hold each field's words, those that say of a field that it is null, and those that hold
+        the sets of several ranges."""
         self._source = source
         self._fields = fields
         self._nulls = nulls
+        self._ranges = ranges
         self._done: dict[Expr, Value] = {}
 
     def value(self, expr: Expr) -> Value:
@@ -83,6 +89,8 @@ class Scalars:
                 return Value(words, self._nulls.get(name))
             case Literal(value, kind):
                 return _literal(value, kind)
+            case Ranges():
+                raise ValueError("a set is no value")
             case Call(op, args):
                 return _WRITERS[op](self, op, args)
 
@@ -154,16 +162,20 @@ class Scalars:
                 return Value((version, *(self._source.let(word) for word in words)), value.null)
         raise ValueError("the masks of a prefix are literals")
 
-    def in_prefix(self, op: Op, args: tuple[Expr, ...]) -> Value:
+    def among(self, op: Op, args: tuple[Expr, ...]) -> Value:
+        """Constants are data of the kernel's, but for those of a single range: a prefix is a comparison like any other,
+        and costs half of what a look into memory does."""
         match args:
-            case (_, Literal(int(network)), Literal(int(mask))):
-                words = self.value(args[0]).words
-                inside = " & ".join(
-                    f"({word} & {word_literal(mask >> shift)} == {word_literal((network & mask) >> shift)})"
-                    for word, shift in zip(words, range(64 * len(words) - 64, -1, -64), strict=True)
-                )
-                return self._result(f"({inside})", args[:1])
-        raise ValueError("a prefix is a literal network and a literal mask")
+            case (operand, Ranges() as ranges):
+                if not ranges:
+                    return self._result("False", (operand,))
+                words = self.row_words(operand, canonical=True).words
+                key = [f"({word} ^ {_SIGN})" for word in words] if len(words) > 1 else [*words]
+                if (name := self._ranges.get(ranges)) is not None:
+                    return self._result(f"among({name}, ({', '.join(key)},))", (operand,))
+                bounds = [word_literal(word) for word in ranges.matrix[0].tolist()]
+                return self._result(_between(key, bounds[: len(key)], bounds[len(key) :]), (operand,))
+        raise ValueError("IN asks for a value in a set")
 
     def hashed(self, op: Op, args: tuple[Expr, ...]) -> Value:
         text = "0"
@@ -236,7 +248,7 @@ _WRITERS: dict[Op, _Writer] = {
     Op.FLOAT_DIV: Scalars.float_divided,
     Op.FLOAT_MOD: Scalars.float_divided,
     Op.PREFIX: Scalars.prefix,
-    Op.IN_PREFIX: Scalars.in_prefix,
+    Op.IN: Scalars.among,
     Op.HASH: Scalars.hashed,
     Op.COARSE: Scalars.coarse,
     Op.AND: Scalars.both,
@@ -244,6 +256,19 @@ _WRITERS: dict[Op, _Writer] = {
     Op.NOT: Scalars.inverted,
     Op.IS_NULL: Scalars.is_null,
 }
+
+
+def _between(words: Sequence[str], first: Sequence[str], last: Sequence[str]) -> str:
+    """Source of a boolean: words, compared one after the other, lie between two constants or are one of them."""
+    if len(words) > 1 and first[0] == last[0]:
+        return f"({words[0]} == {first[0]}) & {_between(words[1:], first[1:], last[1:])}"
+    return f"{_not_before(words, first)} & {_not_before(last, words)}"
+
+
+def _not_before(left: Sequence[str], right: Sequence[str]) -> str:
+    if len(left) == 1:
+        return f"({left[0]} >= {right[0]})"
+    return f"(({left[0]} > {right[0]}) | (({left[0]} == {right[0]}) & {_not_before(left[1:], right[1:])}))"
 
 
 def word_literal(value: int) -> str:

@@ -12,6 +12,7 @@ from lowlevel.config import Order
 from lowlevel.kernel.expressions import Scalars, Value
 from lowlevel.kernel.fold import ORDERED_FOLDS
 from lowlevel.kernel.grid import GridText
+from lowlevel.kernel.membership import ranges_of
 from lowlevel.kernel.parse import FIELDS, NULLS
 from lowlevel.kernel.rowform import RowForm
 from lowlevel.kernel.source import Source
@@ -35,7 +36,8 @@ _TABLE = (
 
 def node_parameters(number: int, reduction: Reduction, send_late: bool) -> list[tuple[str, str]]:
     """What the kernel is given of one node: names, and the names of their types."""
-    kinds = (*_BUFFERS, *(_STRAYS if send_late else ()), *(_TABLE if reduction.grouped else ()))
+    ranges = [(f"ranges{place}", "ranges") for place in range(len(ranges_of(reduction)))]
+    kinds = (*_BUFFERS, *ranges, *(_STRAYS if send_late else ()), *(_TABLE if reduction.grouped else ()))
     return [(f"{name}_{number}", kind) for name, kind in kinds]
 
 
@@ -71,6 +73,8 @@ class NodeText:
     def write_widths(self) -> None:
         """Widths that stand in the text make no slot's place a product of variables."""
         self._write(f"out@ = of_width(out@, {self._words})")
+        for place, ranges in enumerate(ranges_of(self._reduction)):
+            self._write(f"ranges{place}@ = of_width(ranges{place}@, {2 * ranges.kind.words})")
         if self._reduction.grouped:
             self._write(f"""
                 table@ = of_width(table@, {self._slot_words})
@@ -104,7 +108,8 @@ class NodeText:
         """The first pass: what becomes of a parsed frame."""
         source, reduction, grid = self._source, self._reduction, self._grid
         fields = {**FIELDS, "link": (f"link{self._suffix}",), "_rank": (f"rank{self._suffix}",)}
-        scalars = Scalars(source, fields, NULLS)
+        ranges = {item: f"ranges{place}{self._suffix}" for place, item in enumerate(ranges_of(reduction))}
+        scalars = Scalars(source, fields, NULLS, ranges)
         passes = "True" if reduction.where is None else scalars.holds(reduction.where)
         with source.block(f"if {passes}:"):
             self._write(f"""

@@ -26,6 +26,6 @@ def kept_by(nodes: Sequence[Node]) -> tuple[Expr | None, str]:
     if keep is None or not useful(keep):
         return None, (
             "the kernel leaves no frame out: there is no WHERE on version, protocol, address or port that all queries "
-            "of the source have"
+            "of the source have, and that its filter has room for"
         )
     return keep, OUTSIDE

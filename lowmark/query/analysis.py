@@ -33,10 +33,14 @@ def analyse(script: s.Script, text: str, streams: Mapping[str, int] | None, stri
 
 
 def texts(script: s.Script, streams: Mapping[str, int] | None) -> tuple[str, ...]:
-    """The sorted table of all texts that a query's rows can hold: those it writes, and the names of its streams."""
+    """The sorted table of all texts that a query's rows can hold: those it writes, and the names of its streams. What
+    stands in lists alone is only compared with them."""
     found = set()
+    listed: set[int] = set()
     for node in s.walk(script):
-        if isinstance(node, s.StringLiteral):
+        if isinstance(node, s.In):
+            listed |= {id(choice) for choice in node.choices}
+        elif isinstance(node, s.StringLiteral) and id(node) not in listed:
             found.add(node.value)
         elif isinstance(node, s.StreamRef):
             found.add(_bound_name(node.name.text, streams) or node.name.text)

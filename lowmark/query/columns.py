@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from lowmark.query.expressions import Expr, Field, Literal, Named
+from lowmark.query.expressions import Call, Expr, Field, Literal, Named
 from lowmark.wire.schema import Column, Schema
 
 __all__ = ["CannotRunYet", "itself", "itself_of", "schema_of", "typed"]
@@ -36,4 +36,9 @@ def typed(named: tuple[Named, ...], columns: Iterable[Column]) -> tuple[Named, .
 
 
 def _nullable(expr: Expr) -> Expr:
-    return replace(expr, beside_null=True) if isinstance(expr, Literal) else replace(expr, nullable=True)
+    match expr:
+        case Literal():
+            return replace(expr, beside_null=True)
+        case Field() | Call():
+            return replace(expr, nullable=True)
+    raise ValueError("a set is no column")

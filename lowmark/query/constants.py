@@ -11,14 +11,14 @@ from fractions import Fraction
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from lowmark.query import syntax as s
-from lowmark.query.expressions import Expr, Literal, Op
-from lowmark.query.folding import test
+from lowmark.query.expressions import Literal
+from lowmark.query.ranges import Span
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import INT64_MAX, INT64_MIN, address_number
 
 __all__ = [
-    "NS", "address", "in_prefix", "nanoseconds", "number", "parse_address", "parse_community_id", "parse_mac",
-    "parse_prefix", "parse_quoted", "parse_time", "prefix_mask",
+    "NS", "address", "nanoseconds", "number", "parse_address", "parse_community_id", "parse_mac", "parse_prefix",
+    "parse_quoted", "parse_time", "prefix_mask", "prefix_span",
 ]  # fmt: skip
 
 NS = 1_000_000_000
@@ -116,10 +116,10 @@ def nanoseconds(seconds: int | Decimal) -> int:
     return int(ns)
 
 
-def in_prefix(operand: Expr, prefix: IPv4Network | IPv6Network) -> Expr:
-    """Whether an address lies in a prefix, which is of its own version then."""
-    mask = prefix_mask(prefix.version, prefix.prefixlen)
-    return test(Op.IN_PREFIX, operand, address(prefix.network_address), Literal(mask, Kind.IP))
+def prefix_span(prefix: IPv4Network | IPv6Network) -> Span:
+    """The addresses of a prefix, which are of its own version."""
+    first = address_number(prefix.network_address)
+    return first, first + (1 << prefix.max_prefixlen - prefix.prefixlen) - 1
 
 
 def prefix_mask(version: int, length: int) -> int:

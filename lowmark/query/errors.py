@@ -227,7 +227,8 @@ def _words(valid: Collection[str]) -> dict[str, str]:
 
 def _expected(previous: str, valid: Collection[str]) -> tuple[str, ...]:
     """The valid terminals in words, those of one sort as one."""
-    left = set(valid) - {"_STRAY_COMMA", "_HINT_OPEN", "QUOTED"}  # the last: where any name can stand, and behind IN
+    # QUOTED stands where any name can, and behind IN; a run of constants where any expression can.
+    left = set(valid) - {"_STRAY_COMMA", "_HINT_OPEN", "QUOTED", "CONSTANTS"}
     names: list[str] = []
     if {"NAME", "INTEGER"} <= left:
         names += ["a field", "a literal", "a function"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowmark.query.expressions import Call, Expr, Field, Literal, Op
+from lowmark.query.expressions import Call, Expr, Field, Literal, Op, Ranges
 from lowmark.wire.rows import Words, column_of
 from lowmark.wire.schema import Kind, Schema
 
@@ -97,6 +97,11 @@ class _Evaluation:
                 return Values(kind, data, valid)
             case Literal(value, kind):
                 return _literal(value, kind, len(self._rows))
+            case Ranges():
+                raise ValueError("a set is no value")
+            case Call(Op.IN, (operand, Ranges() as ranges), kind):
+                sought = self.of(operand)
+                return Values(kind, _truth(_among(sought.data, ranges)), sought.valid)
             case Call(op, args, kind):
                 values = [self.of(arg) for arg in args]
                 if op in _TRUTH:
@@ -145,14 +150,43 @@ def _less(a: Data, b: Data) -> Bools:
     """Of words, doubles, or values of several words, of which the first weighs most."""
     if a.ndim == 1:
         return a < b
-    less = _constant(False, len(a))
-    for left, right in zip(a.T[::-1], b.T[::-1], strict=True):
-        less = (left < right) | ((left == right) & less)
+    return _earlier([*a.T], [*b.T])
+
+
+def _earlier(left: Sequence[Data], right: Sequence[Data]) -> Bools:
+    """Word by word, each a column."""
+    less = _constant(False, len(left[0]))
+    for a, b in zip(reversed(left), reversed(right), strict=True):
+        less = (a < b) | ((a == b) & less)
     return less
 
 
 def _less_equal(a: Data, b: Data) -> Bools:
     return a <= b if a.ndim == 1 else ~_less(b, a)
+
+
+def _among(values: Data, ranges: Ranges) -> Bools:
+    """Whether each value lies in one of the ranges: the last one that begins at it or before is the one to look at."""
+    if not ranges:
+        return _constant(False, len(values))
+    sought, bounds = _keys(values), [*ranges.matrix.T]
+    words = len(sought)
+    at, left = np.zeros(len(values), np.int64), len(ranges)
+    while left > 1:
+        half = left >> 1
+        at += np.where(_earlier(sought, [word[at + half] for word in bounds[:words]]), 0, half)
+        left -= half
+    found = [word[at] for word in bounds]
+    return ~_earlier(sought, found[:words]) & ~_earlier(found[words:], sought)
+
+
+def _keys(values: Data) -> list[Ints]:
+    """The words by which ranges are ordered, each a column."""
+    if values.dtype == np.float64:
+        values = np.where(np.isnan(values), np.nan, values + 0.0)
+    if values.ndim == 1:
+        return [values.view(np.int64) if values.strides[0] else values.copy().view(np.int64)]
+    return [(word ^ np.uint64(1 << 63)).view(np.int64) for word in values.T]
 
 
 _MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
@@ -221,7 +255,6 @@ _COMPUTE: dict[Op, Callable[..., Data]] = {
     Op.GT: lambda a, b: _truth(_less(b, a)),
     Op.GE: lambda a, b: _truth(_less_equal(b, a)),
     Op.PREFIX: lambda a, mask4, mask6: a & np.where(a[:, :1] == 4, mask4, mask6),
-    Op.IN_PREFIX: lambda a, network, mask: _truth(_equal(a & mask, network & mask)),
     Op.HASH: _hashed,
     Op.COARSE: _coarse,
     Op.NOT: lambda a: _truth(a == 0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from ipaddress import ip_address, ip_network
@@ -18,16 +18,31 @@ from lowmark.query.catalog import unit_ns
 from lowmark.query.errors import QueryError
 from lowmark.query.syntax import Span
 
-__all__ = ["ExpressionBuilder", "with_span"]
+__all__ = ["ExpressionBuilder", "first_constant", "with_span"]
 
 _MAX_DIGITS = 100  # of a number: keeps exact arithmetic on literals cheap
+_MAX_CHOICES = 250_000  # of a list
 _MAX_INT = 2**63  # with a minus sign in front this one is an int64 too
 _MAC = re.compile(r"[0-9a-f]{1,2}(?::[0-9a-f]{1,2}){5}", re.IGNORECASE)
+_CONSTANT = re.compile(
+    r"--[^\n]*+|/\*.*?\*/|(?P<string>'(?:[^'\n]|'')*+')|(?P<minus>-)"
+    r"|(?P<address>[\da-f]*(?::[\da-f]*){2}[\d.:a-f]*+(?:/\d++)?+|\d++(?:\.\d++){2,}+(?:/\d++)?+)"
+    r"|(?P<decimal>(?:\d++\.\d*+|\.\d++)(?:e[+-]?\d++)?+|\d++e[+-]?\d++)|(?P<integer>0x[\da-f]++|\d++)",
+    re.IGNORECASE | re.DOTALL | re.ASCII,
+)  # of a run of them, or what stands between two
 _NUMBER_END = re.compile(r"(?<=[0-9.])\s*(?=[^\W\d])")  # between a number and its unit
 
 
 def with_span(method: Callable[..., object], _rule: str, children: list[object], meta: Meta) -> object:
     return method(Span(0, 0) if meta.empty else Span(meta.start_pos, meta.end_pos), *children)
+
+
+def first_constant(text: str, start: int) -> tuple[str, int]:
+    """Of a run of constants that begins there: the terminal that its first one would be alone, and where that ends."""
+    found = _CONSTANT.match(text, start)
+    if found is None or found.lastgroup is None:
+        raise ValueError("no constant stands there")
+    return found.lastgroup.upper(), found.end()
 
 
 @v_args(wrapper=with_span)
@@ -51,8 +66,46 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, s.Script]):
         operator = s.ComparisonOperator("<>" if sign == "!=" else sign.value)
         return s.Comparison(operator, left, right, span=span)
 
-    def membership(self, span: Span, operand: s.Expression, negated: Token | None, *choices: s.Expression) -> s.In:
-        return s.In(operand, choices, negated is not None, span=span)
+    def membership(
+        self, span: Span, operand: s.Expression, negated: Token | None, *choices: s.Expression | Token
+    ) -> s.In:
+        """A token among the choices is a run of constants."""
+        each: list[s.Expression] = []
+        for choice in choices:
+            if isinstance(choice, Token):
+                each += self._constants(choice)
+            else:
+                each.append(choice)
+        if len(each) > _MAX_CHOICES:
+            spot = Span(each[_MAX_CHOICES].span.start, each[-1].span.end)
+            message = f"this list has {len(each):,} constants, and {_MAX_CHOICES:,} are the most that there can be"
+            raise self._error(message, spot)
+        return s.In(operand, tuple(each), negated is not None, span=span)
+
+    def _constants(self, run: Token) -> Iterator[s.Expression]:
+        start, minus = run.start_pos or 0, None
+        string, address, decimal, integer = self.string, self.address, self.decimal, self.integer
+        for found in _CONSTANT.finditer(run):
+            span, word = Span(start + found.start(), start + found.end()), found[0]
+            match found.lastgroup:
+                case "minus":
+                    minus = span.start
+                    continue
+                case "string":
+                    constant: s.Literal = string(span, word)
+                case "address":
+                    constant = address(span, word)
+                case "decimal":
+                    constant = decimal(span, word)
+                case "integer":
+                    constant = integer(span, word)
+                case _:
+                    continue
+            if minus is None:
+                yield constant
+            else:
+                yield s.Unary(s.UnaryOperator.MINUS, constant, span=Span(minus, span.end))
+                minus = None
 
     def between(
         self, span: Span, operand: s.Expression, negated: Token | None, low: s.Expression, high: s.Expression
@@ -108,19 +161,19 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, s.Script]):
     def boolean(self, span: Span, word: Token) -> s.BooleanLiteral:
         return s.BooleanLiteral(word.type == "TRUE", span=span)
 
-    def string(self, span: Span, quoted: Token) -> s.StringLiteral:
+    def string(self, span: Span, quoted: str) -> s.StringLiteral:
         return s.StringLiteral(quoted[1:-1].replace("''", "'"), span=span)
 
-    def integer(self, span: Span, digits: Token) -> s.IntegerLiteral:
+    def integer(self, span: Span, digits: str) -> s.IntegerLiteral:
         return s.IntegerLiteral(self._int64(span, digits), span=span)
 
     def rows(self, span: Span, size: Token) -> s.RowCount:
         number, _unit = _NUMBER_END.split(size, maxsplit=1)
         return s.RowCount(self._int64(span, number), span=span)
 
-    def decimal(self, span: Span, digits: Token) -> s.DecimalLiteral:
+    def decimal(self, span: Span, digits: str) -> s.DecimalLiteral:
         self._check_length(span, digits)
-        value = Decimal(digits.value)
+        value = Decimal(str(digits))
         if math.isinf(float(value)) or (value and not float(value)):
             raise self._error("this number is outside the range of a double", span)
         return s.DecimalLiteral(value, span=span)
@@ -135,13 +188,13 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, s.Script]):
             raise self._error("this duration is longer than 292 years, the longest there is", span)
         return s.DurationLiteral(int(value_ns), span=span)
 
-    def address(self, span: Span, word: Token) -> s.AddressLiteral | s.PrefixLiteral | s.MacLiteral:
+    def address(self, span: Span, word: str) -> s.AddressLiteral | s.PrefixLiteral | s.MacLiteral:
         if _MAC.fullmatch(word):
             return s.MacLiteral(int("".join(byte.rjust(2, "0") for byte in word.split(":")), 16), span=span)
         try:
             if "/" in word:
-                return s.PrefixLiteral(ip_network(word.value, strict=False), span=span)
-            return s.AddressLiteral(ip_address(word.value), span=span)
+                return s.PrefixLiteral(ip_network(str(word), strict=False), span=span)
+            return s.AddressLiteral(ip_address(str(word)), span=span)
         except ValueError:
             message = f"{word} is no address"
             forms = ("10.0.0.1", "10.0.0.0/8", "2001:db8::1", "2001:db8::/32", "00:11:22:33:44:55")

@@ -1,12 +1,13 @@
 """Lowered expressions: typed trees over a small set of primitive operations.
 
-Analysis lowers a query's expressions once (aliases, BETWEEN, IN lists, whole seconds, prefixes are gone here); the
+Analysis lowers a query's expressions once (aliases, BETWEEN, whole seconds, prefixes are gone here); the
 kernel generator and the evaluator over columns (`evaluate.py`) both work on this form, so they agree on what it means:
 
 - integers are int64 and wrap; FLOOR_DIV and MOD round down, and by zero give null, as FLOAT_DIV and FLOAT_MOD do;
 - any null argument gives null, but for AND, OR (three-valued logic) and IS_NULL;
 - shifts are by 0…63, any other distance gives null; SHIFT_RIGHT keeps the sign;
 - addresses compare IPv4 before IPv6, each numerically (a literal address is its version above its 128 bits);
+- IN asks for what EQ would with one of its constants: -0.0 is 0.0, and NaN is in no set;
 - HASH and COARSE are what sketches count by: they are part of what partials mean, and never change.
 """
 
@@ -16,9 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from lowmark.query.ranges import Ranges
 from lowmark.wire.schema import Kind
 
-__all__ = ["Call", "Expr", "Field", "Literal", "Named", "Op", "fields"]
+__all__ = ["Call", "Expr", "Field", "Literal", "Named", "Op", "Ranges", "fields"]
 
 
 class Op(Enum):
@@ -51,7 +53,7 @@ class Op(Enum):
     GT = auto()
     GE = auto()
     PREFIX = auto()  # address, then the masks of an IPv4 and of an IPv6 one (literals)
-    IN_PREFIX = auto()  # address, network, mask (both literals; the mask has all bits of the version)
+    IN = auto()  # a value, and Ranges of its kind
     # sketches
     HASH = auto()  # any arguments to one word: -0.0 is 0.0, there is one NaN
     COARSE = auto()  # a word or a double to its leading bits, of which the second argument (a literal, 1 to 52) says
@@ -93,7 +95,7 @@ class Call:
     nullable: bool
 
 
-Expr = Field | Literal | Call
+Expr = Field | Literal | Call | Ranges
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from lowmark.query.expressions import Call, Expr, Field, Literal, Named
+from lowmark.query.expressions import Call, Expr, Field, Literal, Named, Ranges
 from lowmark.query.plan import Exchange, Exchanges, Fold, Node, Reduction, Stage, Step
 from lowmark.wire.fields import Json, canonical
 from lowmark.wire.hashing import HASH_NAME
@@ -84,5 +84,7 @@ def _expr(expr: Expr) -> Json:
             # As a string: a double as it prints is exact, and may be infinite; an address is beyond 64 bits.
             text = None if value is None else repr(value)
             return ["literal", text, kind.value, *((beside_null,) if beside_null else ())]
+        case Ranges(kind=kind):
+            return ["ranges", kind.value, expr.digest]
         case Call(op=op, args=args, kind=kind, nullable=nullable):
             return [op.name, kind.value, nullable, *(_expr(arg) for arg in args)]

@@ -6,12 +6,15 @@ What folds here must be what the kernel and the evaluator would have computed: i
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from lowmark.query.expressions import Call, Expr, Literal, Op
+from lowmark.query.expressions import Call, Expr, Literal, Op, Ranges
+from lowmark.query.ranges import Span, key_of
 from lowmark.wire.schema import Kind
 
-__all__ = ["FALSE", "TRUE", "boolean", "compare", "conjoin", "disjoin", "doubles", "is_null", "negate", "test", "words"]
+__all__ = [
+    "FALSE", "TRUE", "among", "boolean", "compare", "conjoin", "disjoin", "doubles", "is_null", "negate", "words",
+]  # fmt: skip
 
 Number = int | float
 
@@ -84,9 +87,16 @@ def compare(op: Op, left: Expr, right: Expr) -> Expr:
     return boolean(_COMPARISONS[op](left.value, right.value))
 
 
-def test(op: Op, *args: Expr) -> Expr:
-    """A condition that is neither a comparison nor made of conditions: IN_PREFIX."""
-    return Call(op, args, Kind.BOOL, _nullable(op, args))
+def among(operand: Expr, spans: Iterable[Span]) -> Expr:
+    """Whether a value is in one of these ranges."""
+    ranges = Ranges.of(operand.kind, spans)
+    if isinstance(operand, Literal):
+        return Literal(None, Kind.BOOL) if operand.value is None else boolean(operand.value in ranges)
+    if not ranges and not operand.nullable:
+        return FALSE
+    if (only := ranges.only) is not None:
+        return compare(Op.EQ, operand, Literal(only, operand.kind))
+    return Call(Op.IN, (operand, ranges), Kind.BOOL, operand.nullable)
 
 
 def boolean(value: bool) -> Literal:
@@ -113,13 +123,47 @@ def negate(arg: Expr) -> Expr:
 
 
 def conjoin(args: Sequence[Expr]) -> Expr:
-    """AND of any number of conditions, as a balanced tree."""
-    return _joined(Op.AND, args, neutral=TRUE, absorbing=FALSE)
+    """AND of any number of conditions, as a balanced tree. What says which constants a value is not says it at once."""
+    return _joined(Op.AND, _gathered(args, Op.NE), neutral=TRUE, absorbing=FALSE)
 
 
 def disjoin(args: Sequence[Expr]) -> Expr:
-    """OR of any number of conditions, as a balanced tree."""
-    return _joined(Op.OR, args, neutral=FALSE, absorbing=TRUE)
+    """OR of any number of conditions, as a balanced tree. What says which constants a value can be says it at once."""
+    return _joined(Op.OR, _gathered(args, Op.EQ), neutral=FALSE, absorbing=TRUE)
+
+
+def _gathered(args: Sequence[Expr], op: Op) -> list[Expr]:
+    """Several comparisons of one value with constants become one with a set; it stands where the first of them did."""
+    found: dict[tuple[bool, Expr], list[tuple[Expr, Iterable[Span]]]] = {}  # whether it compares, and what; or itself
+    for arg in args:
+        compared = _compared(arg, op)
+        key, spans = ((False, arg), ()) if compared is None else ((True, compared[0]), compared[1])
+        found.setdefault(key, []).append((arg, spans))
+    return [
+        parts[0][0] if len(parts) == 1 or not compares else _united(operand, op, parts)
+        for (compares, operand), parts in found.items()
+    ]
+
+
+def _united(operand: Expr, op: Op, parts: Sequence[tuple[Expr, Iterable[Span]]]) -> Expr:
+    inside = among(operand, (span for _, spans in parts for span in spans))
+    return inside if op is Op.EQ else negate(inside)
+
+
+def _compared(arg: Expr, op: Op) -> tuple[Expr, Iterable[Span]] | None:
+    """What a condition compares with constants, and with which: it holds for one of them (`op` is EQ) or for none (NE).
+    None: it says something else."""
+    match arg:
+        case Call(op=Op.NOT, args=(inner,)):
+            return _compared(inner, Op.NE if op is Op.EQ else Op.EQ)
+        case Call(op=Op.IN, args=(operand, Ranges() as ranges)) if op is Op.EQ:
+            return operand, ranges.spans
+        case Call(op=sign, args=(Literal(value=value), operand) | (operand, Literal(value=value))) if (
+            sign is op and value is not None
+        ):
+            key = key_of(operand.kind, value)
+            return operand, () if key is None else ((key, key),)
+    return None
 
 
 def _joined(op: Op, args: Sequence[Expr], neutral: Literal, absorbing: Literal) -> Expr:

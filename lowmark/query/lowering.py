@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from lowmark.query import syntax as s
 from lowmark.query.arithmetic import KIND_NAMES, IllTyped, Operand, arithmetic, comparison, minus
-from lowmark.query.constants import address, in_prefix, number, parse_address, parse_prefix
+from lowmark.query.constants import address, number, parse_address, parse_prefix, prefix_span
 from lowmark.query.errors import QueryError
 from lowmark.query.expressions import Expr, Literal, Op
-from lowmark.query.folding import boolean, conjoin, disjoin, is_null, negate, words
+from lowmark.query.folding import among, boolean, conjoin, disjoin, is_null, negate, words
+from lowmark.query.ranges import Span, key_of
 from lowmark.query.scalars import EXTREMES, BadCall, is_scalar, prefix, prefix_lengths
 from lowmark.wire.schema import Kind
 
@@ -21,6 +23,8 @@ __all__ = ["Lowering", "Names"]
 
 _Lowered = tuple[s.Expression, Operand]
 """An expression, and what it was lowered to: once, where it takes part in several comparisons."""
+
+_TEXT = Literal(None, Kind.STR)
 
 
 class Names(Protocol):
@@ -83,7 +87,7 @@ class Lowering:
             case s.Comparison(left=left, right=right) if self._names.parts(left) or self._names.parts(right):
                 return self._alike(node)
             case s.Comparison(operator=comparator, left=left, right=right):
-                return self._compared(comparator, (left, self._operand(left)), right, node)
+                return self._compared(comparator, self._lowered(left), self._lowered(right), node)
             case s.And(operands=parts):
                 return conjoin([self.condition(part) for part in parts])
             case s.Or(operands=parts):
@@ -91,13 +95,12 @@ class Lowering:
             case s.Not(operand=operand):
                 return negate(self.condition(operand))
             case s.In(operand=operand, choices=choices, negated=negated):
-                sought = (operand, self._operand(operand))
-                inside = disjoin([self._matched(sought, self._unquoted(choice), node) for choice in choices])
+                inside = self._among(self._lowered(operand), choices, node)
                 return negate(inside) if negated else inside
             case s.Between(operand=operand, low=low, high=high, negated=negated):
-                middle = (operand, self._operand(operand))
-                least = self._compared(s.ComparisonOperator.GREATER_OR_EQUAL, middle, low, node)
-                most = self._compared(s.ComparisonOperator.LESS_OR_EQUAL, middle, high, node)
+                middle = self._lowered(operand)
+                least = self._compared(s.ComparisonOperator.GREATER_OR_EQUAL, middle, self._lowered(low), node)
+                most = self._compared(s.ComparisonOperator.LESS_OR_EQUAL, middle, self._lowered(high), node)
                 between = conjoin((least, most))
                 return negate(between) if negated else between
             case s.IsNull(operand=operand, negated=negated):
@@ -124,7 +127,7 @@ class Lowering:
             raise self._error(str(error), call.arguments[0].span) from None
         return prefix(operand, bits4, bits6)
 
-    def _literal(self, node: s.Literal) -> Expr:
+    def _literal(self, node: s.Literal) -> Literal:
         match node:
             case s.IntegerLiteral(value=value):
                 if value > 2**63 - 1:
@@ -153,6 +156,9 @@ class Lowering:
         literal = self._names.literal(node) if isinstance(node, s.FieldRef) else None
         return literal or node
 
+    def _lowered(self, node: s.Expression) -> _Lowered:
+        return node, self._operand(node)
+
     def _operand(self, node: s.Expression) -> Operand:
         text = node.value if isinstance(node, s.StringLiteral) else None
         return Operand(self.lower(node), number(node), text)
@@ -171,13 +177,11 @@ class Lowering:
             raise self._ill_typed(error, node, (operand,)) from None
         return negative if operator is s.UnaryOperator.MINUS else expr
 
-    def _compared(
-        self, operator: s.ComparisonOperator, left: _Lowered, right: s.Expression, whole: s.Expression
-    ) -> Expr:
+    def _compared(self, operator: s.ComparisonOperator, left: _Lowered, right: _Lowered, whole: s.Expression) -> Expr:
         try:
-            return comparison(operator, left[1], self._operand(right))
+            return comparison(operator, left[1], right[1])
         except IllTyped as error:
-            raise self._ill_typed(error, whole, (left[0], right)) from None
+            raise self._ill_typed(error, whole, (left[0], right[0])) from None
 
     def _alike(self, node: s.Comparison) -> Expr:
         """Two groups of fields that are equal in all of them, or not."""
@@ -189,23 +193,49 @@ class Lowering:
             spot = node.right if left else node.left
             raise self._error("a connection is compared with another one, as in A.conn = B.conn", spot.span)
         pairs = zip(left, right, strict=True)
-        same = conjoin([self._compared(s.ComparisonOperator.EQUAL, (a, self._operand(a)), b, node) for a, b in pairs])
+        equals = s.ComparisonOperator.EQUAL
+        same = conjoin([self._compared(equals, self._lowered(a), self._lowered(b), node) for a, b in pairs])
         return same if equal else negate(same)
 
-    def _matched(self, sought: _Lowered, choice: s.Expression, whole: s.Expression) -> Expr:
-        """One choice of an IN: a prefix that contains the operand, or a value that equals it."""
+    def _among(self, sought: _Lowered, choices: tuple[s.Expression, ...], whole: s.Expression) -> Expr:
+        """A choice of an IN is a prefix that contains the operand, or a value that equals it."""
+        spans: list[Span] = []
+        others = []
+        for choice in map(self._unquoted, choices):
+            found = self._spans(sought, choice)
+            if found is None:
+                others.append(self._compared(s.ComparisonOperator.EQUAL, sought, self._choice(choice), whole))
+            else:
+                spans += found
+        return disjoin([*([among(sought[1].expr, spans)] if spans or not others else ()), *others])
+
+    def _choice(self, node: s.Expression) -> _Lowered:
+        """A text in a list stands for itself only where texts are sought, and then it is known by its code already."""
+        return (node, Operand(_TEXT, text=node.value)) if isinstance(node, s.StringLiteral) else self._lowered(node)
+
+    def _spans(self, sought: _Lowered, choice: s.Expression) -> Sequence[Span] | None:
+        """What a constant stands for that is a prefix, a text or of the kind that is sought; None: the choice is
+        compared as any other value is."""
         node, operand = sought
         match choice:
             case s.PrefixLiteral(value=prefix):
                 if operand.kind is not Kind.IP:
                     raise self._error(f"a prefix contains addresses, not {KIND_NAMES[operand.kind]}", node.span)
-                return in_prefix(operand.expr, prefix)
+                return (prefix_span(prefix),)
             case s.StringLiteral(value=string) if "/" in string and operand.kind is Kind.IP:
                 try:
-                    return in_prefix(operand.expr, parse_prefix(string))
+                    return (prefix_span(parse_prefix(string)),)
                 except ValueError:
                     raise self._error(f"{string} is no prefix", choice.span, "10.0.0.0/8 is one") from None
-        return self._compared(s.ComparisonOperator.EQUAL, sought, choice, whole)
+            case s.StringLiteral(value=string) if operand.kind is Kind.STR:
+                code = self._codes.get(string)  # rows hold no text that is in no table
+                return () if code is None else ((code, code),)
+            case s.IntegerLiteral() | s.DecimalLiteral() | s.AddressLiteral() | s.MacLiteral() | s.DurationLiteral():
+                constant = self._literal(choice)
+                if constant.kind is operand.kind and constant.value is not None:
+                    key = key_of(constant.kind, constant.value)
+                    return () if key is None else ((key, key),)
+        return None
 
     def _ill_typed(self, error: IllTyped, whole: s.Expression, operands: tuple[s.Expression, ...]) -> QueryError:
         spot = whole if error.operand is None else operands[error.operand]

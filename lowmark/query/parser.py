@@ -14,7 +14,7 @@ from lark.visitors import v_args
 
 from lowmark.query import syntax as s
 from lowmark.query.errors import QueryError, misspelt, no_unit, syntax_error
-from lowmark.query.expressionparser import ExpressionBuilder, with_span
+from lowmark.query.expressionparser import ExpressionBuilder, first_constant, with_span
 from lowmark.query.grammar import grammar
 from lowmark.query.syntax import Span
 
@@ -43,7 +43,11 @@ def _syntax_error(text: str, error: UnexpectedInput) -> QueryError:
     end = word.end() if word else start
     if isinstance(error, UnexpectedToken):
         terminal = _word(error.token) if error.token.type == "ALIAS" else error.token.type
-        start, end = (len(text), len(text)) if terminal == "$END" else (start, start + len(error.token))
+        end = start + len(error.token)
+        if terminal == "CONSTANTS":  # outside of a list its first one stands there
+            terminal, end = first_constant(text, start)
+        elif terminal == "$END":
+            start = end = len(text)
     history, valid = _before(text[:start])
     if history and history[-1].type == "ALIAS":  # it may be a word of the language, misspelt
         spot = history[-1].start_pos or 0

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 from lowmark.query.constants import prefix_mask
-from lowmark.query.expressions import Call, Expr, Field, Literal, Op
+from lowmark.query.expressions import Call, Expr, Field, Literal, Op, Ranges
 from lowmark.query.panes import Pane
 from lowmark.query.progressing import Progress
+from lowmark.query.ranges import blocks, value_of
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import address, address_version, community_id, mac, seconds, time
 
@@ -16,9 +20,10 @@ _SIGNS = {
     Op.BIT_AND: "&", Op.BIT_OR: "|", Op.BIT_XOR: "^", Op.SHIFT_LEFT: "<<", Op.SHIFT_RIGHT: ">>",
     Op.FLOAT_ADD: "+", Op.FLOAT_SUB: "-", Op.FLOAT_MUL: "*", Op.FLOAT_DIV: "/", Op.FLOAT_MOD: "%",
     Op.EQ: "=", Op.NE: "<>", Op.LT: "<", Op.LE: "<=", Op.GT: ">", Op.GE: ">=",
-    Op.AND: "AND", Op.OR: "OR",
+    Op.IN: "IN", Op.AND: "AND", Op.OR: "OR",
 }  # fmt: skip
 _FUNCTIONS = {Op.PREFIX, Op.HASH, Op.COARSE}
+_SHOWN = 8  # of the constants of a list
 _PREFIXES = {Op.NEG: "-", Op.FLOAT_NEG: "-", Op.INVERT: "~", Op.NOT: "NOT "}
 
 
@@ -29,6 +34,8 @@ def text_of(expr: Expr, strings: tuple[str, ...] = ()) -> str:
             return name
         case Literal():
             return _literal(expr, strings)
+        case Ranges():
+            return _listed(expr, strings)
         case Call(op=op, args=args):
             return _call(op, args, strings)
 
@@ -48,8 +55,6 @@ def _call(op: Op, args: tuple[Expr, ...], strings: tuple[str, ...]) -> str:
             return f"prefix({text_of(args[0], strings)}, {_length(four, 4)}, {_length(six, 6)})"
         case Op.HASH | Op.COARSE:
             return f"{op.name.lower()}({', '.join(text_of(arg, strings) for arg in args)})"
-        case Op.IN_PREFIX:
-            return f"{parts[0]} IN {_prefix(args)}"
     if op in _PREFIXES:
         return _PREFIXES[op] + parts[0]
     return f" {_SIGNS[op]} ".join(parts)
@@ -61,11 +66,30 @@ def _compound(expr: Expr) -> bool:
     return isinstance(expr, Call) and expr.op not in _FUNCTIONS
 
 
-def _prefix(args: tuple[Expr, ...]) -> str:
-    match args:
-        case (_, Literal(value=int(network)), Literal(value=int(mask))):
-            return f"{address(network)}/{_length(mask, address_version(network))}"
-    raise ValueError("a prefix is a constant")
+def _listed(ranges: Ranges, strings: tuple[str, ...]) -> str:
+    """A set as a list, of which a long one is shown by how it begins; or the one prefix that it is."""
+    texts = _address_texts(ranges) if ranges.kind is Kind.IP else _range_texts(ranges, strings)
+    shown = [*islice(texts, _SHOWN)]
+    more = sum(1 for _ in texts)
+    if len(shown) == 1 and "/" in shown[0]:
+        return shown[0]
+    return f"({', '.join(shown)}{f', … {more:,} more' if more else ''})"
+
+
+def _range_texts(ranges: Ranges, strings: tuple[str, ...]) -> Iterator[str]:
+    for span in ranges.spans:
+        first, last = (_literal(Literal(value_of(ranges.kind, key), ranges.kind), strings) for key in span)
+        if span[1] - span[0] > 1:
+            yield f"{first} to {last}"
+        else:
+            yield from (first, last)[: span[1] - span[0] + 1]
+
+
+def _address_texts(ranges: Ranges) -> Iterator[str]:
+    for span in ranges.spans:
+        for first, last in blocks(span):
+            length = (32 if address_version(first) == 4 else 128) - (last - first).bit_length()
+            yield address(first) if first == last else f"{address(first)}/{length}"
 
 
 def _length(mask: int, version: int) -> int:

@@ -16,6 +16,7 @@ from lowmark.wire.schema import Column
 
 __all__ = ["Scope", "extreme_name", "shown_name"]
 
+_LONGEST_NAME = 255  # characters: an expression may hold a list of any length
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
@@ -162,8 +163,8 @@ def extreme_name(word: str, times: Sequence[str]) -> str:
 
 def shown_name(node: s.Expression, scope: Scope) -> str:
     """The name of a result column without an alias: its field, or its text with every run of other characters than
-    letters, digits and _ as one _. Fields are called as the catalog calls them; functions and all words of the language
-    are in lower case."""
+    letters, digits and _ as one _, and of a long one its beginning. Fields are called as the catalog calls them;
+    functions and all words of the language are in lower case."""
     if isinstance(node, s.FieldRef) and scope.literal(node) is None:
         return scope.field(node).name if scope.has(node) else node.name.text
     pieces, end = [], node.span.start
@@ -171,7 +172,7 @@ def shown_name(node: s.Expression, scope: Scope) -> str:
         pieces += [_COMMENT.sub(" ", scope.text[end:start]).lower(), word]
         end = stop
     pieces.append(_COMMENT.sub(" ", scope.text[end : node.span.end]).lower())
-    return re.sub(r"\W+", "_", "".join(pieces)).strip("_")
+    return re.sub(r"\W+", "_", "".join(pieces)).strip("_")[:_LONGEST_NAME].rstrip("_")
 
 
 def _leaves(node: s.Expression, scope: Scope) -> list[tuple[int, int, str]]:

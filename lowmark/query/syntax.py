@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 
 class Span(NamedTuple):
@@ -386,8 +386,14 @@ def written(name: str) -> str:
     return name if _WORDS.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
+_LEAVES = frozenset(get_args(Literal))
+"""Nodes that have none below them, of which a list can have very many."""
+
+
 def children(node: SyntaxNode) -> Iterator[SyntaxNode]:
     """The nodes directly below one, in the order of its fields."""
+    if type(node) in _LEAVES:
+        return
     for item in fields(node):
         value = getattr(node, item.name)
         if isinstance(value, SyntaxNode):
@@ -402,4 +408,5 @@ def walk(node: SyntaxNode) -> Iterator[SyntaxNode]:
     while pending:
         node = pending.pop()
         yield node
-        pending.extend(reversed(list(children(node))))
+        if type(node) not in _LEAVES:
+            pending.extend(reversed(list(children(node))))

@@ -31,6 +31,10 @@ FRAMES = [
 ]
 
 
+LONG = ", ".join(map(str, range(1, 4_000, 2)))
+LONG6 = ", ".join(f"::{number:x}" for number in range(1, 4_000, 2))
+
+
 def condition(where: str) -> Expr | None:
     """None: it is always true."""
     (node,) = compile_query(f"SELECT ts FROM Main WHERE {where}").stage.nodes
@@ -103,6 +107,11 @@ MAPPED = (
         ("srcIP IN ::/0", MAPPED, udp()),
         ("srcIP = ::ffff:10.0.0.1", MAPPED, udp()),
         ("destPort = 0", udp(protocol=47), udp(port=80)),
+        ("destPort IN (53, 54, 55, 80)", udp(port=54), udp(port=56)),
+        ("destPort NOT IN (53, 54, 55, 80)", udp(port=56), udp(port=54)),
+        ("srcIP IN (10.0.0.1, 10.0.0.2, 10.0.0.3, 11.0.0.0/8, ::1)", udp("10.0.0.3"), udp("10.0.0.4")),
+        ("srcIP NOT IN (10.0.0.1, 10.0.0.2, 11.0.0.0/8, ::1)", udp("10.0.0.3"), udp("11.255.0.4")),
+        (f"destPort IN ({LONG}) AND proto = 17", udp(port=2), udp(port=2, protocol=6)),
     ],
 )
 def test_what_is_left_out(where: str, kept: bytes, left: bytes) -> None:
@@ -112,7 +121,17 @@ def test_what_is_left_out(where: str, kept: bytes, left: bytes) -> None:
     assert kept_by_kernel(keep, [kept, left, udp()[:30], bytes(60)]) == [True, False, True, True]
 
 
-@pytest.mark.parametrize("where", ["len > 100", "proto = 6 OR tcp_flags & 2 = 2", "srcIP < 10.0.0.1", "vlan = 7"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        f"destPort IN ({LONG})",
+        f"srcIP NOT IN ({LONG6})",
+        "len > 100",
+        "proto = 6 OR tcp_flags & 2 = 2",
+        "srcIP < 10.0.0.1",
+        "vlan = 7",
+    ],
+)
 def test_conditions_that_leave_nothing_out(where: str) -> None:
     keep = condition(where)
     assert keep is not None
@@ -142,11 +161,16 @@ ADDRESSES = st.tuples(
     st.sampled_from(
         ["= 10.1.2.3", "<> 2.2.2.2", "IN 10.0.0.0/8", "IN 0.0.0.0/0", "IN 2001:db8::/32", "IN ::/0", "= fe80::1:2",
          "IN 1.1.0.0/16", "NOT IN 192.168.0.0/16", "< 10.0.0.1", "= ::ffff:10.0.0.1", "IN ::ffff:10.0.0.0/104",
-         "= 10.0.0.1"]
+         "= 10.0.0.1", "IN (10.1.2.3, 10.1.2.4, 10.1.2.5, 2.2.0.0/15, fe80::/10)",
+         "NOT IN (10.1.2.3, 1.1.1.1, fe80::1:2, ::ffff:10.0.0.1, 2001:db8::/33)"]
     ),
 ).map(" ".join)  # fmt: skip
+LISTS = st.sampled_from(
+    ["proto IN (1, 6, 17, 58)", "destPort NOT IN (0, 53, 54, 443)", "srcPort IN (52, 53, 54, 70000, -1)",
+     "ip_version IN (4, 5)", "ip_version NOT IN (4, 9)", "tcp_flags IN (2, 18)"]
+)  # fmt: skip
 CONDITIONS = st.recursive(
-    NUMBERS | ADDRESSES,
+    NUMBERS | ADDRESSES | LISTS,
     lambda inner: st.one_of(
         st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(
             lambda parts: f"({parts[0]}) {parts[1]} ({parts[2]})"

@@ -12,7 +12,7 @@ import pytest
 
 from lowlevel.kernel.assemble import Build
 from lowlevel.node import SourceNodes
-from lowmark.query.expressions import Call, Expr, Field, Literal, Named, Op
+from lowmark.query.expressions import Call, Expr, Field, Literal, Named, Op, Ranges
 from lowmark.query.folding import disjoin
 from lowmark.query.plan import Node, Pane, Reduction
 from lowmark.wire.schema import Kind
@@ -39,6 +39,9 @@ def evaluate(expr: Expr, row: dict[str, int]) -> Scalar:
             return row[name]
         case Literal(value):
             return value
+        case Call(Op.IN, (operand, Ranges() as ranges)):
+            value = evaluate(operand, row)
+            return None if value is None else int(any(first <= value <= last for first, last in ranges.spans))
         case Call(op, args):
             return apply(op, [evaluate(arg, row) for arg in args])
 
@@ -59,9 +62,6 @@ def apply(op: Op, values: list[Scalar]) -> Scalar:
     if op is Op.PREFIX:
         value, mask4, mask6 = (int(value) for value in known)
         return value & (mask4 if value < V6 else mask6)
-    if op is Op.IN_PREFIX:
-        value, network, mask = (int(value) for value in known)
-        return int(value & mask == network & mask)
     if op is Op.HASH:
         return wrap(hashed([int(known[0])]))
     if op is Op.COARSE:
@@ -140,17 +140,17 @@ class Trees:
         return Literal(self.random.choice([1, 7, 52]), Kind.INT)
 
     def condition(self, depth: int) -> Expr:
-        op = self.random.choice([*COMPARISONS, Op.AND, Op.OR, Op.NOT, Op.IS_NULL, Op.IN_PREFIX])
+        op = self.random.choice([*COMPARISONS, Op.AND, Op.OR, Op.NOT, Op.IS_NULL, Op.IN])
         if op in COMPARISONS:
             kind = self.random.choice([Kind.INT, Kind.FLOAT, Kind.IP, Kind.BOOL])
             return self.call(op, [self.of(kind, depth - 1) for _ in range(2)], Kind.BOOL)
         if op is Op.IS_NULL:
             return Call(op, (self.of(self.random.choice([Kind.INT, Kind.BOOL]), depth - 1),), Kind.BOOL, False)
-        if op is Op.IN_PREFIX:
-            networks = [(V4 | 0x0A000000, 32), (V6 | 0x20010DB8 << 96, 128), (V6 | MAPPED | 0x0A000000, 128)]
-            network, bits = self.random.choice(networks)
-            mask = 2**192 - 2 ** min(bits, self.random.choice([0, 8, 24, 32, 64, 96, 128]))
-            return self.call(op, [self.leaf(Kind.IP), Literal(network, Kind.IP), Literal(mask, Kind.IP)], Kind.BOOL)
+        if op is Op.IN:
+            spans = [(V6 | 0x20010DB8 << 96, (V6 | 0x20010DB8 << 96) + 2**64), (V4 | 0x0A000000, V4 | 0x0AFFFFFF)]
+            spans += [(V6, V6), (V6 | MAPPED | 0x0A000000, V6 | MAPPED | 0x0AFFFFFF)]
+            ranges = Ranges.of(Kind.IP, self.random.sample(spans, self.random.randrange(5)))
+            return self.call(op, [self.of(Kind.IP, 1), ranges], Kind.BOOL)
         count = 1 if op is Op.NOT else self.random.choice([2, 3])
         return self.call(op, [self.of(Kind.BOOL, depth - 1) for _ in range(count)], Kind.BOOL)
 

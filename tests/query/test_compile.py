@@ -167,3 +167,10 @@ def compiled(sql: str) -> tuple[QueryPlan | None, str]:
 def test_acceptance_set_is_there() -> None:
     if not FILES:
         pytest.skip(f"the acceptance set is not at {ACCEPTANCE}")
+
+
+def test_a_column_named_after_a_long_list_has_a_short_name() -> None:
+    values = ", ".join(map(str, range(1000)))
+    plan = compile_query(f"SELECT len IN ({values}), count(*) FROM Main GROUP BY ts, len IN ({values})")
+    assert [len(name) <= 255 for name in plan.output.names] == [True, True]
+    assert plan.output.names[0].startswith("len_in_0_1_2_3_")

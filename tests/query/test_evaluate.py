@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lowmark.query.evaluate import Values, assemble, evaluate, holds
-from lowmark.query.expressions import Call, Expr, Field, Literal, Op
+from lowmark.query.expressions import Call, Expr, Field, Literal, Op, Ranges
+from lowmark.query.ranges import key_of, value_of
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Column, Kind, Schema
 from tests.naive.sketching import coarse, hashed, word_of
@@ -95,19 +96,26 @@ addresses = leaves(Kind.IP) | st.builds(
     st.integers(0, 32),
     st.integers(0, 128),
 )
-prefixes = st.builds(
-    lambda address, network, v4, bits: Call(
-        Op.IN_PREFIX, (address, Literal(network, Kind.IP), Literal(_mask(v4, bits), Kind.IP)), Kind.BOOL, True
-    ),
-    addresses, ADDRESSES, st.booleans(), st.integers(0, 128),
-)  # fmt: skip
+
+
+def sets(operands: st.SearchStrategy[Expr], kind: Kind) -> st.SearchStrategy[Expr]:
+    """Of single values, and of what lies between two."""
+    keys = DRAWN[kind].map(lambda value: key_of(kind, value)).filter(lambda key: key is not None)
+    spans = keys.map(lambda key: (key, key))
+    if kind is not Kind.FLOAT:
+        spans |= st.tuples(keys, keys).map(sorted).map(tuple)
+    asked = st.lists(spans, max_size=5).map(lambda spans: Ranges.of(kind, spans))
+    return st.builds(lambda operand, ranges: Call(Op.IN, (operand, ranges), Kind.BOOL, True), operands, asked)
+
+
+memberships = sets(integers, Kind.INT) | sets(floats, Kind.FLOAT) | sets(addresses, Kind.IP)
 conditions: st.SearchStrategy[Expr] = st.recursive(
     leaves(Kind.BOOL)
     | calls(COMPARISONS, Kind.BOOL, integers, integers)
     | calls(COMPARISONS, Kind.BOOL, floats, floats)
     | calls(COMPARISONS, Kind.BOOL, addresses, addresses)
     | calls([Op.IS_NULL], Kind.BOOL, integers | floats | addresses)
-    | prefixes,
+    | memberships,
     lambda inner: (
         calls([Op.AND, Op.OR], Kind.BOOL, inner, inner)
         | calls([Op.AND, Op.OR], Kind.BOOL, inner, inner, inner)
@@ -158,6 +166,10 @@ def naive(expr: Expr, row: Row) -> Value:
             return row[SCHEMA.index(name)]
         case Literal(value):
             return value
+        case Call(Op.IN, (operand, Ranges(kind) as ranges)):
+            value = naive(operand, row)
+            spans = [tuple(value_of(kind, key) for key in span) for span in ranges.spans]
+            return None if value is None else int(any(first <= value <= last for first, last in spans))
         case Call(op, args):
             values = [naive(arg, row) for arg in args]
             if op is Op.IS_NULL:
@@ -230,5 +242,4 @@ NAIVE: dict[Op, Callable[..., Value]] = {
     Op.GE: lambda a, b: int(a >= b),
     Op.NOT: lambda a: int(not a),
     Op.PREFIX: lambda a, mask4, mask6: a & (mask4 if a < V6 else mask6),
-    Op.IN_PREFIX: lambda a, network, mask: int(a & mask == network & mask),
 }

@@ -236,3 +236,19 @@ def test_what_is_let_go_of_when_idle_is_told() -> None:
     assert "lossy: numbering" in many
     assert "without a tuple for more than 90 s" in each
     assert "lossy" not in each
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("srcIP IN 10.0.0.0/8", "srcIP IN 10.0.0.0/8"),
+        ("srcIP IN (10.0.0.1, 2001:db8::/32, 10.0.0.2)", "srcIP IN (10.0.0.1, 10.0.0.2, 2001:db8::/32)"),
+        ("len NOT IN (7, 5, 80, 81, 82, 6)", "NOT (len IN (5 to 7, 80 to 82))"),
+        ("destPort = 80 OR destPort = 81", "destPort IN (80, 81)"),
+        (f"len IN ({', '.join(map(str, range(0, 200_000, 2)))})", "len IN (0, 2, 4, 6, 8, 10, 12, 14, … 99,992 more)"),
+        ("link IN ('b', 'x', 'a')", "link IN ('a', 'b')"),
+    ],
+)
+def test_lists_are_told_in_order_and_long_ones_by_how_they_begin(where: str, told: str) -> None:
+    plan = compile_query(f"SELECT len FROM a UNION b WHERE {where}")
+    assert [line.split(None, 1)[1] for line in render(plan).splitlines() if line.split()[:1] == ["keeps"]] == [told]

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from lowmark.query import syntax as s
+from lowmark.query.analysis import texts
 from lowmark.query.errors import QueryError
 from lowmark.query.evaluate import Values, all_valid, assemble, evaluate
-from lowmark.query.expressions import Expr
+from lowmark.query.expressions import Call, Expr, Literal, Op
 from lowmark.query.lowering import Lowering
 from lowmark.query.names import InputNames
 from lowmark.query.parser import parse
@@ -111,12 +112,12 @@ _PREFIXES = (
 
 def lowered(text: str) -> tuple[Expr, s.Expression, Schema]:
     sql = f"SELECT {text} AS x FROM Main"
-    statement = parse(sql).statements[0]
+    script = parse(sql)
+    (statement,) = script.statements
     assert isinstance(statement, s.Select)
     node = statement.items[0].expression
     assert not isinstance(node, s.Star)
-    found = {item.value for item in s.walk(node) if isinstance(item, s.StringLiteral)}
-    strings = tuple(sorted({*STRINGS, *found}))
+    strings = tuple(sorted({*STRINGS, *texts(script, None)}))
     scope = Scope(sql, SCOPE.label, SCOPE.relation)
     return Lowering(sql, strings, InputNames(scope, "a test")).lower(node), node, Schema(SCHEMA.columns, strings)
 
@@ -210,3 +211,72 @@ def test_examples(text: str, expected: float | bool | None) -> None:
     expr, _, schema = lowered(text)
     found = value_of(expr, schema, row)
     assert (found.ns if isinstance(found, Duration) else found) == expected
+
+
+# Lists: what is sought, and the constants that stand in them or are compared with one by one.
+_LISTED = {
+    "srcIP": (
+        "10.0.0.1", "10.0.0.9", "2001:db8::1", "::", "'255.255.255.255'", "10.0.0.0/24", "10.0.1.3/31", "0.0.0.0/0",
+        "10.0.0.1/32", "2001:db8::1/128", "2001:db8::/32", "'::/1'", "::/0", "::ffff:10.0.0.0/120",
+    ),
+    "len": ("1", "0", "-1", "2", "3", "1000", "2.0", "0.5", "9223372036854775807", "(1 + 1)", "(1 / 0)"),
+    "(len / (ttl - 1))": ("1", "0", "-1", "7", "2.5"),
+    "(len * 1.5)": ("1.5", "0", "0.0", "-1.5", "3"),
+    "ts": ("0", "'2024-05-01T12:00:00Z'", "1714564859.999999999", "(arrival_ts)"),
+    "(ts - arrival_ts)": ("0", "1 s", "0.5"),
+    "srcMAC": ("00:00:00:00:00:01", "00:00:00:00:00:02", "'00-00-00-00-00-03'"),
+    "link": ("'a'", "'Main'", "'nowhere'"),
+    "(len > 0)": ("true", "false"),
+    "community_id": tuple(f"'{text}'" for text in IDS),
+}  # fmt: skip
+
+
+@st.composite
+def _memberships(draw: st.DrawFn) -> str:
+    sought = draw(st.sampled_from(sorted(_LISTED)))
+    chosen = draw(st.lists(st.sampled_from(_LISTED[sought]), min_size=1, max_size=8))
+    values = [one for one in chosen if "/" not in one or "(" in one]
+    match draw(st.sampled_from(("IN", "NOT IN", "OR", "AND"))):
+        case "OR" if values:
+            return " OR ".join(f"{sought} = {one}" for one in values)
+        case "AND" if values:
+            return " AND ".join(f"{sought} <> {one}" for one in values)
+        case "NOT IN" | "AND":
+            return f"{sought} NOT IN ({', '.join(chosen)})"
+    half = len(chosen) // 2
+    if half and draw(st.booleans()):
+        return f"{sought} IN ({', '.join(chosen[:half])}) OR {sought} IN ({', '.join(chosen[half:])})"
+    return f"{sought} IN ({', '.join(chosen)})"
+
+
+@given(_memberships(), rows)
+@settings(deadline=None, max_examples=500)
+def test_lists_as_the_naive_evaluator(text: str, row: dict[str, Value]) -> None:
+    expr, node, schema = lowered(text)
+    found, expected = value_of(expr, schema, row), naive.evaluate(node, row)
+    assert _same(found, expected), f"{text}: {found!r}, not {expected!r}"
+    assert found is not None or expr.nullable
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "len IN (3, 1, 2, 7, 1)",
+        "len = 1 OR len = 2 OR 3 = len OR len = 7",
+        "len IN (1, 7) OR len = 3 OR NOT len <> 2 OR len IN (2, 3)",
+        "NOT (len <> 1 AND len <> 2 AND len NOT IN (3, 7))",
+        " OR ".join(f"len = {value}" for value in (1, 2, 3, 7)),
+    ],
+)
+def test_however_it_is_written_a_set_is_one_operation(text: str) -> None:
+    expected, _, _ = lowered("len IN (1, 2, 3, 7)")
+    assert isinstance(expected, Call)
+    assert expected.op is Op.IN
+    assert lowered(text)[0] == expected
+
+
+def test_a_set_of_one_is_a_comparison_and_one_of_none_is_false() -> None:
+    assert lowered("len IN (7, 7)")[0] == lowered("len = 7")[0]
+    assert lowered("srcIP IN 10.0.0.1/32")[0] == lowered("srcIP = 10.0.0.1")[0]
+    assert lowered("link IN ('nowhere', 'neither')")[0] == Literal(0, Kind.BOOL)
+    assert lowered("5 IN (4, 5)")[0] == Literal(1, Kind.BOOL)

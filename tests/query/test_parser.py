@@ -429,3 +429,60 @@ def _parse_or_refuse(text: str) -> None:
     rendered = outcome.render()
     assert all(char == "\n" or char.isprintable() for char in rendered)
     assert "^" in rendered
+
+
+_CONSTANTS = st.one_of(
+    st.integers(0, 2**63).map(str), st.integers(0, 2**32).map(hex), st.decimals(0, 10**6, places=3).map(str),
+    st.sampled_from([".5", "1.", "1e3", "1.5E-3", "true", "5 s", "1.5 minutes", "00:11:22:33:44:55", "::ffff:1.2.3.4"]),
+    st.ip_addresses().map(str), st.ip_addresses(v=4).map(lambda address: f"{address}/24"),
+    st.ip_addresses(v=6).map(lambda address: f"{address}/{int(address) % 129}"),
+    st.text("ab,' -*/()", max_size=6).map(lambda text: "'" + text.replace("'", "''") + "'"),
+)  # fmt: skip
+_SIGNED = st.tuples(st.sampled_from(["", "", "-", "- "]), _CONSTANTS).map("".join)
+_GAPS = st.sampled_from(["", " ", "  \n\t", " -- a, 'b\n", "/* 1, */", " /**/ ", "\ufeff"])
+
+
+@given(st.lists(st.tuples(_GAPS, _SIGNED | st.sampled_from(["b", "5 / 2", "(1)", "f(1, 2)"]), _GAPS), min_size=1))
+def test_a_run_of_constants_is_read_as_expressions_are(parts: list[tuple[str, str, str]]) -> None:
+    text = f"SELECT x IN ({','.join(map(''.join, parts))}) FROM M"
+    chosen = select(text).items[0].expression
+    assert isinstance(chosen, s.In)
+    one_by_one = [expression(f"x IN ({constant})") for _, constant, _ in parts]
+    assert chosen.choices == tuple(choice for one in one_by_one if isinstance(one, s.In) for choice in one.choices)
+    shown = [text[choice.span.start : choice.span.end] for choice in chosen.choices]
+    assert shown == [constant.strip("()") if constant == "(1)" else constant for _, constant, _ in parts]
+
+
+@pytest.mark.parametrize(
+    ("choices", "spot", "message"),
+    [
+        ("10.0.0.1, 10.0.0.256, 10.0.0.3", "10.0.0.256", "10.0.0.256 is no address"),
+        ("1, 99999999999999999999, 3", "99999999999999999999", "integers have 64 bits: this one is too great"),
+        ("1, 2 3, 4", "3", "3 cannot stand here"),
+        ("1, 2 'a, b', 4", "'a, b'", "'a, b' cannot stand here"),
+        ("1, 2 -3, 4, 5) AND (6 7, 8", "7", "7 cannot stand here"),
+        ("1, 2, , 4", ",", ", cannot stand here"),
+        ("1, 2, )", ")", ") cannot stand here"),
+        ("10.0.0.0/33, 2", "10.0.0.0/33", "10.0.0.0/33 is no address"),
+    ],
+)
+def test_a_mistake_in_a_list_is_marked(choices: str, spot: str, message: str) -> None:
+    text = f"SELECT a FROM M WHERE x IN ({choices})"
+    with pytest.raises(QueryError) as raised:
+        parse(text)
+    assert raised.value.message == message
+    assert text[slice(*raised.value.span)] == spot
+    assert "CONSTANTS" not in raised.value.render()
+
+
+def test_a_list_may_be_long_and_no_longer() -> None:
+    def listed(entries: int) -> str:
+        return f"SELECT a FROM M WHERE x IN ({','.join(map(str, range(entries)))})"
+
+    where = select(listed(100_000)).where
+    assert isinstance(where, s.In)
+    assert len(where.choices) == 100_000
+    with pytest.raises(QueryError, match="this list has 250,001 constants, and 250,000 are the most") as raised:
+        parse(listed(250_001))
+    assert raised.value.text[slice(*raised.value.span)] == "250000"
+    assert len(raised.value.render()) < 500
