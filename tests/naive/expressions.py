@@ -74,7 +74,8 @@ def evaluate(
         case s.Binary():
             return binary(node.operator, value(node.left), _exact(node.right, value(node.right)))
         case s.Comparison():
-            return compare(node.operator, value(node.left), value(node.right))
+            left, right = value(node.left), value(node.right)
+            return compare(node.operator, _beside(right, node.left, left), _beside(left, node.right, right))
         case s.And():
             return conjunction([truth(value(part)) for part in node.operands])
         case s.Or():
@@ -88,7 +89,7 @@ def evaluate(
             return negation(found_one) if node.negated else found_one
         case s.Between():
             operand = value(node.operand)
-            low, high = value(node.low), value(node.high)
+            low, high = (_beside(operand, bound, value(bound)) for bound in (node.low, node.high))
             within = conjunction(
                 [compare(Cmp.GREATER_OR_EQUAL, operand, low), compare(Cmp.LESS_OR_EQUAL, operand, high)]
             )
@@ -103,6 +104,13 @@ def evaluate(
 def _exact(node: s.Expression, value: Value) -> Value | Decimal:
     """A decimal literal behind a time is an exact number of seconds."""
     return node.value if isinstance(node, s.DecimalLiteral) else value
+
+
+def _beside(other: Value, node: s.Expression, value: Value) -> Value:
+    """So is one that is compared with a time or a duration."""
+    if isinstance(node, s.DecimalLiteral) and isinstance(other, Time | Duration):
+        return type(other)(_ns(node.value))
+    return value
 
 
 # Three-valued logic
@@ -129,7 +137,7 @@ def _is_choice(operand: Value, choice: s.Expression, value: Callable[[s.Expressi
         return in_prefix(operand, choice.value)
     if isinstance(choice, s.StringLiteral) and "/" in choice.value and isinstance(operand, Address):
         return in_prefix(operand, ipaddress.ip_network(choice.value, strict=False))
-    return compare(Cmp.EQUAL, operand, value(choice))
+    return compare(Cmp.EQUAL, operand, _beside(operand, choice, value(choice)))
 
 
 def in_prefix(value: Value, prefix: IPv4Network | IPv6Network) -> bool | None:
