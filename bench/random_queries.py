@@ -2,8 +2,10 @@
 
 Each kind of query is drawn in rounds, as many as there is time for; a round has a seed of its own, and a failure says
 how to draw it again. What runs is all above the kernels: nodes computed from packets, records in any interleaving
-and cut, state that is written and read between them, any number of buckets; `command` and `late` are whole runs of
-`lowmark query`, a kernel for each. What is expected comes from an evaluator that knows the definitions alone.
+and cut, state that is written and read between them, any number of buckets; `command`, `lists`, `late`, `piped` and
+`damaged` are whole runs of `lowmark query`, a kernel for each. `piped` has packets later than is declared, in pieces;
+`damaged` captures that are cut, foreign, or have packets without a time. What is expected comes from an evaluator that
+knows the definitions alone.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ from bench.reports import RESULTS, write_csv
 from lowmark.query.errors import QueryError
 from lowmark.query.relations import Turn
 from lowmark.query.strategy import Strategy
-from tests.acceptance import countingqueries, idle, queries
+from tests.acceptance import countingqueries, damaged, edgequeries, idle, queries
 from tests.acceptance.interleaved import check
 from tests.acceptance.late import Correctable, check_corrections, correctables
+from tests.acceptance.piped import DISORDERS, check_answer, cuts
 from tests.acceptance.traffic import Traffic, traffic
 from tests.acceptance.whole import check_command, options
 
@@ -62,10 +65,28 @@ def _above(texts: st.SearchStrategy[str]) -> Kind:
     return Kind(run, examples=12)
 
 
-def _whole(data: st.DataObject) -> str:
-    text, sent = data.draw(st.one_of(queries.queries, countingqueries.queries, queries.nested())), data.draw(traffic())
-    check_command(text, sent, data.draw(options(sent)))
+_ANY = st.one_of(queries.queries, countingqueries.queries, queries.nested())
+
+
+def _whole(texts: st.SearchStrategy[str]) -> Callable[[st.DataObject], str]:
+    def run(data: st.DataObject) -> str:
+        text, sent = data.draw(texts), data.draw(traffic())
+        check_command(text, sent, data.draw(options(sent)))
+        return text
+
+    return run
+
+
+def _piped(data: st.DataObject) -> str:
+    text, sent = data.draw(_ANY), data.draw(traffic())
+    with tempfile.TemporaryDirectory() as folder:
+        check_answer(text, sent.write(Path(folder)), data.draw(DISORDERS), data.draw(cuts()))
     return text
+
+
+def _damaged(data: st.DataObject) -> str:
+    damaged.check_damaged(data.draw(damaged.cases()))
+    return damaged.SQL
 
 
 def _late(data: st.DataObject) -> str:
@@ -96,8 +117,12 @@ KINDS: Mapping[str, Kind] = {
     "joins": _above(queries.joins()),
     "outer": _above(queries.outer_joins()),
     "nested joins": _above(queries.nested_joins()),
-    "command": Kind(_whole, examples=3),  # the first one of a round is the least that there is
+    "wide": _above(edgequeries.wide()),
+    "command": Kind(_whole(_ANY), examples=3),  # the first one of a round is the least that there is
+    "lists": Kind(_whole(edgequeries.lists()), examples=3),
     "late": Kind(_late, examples=2),
+    "piped": Kind(_piped, examples=2),
+    "damaged": Kind(_damaged, examples=12),
 }
 
 _FEATURES = {

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from ingest.columns import Columns
 from ingest.config import FileConfig
@@ -22,8 +23,10 @@ from lowmark.app.bindings import Binding
 from lowmark.wire.frames import FOREVER, FrameBlock
 from tests.acceptance.command import Outcome, Row, query
 from tests.acceptance.traffic import Captures
+from tests.naive.compare import differences
+from tests.naive.evaluate import answer
 
-__all__ = ["Piped", "piped"]
+__all__ = ["DISORDERS", "Piped", "check_answer", "check_windows", "cuts", "piped"]
 
 Cuts = Callable[[int], Sequence[int]]
 """Of so many frames: before which of them a new piece of the pipe begins."""
@@ -96,3 +99,41 @@ def _cut(cuts: Cuts) -> Iterator[None]:
         patch.setattr(local, "_file", source)
         patch.setattr(lossywindows, "_FIRST", 10_000)  # all lossy windows are named
         yield
+
+
+DISORDERS = st.sampled_from(("ordered", "within 3 s", "within 5 tuples"))
+
+
+@st.composite
+def cuts(draw: st.DrawFn) -> Cuts:
+    places = draw(st.lists(st.integers(0, 120), max_size=6) | st.just(list(range(120))))
+    return lambda frames: [at for at in places if at <= frames]
+
+
+def _uncut(frames: int) -> list[int]:
+    return []
+
+
+def check_windows(text: str, captures: Captures, disorder: str, cut: Cuts) -> None:
+    """Windows that are not named as lossy hold what a scan finds, and neither rows nor audit depend on the cuts."""
+    expected = answer(text, captures).rows
+    whole, pieces = (piped(text, captures, disorder, each) for each in (_uncut, cut))
+    assert pieces.outcome.code == (4 if pieces.lossy else 0), pieces.audit
+    assert differences(pieces.exact_rows, pieces.exact(expected)) == [], f"{text}\n{disorder}\n{pieces.audit}"
+    assert (pieces.outcome.code, pieces.audit) == (whole.outcome.code, whole.audit)
+    assert differences(pieces.outcome.rows, whole.outcome.rows) == []
+
+
+def check_answer(text: str, captures: Captures, disorder: str, cut: Cuts) -> None:
+    """An answer that is said to be exact is what a scan finds, and whether it is does not depend on the cuts."""
+    expected = answer(text, captures).rows
+    whole, pieces = (piped(text, captures, disorder, each) for each in (_uncut, cut))
+    said = f"{text}\n{disorder}\n{pieces.audit}"
+    assert pieces.outcome.code in (0, 4), said
+    if pieces.outcome.code == 0:
+        assert differences(pieces.outcome.rows, expected) == [], said
+    assert pieces.outcome.code == whole.outcome.code, f"{said}\n{whole.audit}"
+    if "window_end" in (expected or [{}])[0] and "PA" not in text and "SATTR" not in text:
+        shown = {(row["window_start"], row["window_end"]) for row in pieces.exact_rows}
+        wanted = [row for row in expected if (row["window_start"], row["window_end"]) in shown]
+        assert differences(pieces.exact_rows, wanted) == [], said

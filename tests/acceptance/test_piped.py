@@ -15,11 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.acceptance.command import query
-from tests.acceptance.piped import Cuts, piped
+from tests.acceptance.piped import DISORDERS, check_answer, check_windows, cuts
 from tests.acceptance.test_golden import at, written
 from tests.acceptance.traffic import Captures, Traffic, traffic
-from tests.naive.compare import differences
-from tests.naive.evaluate import answer
 
 bounded = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -61,18 +59,6 @@ WINDOWLESS = {
 }  # fmt: skip
 QUICK = ("tumbling", "sampled", "selection")
 
-DISORDERS = st.sampled_from(("ordered", "within 3 s", "within 5 tuples"))
-
-
-@st.composite
-def cuts(draw: st.DrawFn) -> Cuts:
-    seed = draw(st.lists(st.integers(0, 120), max_size=6) | st.just(list(range(120))))
-    return lambda frames: [at for at in seed if at <= frames]
-
-
-def uncut(frames: int) -> list[int]:
-    return []
-
 
 def queries(of: dict[str, str]) -> list[object]:
     return [pytest.param(text, id=name, marks=() if name in QUICK else pytest.mark.slow) for name, text in of.items()]
@@ -82,35 +68,16 @@ def queries(of: dict[str, str]) -> list[object]:
 @settings(bounded, max_examples=25)
 @given(data=st.data())
 def test_windows_that_are_said_to_be_exact_hold_what_a_scan_finds(text: str, data: st.DataObject) -> None:
-    def check(captures: Captures) -> None:
-        disorder = data.draw(DISORDERS)
-        expected = answer(text, captures).rows
-        whole, pieces = (piped(text, captures, disorder, each) for each in (uncut, data.draw(cuts())))
-        assert pieces.outcome.code == (4 if pieces.lossy else 0), pieces.audit
-        assert differences(pieces.exact_rows, pieces.exact(expected)) == [], pieces.audit
-        assert (pieces.outcome.code, pieces.audit) == (whole.outcome.code, whole.audit)
-        assert differences(pieces.outcome.rows, whole.outcome.rows) == []
-
-    _with_captures(data.draw(traffic()), check)
+    disorder, cut = data.draw(DISORDERS), data.draw(cuts())
+    _with_captures(data.draw(traffic()), lambda captures: check_windows(text, captures, disorder, cut))
 
 
 @pytest.mark.parametrize("text", queries(COUNTED | WINDOWLESS))
 @settings(bounded, max_examples=25)
 @given(data=st.data())
 def test_an_answer_that_is_said_to_be_exact_is_what_a_scan_finds(text: str, data: st.DataObject) -> None:
-    def check(captures: Captures) -> None:
-        disorder = data.draw(DISORDERS)
-        expected = answer(text, captures).rows
-        whole, pieces = (piped(text, captures, disorder, each) for each in (uncut, data.draw(cuts())))
-        if pieces.outcome.code == 0:
-            assert differences(pieces.outcome.rows, expected) == [], pieces.audit
-        assert pieces.outcome.code == whole.outcome.code, f"{pieces.audit}\n{whole.audit}"
-        if "window_end" in (expected or [{}])[0] and "PA" not in text and "SATTR" not in text:
-            shown = {(row["window_start"], row["window_end"]) for row in pieces.exact_rows}
-            wanted = [row for row in expected if (row["window_start"], row["window_end"]) in shown]
-            assert differences(pieces.exact_rows, wanted) == [], pieces.audit
-
-    _with_captures(data.draw(traffic()), check)
+    disorder, cut = data.draw(DISORDERS), data.draw(cuts())
+    _with_captures(data.draw(traffic()), lambda captures: check_answer(text, captures, disorder, cut))
 
 
 def test_a_window_that_was_told_and_then_amended_is_lossy(tmp_path: Path) -> None:
