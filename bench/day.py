@@ -155,7 +155,7 @@ def _records(
             if strings not in packets:
                 packets[strings] = source.minute(minute, strings)
             progress = Progress(pane.start(pane.index(end)))
-            output = NodeOutput(node.name, reduced(node, packets[strings]), progress)
+            output = NodeOutput(node.name, reduced(node, packets[strings])[0], progress)
             for _, sent in outboxes[name, node.name].take(output, Ending.NONE):
                 yield Batch(sent.origin, sent.sequence, sent.rows, sent.tuples) if isinstance(sent, Rows) else sent
 

@@ -56,9 +56,12 @@ class Out(Protocol):
 
     def late(self, port: int, rows: Words) -> None: ...
     def flaw(self, port: int, window: int, reason: Reason) -> None:
-        """A value in this window cannot be told: it shows null, and the window is lossy for this reason. `overflow`: a
-        sum left int64; `tie`: the first or the last tuples, all at one time, have different values. `numbering` is of
-        no window: what is counted is counted anew from here on."""
+        """A value in this window cannot be told: it shows null, and the window is lossy for this reason. `overflow`:
+        something that decides left int64; `tie`: the first or the last tuples, all at one time, have different values.
+        `numbering` is of no window: what is counted is counted anew from here on.
+
+        Of a step whose rows lie in no window of its own `window` says where they lie: of a reduction their pane, of a
+        join the granule (`Join.granule`) of one of their times; of any other, nothing."""
         ...
 
 

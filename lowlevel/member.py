@@ -71,9 +71,12 @@ class Member:
         """This stands against all granules that the time of the flaw touches, that of its first moment at least."""
         start = INT64_MIN if flaw.from_ns == INT64_MIN else self.pane.index(flaw.from_ns)
         stop = FOREVER if flaw.until_ns == FOREVER else self.pane.index(max(flaw.from_ns, flaw.until_ns)) + 1
-        taint = Taint(start, stop, (flaw.reason.value,), dropped=dropped)
+        self.note(Taint(start, stop, (flaw.reason.value,), dropped=dropped))
+
+    def note(self, taint: Taint) -> None:
+        """To be told with the next promise."""
         for at, known in enumerate(self._taints):
-            if known.reasons == taint.reasons and known.start <= stop and start <= known.stop:
+            if known.reasons == taint.reasons and known.start <= taint.stop and taint.start <= known.stop:
                 self._taints[at] = _together(known, taint)
                 return
         if len(self._taints) == _MOST_TAINTS:

@@ -18,6 +18,7 @@ from lowlevel.table import Counts, NodeMemory
 from lowmark.query.plan import Node
 from lowmark.wire.frames import FOREVER, FUTURE_NS, Flaw, FrameBlock
 from lowmark.wire.native import Laid
+from lowmark.wire.promises import Taint
 from lowmark.wire.results import Reason
 from lowmark.wire.rows import Words
 from lowmark.wire.values import INT64_MIN
@@ -188,6 +189,8 @@ class SourceNodes:
                 raise ValueError("a frame of the block lies outside of its data")
             for member in members:
                 member.memory.drain_late(member.late)
+                for granule in sorted(member.memory.drain_lost()):
+                    member.note(Taint(granule, granule + 1, (Reason.OVERFLOW.value,)))
                 late = member.memory.drain_strays()
                 if len(late):
                     yield NodeOutput(member.node.name, late[:0], late=late)

@@ -20,6 +20,7 @@ from lowmark.wire.values import INT64_MIN
 __all__ = ["Counts", "NodeMemory", "table_bytes"]
 
 _LATE_ENTRIES = 1024
+_LOST_ENTRIES = 1024
 _PAIR = 128  # bytes of two cache lines
 _RING_BYTES = 4  # a slot's entry in the ring
 _PAGE = 4096  # bytes
@@ -76,10 +77,13 @@ class NodeMemory:
         self._late = np.empty((_LATE_ENTRIES, 2), np.int64)
         self._none = np.empty((0, reduction.schema.words), np.uint64)
         self._strays = np.empty((config.output_rows if send_late else 0, words), np.int64)
+        self._lost = np.zeros(1 + _LOST_ENTRIES if reduction.checked else 1, np.int64)
         ranges = (ranges.matrix for ranges in ranges_of(reduction))
         self.arguments: tuple[npt.NDArray[np.generic], ...] = (self._state, self._out, self._late, *ranges)
         if send_late:
             self.arguments = (*self.arguments, self._strays)
+        if reduction.checked:
+            self.arguments = (*self.arguments, self._lost)
         self._table = np.empty((0, words), np.int64)
         self._ring = np.empty(0, np.uint32)
         self._panes = np.zeros((2, at.PANES), np.int64)
@@ -141,6 +145,12 @@ class NodeMemory:
         rows = self._form.unpacked(self._strays[: int(self._state[at.STRAYS])].view(np.uint64))
         self._state[at.STRAYS] = 0
         return rows
+
+    def drain_lost(self) -> frozenset[int]:
+        """The granules of tuples of which something was lost to an overflow; forgotten then."""
+        entries = int(self._lost[0])
+        self._lost[0] = 0
+        return frozenset(self._lost[1 : 1 + entries].tolist())
 
     def drain_late(self, into: dict[int, int]) -> None:
         """Adds the late tuples of each granule."""

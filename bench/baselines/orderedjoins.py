@@ -15,7 +15,7 @@ from highlevel.interface import Out, Port, Space, State, Words
 from highlevel.join import JoinOperator
 from highlevel.join.base import WindowJoin
 from highlevel.join.lookups import Key, keys_of, lookups, matchable
-from lowmark.query.evaluate import Ints, holds
+from lowmark.query.evaluate import Ints, evaluate, holds
 from lowmark.query.plan import Join
 from lowmark.wire.promises import FOREVER, Bound, Promise
 from lowmark.wire.results import Reason
@@ -153,7 +153,7 @@ class InputBufferedJoin(WindowJoin):
             for probing, stored in runs:
                 pairs = self._combine.rows({0: rows[probing], 1: piece.rows[stored]})
                 if self._plan.where is not None:
-                    pairs = pairs[holds(self._plan.where, pairs, self._plan.output)]
+                    pairs = pairs[holds(evaluate(self._plan.where, pairs, self._plan.output))]
                 found.append(pairs)
         if found:
             pairs = np.concatenate(found)

@@ -11,10 +11,11 @@ import numpy as np
 from highlevel.aggregate.ordering import same_as_before, sort_keys, sorted_rows
 from highlevel.aggregate.totals import add_totals
 from highlevel.interface import Out, Port, State, Words
-from lowmark.query.evaluate import Ints, Values, assemble, evaluate, holds
+from lowmark.query.evaluate import Ints, Values, assemble, evaluate, holds, lost_in
 from lowmark.query.expressions import Field
 from lowmark.query.plan import Finish
 from lowmark.query.progressing import Progress, progress
+from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.promises import Bound, Promise
 from lowmark.wire.results import Reason
 from lowmark.wire.rows import column_of
@@ -57,21 +58,28 @@ class FinishOperator:
         units = self._units(rows)
         if plan.totals:
             rows, overflowed = add_totals(plan.totals, rows, plan.input, self._totalled, units)
-            self._tell_overflow(rows[overflowed], out)
+            self._tell_lost(rows[overflowed], out)
         if plan.having is not None:
-            passing = holds(plan.having, rows, self._totalled)
+            having = evaluate(plan.having, rows, self._totalled)
+            self._tell_lost(rows[lost_in((having,), len(rows))], out)
+            passing = holds(having)
             rows, units = rows[passing], units[passing]
         if plan.order:
-            keys = [sort_keys(evaluate(item.expr, rows, self._totalled), item.descending) for item in plan.order]
+            values = [evaluate(item.expr, rows, self._totalled) for item in plan.order]
+            self._tell_lost(rows[lost_in(values, len(rows))], out)
+            keys = [sort_keys(of, item.descending) for of, item in zip(values, plan.order, strict=True)]
             order = sorted_rows([(units,), *keys], len(rows))
             rows, units = rows[order], units[order]
         columns = [evaluate(named.expr, rows, self._totalled) for named in plan.columns]
-        result = assemble(plan.output, columns, len(rows))
+        result, lost = assemble(plan.output, columns, len(rows)), lost_in(columns, len(rows))
         if plan.distinct:
+            self._tell_lost(rows[lost], out)  # they may differ from those that they are taken for
             kept = _first_of_equal(columns, units)
-            result, units = result[kept], units[kept]
+            result, rows, units, lost = result[kept], rows[kept], units[kept], lost[kept]
         if plan.limit is not None:
-            result = result[_places(units) < plan.limit]
+            first = _places(units) < plan.limit
+            result, rows, lost = result[first], rows[first], lost[first]
+        self._tell_lost(rows[lost], out)
         if len(result):
             out.rows(0, result)
 
@@ -108,13 +116,21 @@ class FinishOperator:
         units[order] = firsts[numbers]
         return units
 
-    def _tell_overflow(self, rows: Words, out: Out) -> None:
-        window = self._plan.window
-        if window is None or not len(rows):
+    def _tell_lost(self, rows: Words, out: Out) -> None:
+        if not len(rows):
             return
-        ends, _ = column_of(self._totalled, rows, _WINDOW[1])
-        for end in np.unique(ends).tolist():
-            out.flaw(0, window.ending_at(end), Reason.OVERFLOW)
+        windows = [0] if self._plan.window is None else self._windows(self._plan.window, rows)
+        for number in windows:
+            out.flaw(0, number, Reason.OVERFLOW)
+
+    def _windows(self, window: Window, rows: Words) -> list[int]:
+        """In which these rows lie: of groups without windows their panes, by the key that is cut into them. One that is
+        lost itself is null, and its group was told of below."""
+        if window.kind is WindowKind.NONE:
+            values, valid = column_of(self._plan.input, rows, window.axis.attribute)
+            return sorted({(value - window.axis.origin) // window.axis.unit for value in values[valid].tolist()})
+        ends, _ = column_of(self._plan.input, rows, _WINDOW[1])
+        return [window.ending_at(end) for end in np.unique(ends).tolist()]
 
     def _selected_as(self, column: str) -> str | None:
         for named in self._plan.columns:

@@ -79,7 +79,7 @@ class LateView:
             table.merge(partials)
             return self.of_groups(table)
         if self._where is not None:
-            partials = partials[holds(self._where, partials, self._input)]
+            partials = partials[holds(evaluate(self._where, partials, self._input))]
         return self._shown(partials, partials[:, 2].tolist())
 
     def of_groups(self, table: GroupTable) -> LateRows:

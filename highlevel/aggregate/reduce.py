@@ -6,11 +6,12 @@ import numpy as np
 
 from highlevel.aggregate.together import carried
 from highlevel.interface import Out, Port, State, Words
-from lowmark.query.evaluate import Values, all_valid, assemble, evaluate, holds
+from lowmark.query.evaluate import Ints, all_valid, assemble, evaluate, holds, lost_in
 from lowmark.query.plan import Reduce
 from lowmark.query.progressing import Progress, progress
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.results import Reason
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Kind
 
@@ -24,9 +25,6 @@ class ReduceOperator:
     def __init__(self, plan: Reduce) -> None:
         self._plan = plan
         self._reduction = plan.reduction
-        named = (*self._reduction.keys, *self._reduction.details)
-        lifts = (lift for fold in self._reduction.folds for lift in fold.lift)
-        self._exprs = (*(item.expr for item in named), *lifts)
         self._keys: dict[str, list[tuple[str, Progress]]] = {}
         for key in self._reduction.keys:
             if (found := progress(key.expr, plan.input.names)) is not None:
@@ -42,15 +40,21 @@ class ReduceOperator:
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         schema = self._plan.input
+        attribute, there = column_of(schema, rows, self._reduction.pane.attribute)
+        if not there.all():  # it is lost, and lies nowhere: that has been told where it was computed
+            rows, attribute = rows[there], attribute[there]
+        panes = self._reduction.pane.index(attribute.view(np.int64))
         if self._reduction.where is not None:
-            rows = rows[holds(self._reduction.where, rows, schema)]
+            where = evaluate(self._reduction.where, rows, schema)
+            self._tell_lost(panes[lost_in((where,), len(rows))], out)
+            passing = holds(where)
+            rows, panes = rows[passing], panes[passing]
         if not len(rows):
             return
-        attribute, _ = column_of(schema, rows, self._reduction.pane.attribute)
-        panes = all_valid(Kind.INT, self._reduction.pane.index(attribute.view(np.int64)))
         ones = all_valid(Kind.INT, np.broadcast_to(np.int64(1), len(rows)))
-        columns: list[Values] = [panes, ones, *(evaluate(expr, rows, schema) for expr in self._exprs)]
-        out.rows(0, assemble(self._reduction.schema, columns, len(rows)))
+        columns = [evaluate(expr, rows, schema) for expr in self._reduction.exprs]
+        self._tell_lost(panes[lost_in(columns, len(rows))], out)
+        out.rows(0, assemble(self._reduction.schema, [all_valid(Kind.INT, panes), ones, *columns], len(rows)))
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         below = promise.below(self._reduction.pane.attribute)
@@ -59,6 +63,10 @@ class ReduceOperator:
             out.promise(0, Promise((Bound(PANE, FOREVER if last else self._reduction.pane.index(below)),), last))
         elif len(promise.bounds) > 1 and (joint := carried(promise, self._keys)) is not None:
             out.promise(0, joint)
+
+    def _tell_lost(self, panes: Ints, out: Out) -> None:
+        for pane in np.unique(panes).tolist():
+            out.flaw(0, pane, Reason.OVERFLOW)
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

@@ -81,7 +81,8 @@ class ResultRows:
         for call, finish, name in self._finish:
             with np.errstate(all="ignore"):  # of sums that left the integers nonsense is computed, and not shown
                 values = finish(self._state_of(call, groups), call.parameters)
-            for reason, flaw in self._flaws(call, groups):
+            lost = () if values.lost is None else ((Reason.OVERFLOW, values.lost),)
+            for reason, flaw in (*lost, *self._flaws(call, groups)):
                 if flaw.any():
                     values = Values(values.kind, values.data, values.valid & ~flaw)
                     flawed[reason] = flawed.get(reason, np.zeros(rows, np.bool_)) | flaw

@@ -8,7 +8,7 @@ from math import fsum, nan
 import numpy as np
 
 from highlevel.interface import Words
-from lowmark.query.evaluate import Bools, Data, Ints, Values, assemble, evaluate
+from lowmark.query.evaluate import Bools, Data, Ints, Values, assemble, evaluate, lost_in
 from lowmark.query.plan import Total
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Kind, Schema
@@ -24,14 +24,15 @@ def add_totals(
     totals: Sequence[Total], rows: Words, schema: Schema, totalled: Schema, units: Ints
 ) -> tuple[Words, Bools]:
     """The rows with a column for each total, and which of them belong to a window with a total outside of int64 (it is
-    null, as the total of nothing but nulls is). `units`: the number of each row's window, from 0."""
+    null, as the total of nothing but nulls is), or have no part in a total because it was lost. `units`: the number of
+    each row's window, from 0."""
     overflowed = np.zeros(len(rows), np.bool_)
     columns = [Values(c.kind, *column_of(schema, rows, c.name)) for c in schema]
     for total in totals:
         values = evaluate(total.expr, rows, schema)
         data, valid, over = _sums(values, units)
         columns.append(Values(values.kind, data[units], valid[units]))
-        overflowed |= over[units]
+        overflowed |= over[units] | lost_in((values,), len(rows))
     return assemble(totalled, columns, len(rows)), overflowed
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from highlevel.interface import Port, Space
+from collections.abc import Mapping
+
+from highlevel.interface import Out, Port, Space, Words
 from highlevel.join.bins import Bin
 from highlevel.join.kept import Kept
 from highlevel.join.output import Combine
 from highlevel.join.promising import Promising
+from lowmark.query.evaluate import Bools, evaluate, holds
 from lowmark.query.plan import Join
 from lowmark.wire.partials import PANE
+from lowmark.wire.results import Reason
 
 __all__ = ["WindowJoin"]
 
@@ -28,6 +32,16 @@ class WindowJoin:
     @property
     def outputs(self) -> tuple[Port, ...]:
         return (Port(self._plan.output, self._promising.columns),)
+
+    def _passing(self, pairs: Words, parts: Mapping[int, Words], out: Out) -> Bools | None:
+        """Which combinations, put together as `pairs`, pass the condition; None: there is none."""
+        if self._plan.where is None:
+            return None
+        values = evaluate(self._plan.where, pairs, self._plan.output)
+        if values.lost is not None:
+            for granule in self._kept.granules(parts, values.lost):
+                out.flaw(0, granule, Reason.OVERFLOW)
+        return holds(values)
 
     def rows_of(self, port: int) -> Space[Bin]:
         """The rows that are kept of a port, for audits."""

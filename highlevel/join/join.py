@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from highlevel.interface import Out, State, Words
 from highlevel.join.base import WindowJoin
 from highlevel.join.lookups import Key, Lookup, keys_of, lookups, matchable
-from lowmark.query.evaluate import holds
 from lowmark.query.plan import Join
 from lowmark.wire.promises import Promise
 
@@ -35,8 +34,9 @@ class JoinOperator(WindowJoin):
             return
         for parts in self._met({port: rows}, self._lookups[port], state):
             pairs = self._combine.rows(parts)
-            if self._plan.where is not None:
-                pairs = pairs[holds(self._plan.where, pairs, self._plan.output)]
+            passing = self._passing(pairs, parts, out)
+            if passing is not None:
+                pairs = pairs[passing]
             if len(pairs):
                 out.rows(0, pairs)
         keys = self._kept.keep(port, rows[self._kept.waits(port, rows, bounds)], state)

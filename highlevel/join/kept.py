@@ -34,7 +34,8 @@ class Kept:
         self._bands = plan.bands
         self._units = [port.unit for port in plan.inputs]
         self._times = [port.schema.offset(port.attribute) for port in plan.inputs]
-        self._width = _width(self._bands, max(self._units))
+        self._granule = plan.granule
+        self._width = _width(self._bands, self._granule)
         self._bins = [bins_space(f"rows.{n}", at) for n, at in enumerate(self._times)]
         self._bounds = bounds_space()
         self.absence = Absence(self._bands, self._width, self._bins)
@@ -84,6 +85,11 @@ class Kept:
                 piece = state.get(self._bins[port], key)
                 assert piece is not None, "a listed piece is there"
                 yield key, piece
+
+    def granules(self, parts: Mapping[int, Words], chosen: Bools) -> list[int]:
+        """In which the times of these combinations of rows lie: those of each row."""
+        times = (self._time(of, rows)[chosen] // self._granule for of, rows in parts.items())
+        return sorted({time for of in times for time in of.tolist()})
 
     def waits(self, port: int, rows: Words, bounds: Sequence[int]) -> Bools:
         """Where a row still to come can meet a row."""

@@ -17,7 +17,6 @@ from highlevel.interface import Out, State, Words
 from highlevel.join.base import WindowJoin
 from highlevel.join.bins import Bin
 from highlevel.join.lookups import Key, keys_of, lookups, matchable
-from lowmark.query.evaluate import holds
 from lowmark.query.plan import Join
 from lowmark.query.syntax import JoinKind
 from lowmark.wire.promises import Promise
@@ -86,9 +85,10 @@ class OuterJoinOperator(WindowJoin):
         for key, piece, found in self._found(port, rows, state):
             noted = False
             for probing, stored in found:
-                pairs = self._combine.rows({port: rows[probing], other: piece.rows[stored]})
-                if self._plan.where is not None:
-                    passing = holds(self._plan.where, pairs, self._plan.output)
+                parts = {port: rows[probing], other: piece.rows[stored]}
+                pairs = self._combine.rows(parts)
+                passing = self._passing(pairs, parts, out)
+                if passing is not None:
                     pairs, probing, stored = pairs[passing], probing[passing], stored[passing]
                 if not len(pairs):
                     continue

@@ -26,7 +26,7 @@ from highlevel.progress.windowless import Windowless
 from lowmark.query.plan import QueryPlan
 from lowmark.query.windows import WindowKind
 from lowmark.wire.promises import FOREVER
-from lowmark.wire.results import Amendment, Complete, OpenCount, Reason, WindowSpan
+from lowmark.wire.results import Amendment, Complete, OpenCount, Reason, Verdict, WindowSpan
 from lowmark.wire.values import show
 
 __all__ = ["Completions"]
@@ -67,6 +67,7 @@ class Completions:
         for sequence, row in zip(self._sequences.values(), self._saved.sequences, strict=False):
             sequence.restore(row)  # type: ignore[arg-type]  # rows stand in the order of the sequences
         self._lateness = Lateness(plan, place, state)
+        self._known = {step for route in self._routes for step in (route.step, *route.finishes)}
 
     def _route(self, step: int) -> Route:
         return next(route for route in self._routes if route.step == step)
@@ -194,6 +195,7 @@ class Completions:
         spans: dict[int, list[Span]] = {}
         for step, rows in events.sent:
             self._channels[step].take(rows)
+        shown = self._tell_rows(events.flaws)
         self._saved.shifted |= self._losses.renumbered(events.flaws, before)
         for route in self._routes:
             front, late = self._front(route.step), (part.step for part in events.late)
@@ -218,7 +220,18 @@ class Completions:
                 *self._windowed(events.rows, given),
                 *self._lateness.closed(given, self._sequences[self._answer].first),
             ]
-        return list(self._windowless.announce(events, settled, spans, self.complete_to()))
+        return list(self._windowless.announce(events, settled, spans, self.complete_to(), shown))
+
+    def _tell_rows(self, flaws: Iterable[tuple[int, int, Reason]]) -> frozenset[Reason]:
+        """What steps have against rows that lie in no window of a route: it goes to the aggregate steps that read them.
+        Gives what concerns rows of an answer without windows."""
+        told = [flaw for flaw in flaws if flaw[0] not in self._known]
+        for step, number, reason in told:
+            if reason is not Reason.NUMBERING:  # that has been told to what counts (`renumbered`)
+                self._windowless.wrong_below(step)
+                for target, mark in self._reach.of_rows(step, number, Verdict(frozenset({reason}))):
+                    self._losses.accuse(self._route(target), mark)
+        return frozenset(reason for step, _, reason in told if self._reach.shows(step))
 
     def _windowed(self, rows: list[Words], spans: list[Span]) -> Iterator[Output]:
         assert self.plan.window is not None

@@ -1,4 +1,5 @@
-"""What joins do to progress and to losses: how far their rows are complete, and how far a loss reaches.
+"""What joins do to progress and to losses: how far their rows are complete, and how far a loss reaches, also one that
+happens on the way.
 
 A row of a join has a time for each input. It is *before* t when one of its times is: all rows before the least bound of
 the join's output are out. What is missing at some time is missing from rows with times of its partners, by the bands of
@@ -15,6 +16,8 @@ from highlevel.progress.marks import EXACT, Mark
 from highlevel.progress.roster import NEVER
 from lowmark.query.plan import (
     Aggregate,
+    Counted,
+    Finish,
     Gather,
     Join,
     NodeInput,
@@ -23,6 +26,7 @@ from lowmark.query.plan import (
     QueryPlan,
     Reduce,
     Send,
+    Step,
     StepInput,
     Totals,
 )
@@ -99,14 +103,19 @@ Carried = tuple[int | None, Mark]
 _Paths = dict[str | int, list[_Path]]
 """By node or aggregate step."""
 
+_Rows = dict[int, list[tuple[int, _Path | None]]]
+"""By step whose rows are on the way: the steps that read them, and the way from there; None: through no join."""
+
 _TimesOf = Callable[[str], tuple[int, int]]
 """From when up to when the rows concerned lie, on an attribute."""
 
 
-def _paths(plan: QueryPlan, step: int) -> _Paths:
-    """Of each node and step with windows whose rows reach this step through joins, and through no other such step."""
+def _paths(plan: QueryPlan, step: int) -> tuple[_Paths, _Rows]:
+    """Of each node and step with windows whose rows reach this step through joins, and through no other such step; and
+    of all steps on the way, which steps read them."""
     ways = _Ways(plan, {})
     found: dict[str | int, set[tuple[str, _Port]]] = {}
+    rows: dict[int, set[tuple[int, str, _Port | None]]] = {}
     pending: list[tuple[int, str, _Port | None]] = [(step, "ts", None)]
     seen = set(pending)
     while pending:
@@ -122,12 +131,18 @@ def _paths(plan: QueryPlan, step: int) -> _Paths:
                 below = here.plan.reduction.pane.attribute
             name = source.node if isinstance(source, NodeInput) else source.step
             if isinstance(name, int) and not isinstance(plan.steps[name].plan, Aggregate | Gather | Totals):
+                rows.setdefault(name, set()).add((at, below, into))
                 if (name, below, into) not in seen:
                     seen.add((name, below, into))
                     pending.append((name, below, into))
             elif into is not None:
                 found.setdefault(name, set()).add((below, into))
-    return {name: [_Path(*entry, ways) for entry in sorted(entries)] for name, entries in found.items()}
+    paths: _Paths = {name: [_Path(*entry, ways) for entry in sorted(entries)] for name, entries in found.items()}
+    between: _Rows = {
+        name: [(at, None if into is None else _Path(below, into, ways)) for at, below, into in entries]
+        for name, entries in rows.items()
+    }
+    return paths, between
 
 
 def step_bounds(plan: QueryPlan, fronts: Sequence[Sequence[int]]) -> Iterator[int]:
@@ -213,10 +228,13 @@ class LossReach:
     step, or of an exchange, that reads a join."""
 
     def __init__(self, plan: QueryPlan, ledgers: Mapping[str, Ledger], aggregates: Iterable[int]) -> None:
+        self._plan = plan
         self._ledgers = ledgers
-        self._answer = _paths(plan, len(plan.steps) - 1)
-        panes = ((step, _pane_of(plan, step)) for step in aggregates)
-        self._steps = {step: (_paths(plan, step), pane) for step, pane in panes if pane is not None}
+        self._last = len(plan.steps) - 1
+        self._answer, self._shown = _paths(plan, self._last)
+        ways = [(step, pane, *_paths(plan, step)) for step in aggregates if (pane := _pane_of(plan, step)) is not None]
+        self._steps = {step: (paths, pane) for step, pane, paths, _ in ways}
+        self._rows = {step: (rows, pane) for step, pane, _, rows in ways}
 
     def reaches(self, step: int, source: str | int) -> bool:
         """Whether a join lies between a node or an aggregate step and an aggregate step."""
@@ -267,6 +285,36 @@ class LossReach:
             return
         start = window.start(windows.start)
         yield Mark(NEVER if start is None else start, window.end(windows.stop - 1), verdict)
+
+    def shows(self, step: int) -> bool:
+        """Whether the answer has what a step puts out, and no step with windows comes between."""
+        return step == self._last or step in self._shown
+
+    def of_rows(self, step: int, number: int, verdict: Verdict) -> Iterator[tuple[int, Mark]]:
+        """What stands against rows of a step that lie in no window which it makes: on the panes of aggregate steps.
+        `number`: as `Out.flaw` says. Of rows of which it says nothing all that is still to come may have them."""
+        for target, (rows, pane) in self._rows.items():
+            for reader, path in rows.get(step, ()):
+                if reader == target and isinstance(self._plan.steps[step].plan, Reduce):
+                    yield target, Mark(number, number + 1, verdict)
+                    continue
+                times = self._times_of(step, number, reader)
+                start, stop = times if path is None else path.carried(*times)
+                yield target, Mark(_index(pane, start), _behind(_index(pane, _before(stop))), verdict)
+
+    def _times_of(self, step: int, number: int, reader: int) -> tuple[int, int]:
+        """The least time, and the one behind the greatest, of what a step has told with this number."""
+        window: Window | None
+        match self._plan.steps[step].plan, self._plan.steps[reader]:
+            case (Join(granule=unit), _):
+                return number * unit, (number + 1) * unit
+            case Reduce(), Step(plan=Join(inputs=inputs)) as read:
+                unit = inputs[read.port(read.inputs.index(StepInput(step)))].unit
+                return number * unit, (number + 1) * unit
+            case (Counted(window=window) | Finish(window=window), _) if window is not None:
+                if window.kind is WindowKind.SLIDE_BY_TUPLE:
+                    return number - window.size, number + 1
+        return NEVER, FOREVER
 
     def _carried(self, source: str | int, verdict: Verdict, times: _TimesOf) -> Iterator[Carried]:
         for path in self._answer.get(source, ()):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from highlevel.progress.channel import Channel
 from highlevel.progress.followed import FollowedSequence
 from highlevel.progress.joined import LossReach
-from highlevel.progress.ledger import Ledger
+from highlevel.progress.ledger import ROW_NUMBER, Ledger
 from highlevel.progress.marks import EXACT, Finding, Mark, Marks
 from highlevel.progress.melded import MeldedSequence
 from highlevel.progress.roster import NEVER
@@ -65,11 +65,18 @@ class Losses:
         """On the panes of a step that makes windows or sends."""
         return (self._sequences[step] if step in self._sequences else self._channels[step]).marks
 
+    def accuse(self, route: Route, mark: Mark) -> None:
+        """Of a step that counts rows which are not the right ones all that follows has other numbers."""
+        if route.numbered:
+            mark = Mark(_since(route, mark.start), FOREVER, mark.verdict | Verdict(_NUMBERING))
+        self.marks_of(route.step).add(mark)
+
     def shift(self, node: str, fronts: Mapping[int, int], reasons: frozenset[Reason] = frozenset()) -> None:
         """Tuples of the node were lost: what is counted of it from now on has other numbers."""
         for route in self._routes:
             if route.numbered and node in route.selections:
-                self.marks_of(route.step).add(Mark(fronts[route.step], FOREVER, Verdict(_NUMBERING | reasons)))
+                since = _since(route, fronts[route.step])
+                self.marks_of(route.step).add(Mark(since, FOREVER, Verdict(_NUMBERING | reasons)))
 
     def renumbered(self, flaws: Iterable[tuple[int, int, Reason]], fronts: Mapping[int, int]) -> bool:
         """Whether steps tell, as (step, window, reason), that they count anew what they count: what their rows go into
@@ -86,7 +93,7 @@ class Losses:
     ) -> None:  # fmt: skip
         """Mark the panes in which a step reads rows that came of something lossy, while its panes from `before` up to
         `front` ended: of nodes (`against`), of the windows of other steps, of rows that the steps `late` refused."""
-        marks = self.marks_of(route.step)
+        marks, before = self.marks_of(route.step), _since(route, before)
         stop = FOREVER if route.numbered else min(front, FOREVER - 1) + 1
         numbering = _NUMBERING if route.numbered else frozenset()
         for node in route.selections:
@@ -168,3 +175,9 @@ class Losses:
         ends = of(windows.start), of(windows.stop - 1)
         first, last = (unknown if end is None else upstream.pane.index(end) for end in ends)
         return first, last
+
+
+def _since(route: Route, front: int) -> int:
+    """The first pane that has not ended: of row numbers the one of the first row, where none has."""
+    rows = route.window is not None and route.window.axis.attribute == ROW_NUMBER
+    return 0 if rows and front == NEVER else front

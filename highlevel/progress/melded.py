@@ -53,12 +53,17 @@ class MeldedSequence:
             edges |= {span.first, span.to + 1}
         for closing in closings:
             edges |= {closing.windows.start, closing.windows.stop}
+        for mark in self.marks.within(start, stop):
+            edges |= {mark.start, mark.stop}
         bounds = sorted(edge for edge in edges if start <= edge <= stop)
         if len(bounds) < 2:
             return []
         self.first, self.next = start if self.first is None else self.first, stop
         self._told = {member: _behind(spans, stop) for member, spans in self._told.items()}
-        return _together(told, bounds)
+        given = _together(told, bounds)
+        given = [replace(span, finding=span.finding + self.marks.finding(span.first, span.to + 1)) for span in given]
+        self.marks.prune(stop)
+        return given
 
     def needs(self, front: int) -> int:
         """Its members keep what they need."""

@@ -45,11 +45,12 @@ class Windowless:
         self._witness = witness
         self._saved = saved
         self.marks = Marks.of_rows(saved.marks)
-        self._counts = any(
-            isinstance(p, Counted) or (isinstance(p, Number) and p.number) for p in (s.plan for s in plan.steps)
-        )
+        self._counting = [
+            number
+            for number, plan_of in enumerate(step.plan for step in plan.steps)
+            if isinstance(plan_of, Counted) or (isinstance(plan_of, Number) and plan_of.number)
+        ]
         self._returning = {node for node in ledgers if plan.exchange(node) is not None}
-        self._known = {step for route in routes for step in (route.step, *route.finishes)}
         windowed = (route for route in routes if route.window is not None and reach.carries(route.step))
         self._carried = {*(node for route in windowed for node in route.nodes), *filter(reach.carries, ledgers)}
 
@@ -62,18 +63,24 @@ class Windowless:
 
     def shift(self) -> None:
         """Tuples were lost: what it counts from now on has other numbers."""
-        self._saved.shifted |= self._counts
+        self._saved.shifted |= bool(self._counting)
+
+    def wrong_below(self, step: int) -> None:
+        """Rows of this step are not the right ones, and some of those that follow it may count them."""
+        self._saved.shifted |= any(step < counting for counting in self._counting)
 
     def announce(
-        self, events: Events, settled: Mapping[str, Finding], spans: Mapping[int, list[Span]], complete_to: int | None
-    ) -> Iterator[Output]:
+        self, events: Events, settled: Mapping[str, Finding], spans: Mapping[int, list[Span]], complete_to: int | None,
+        flaws: frozenset[Reason],
+    ) -> Iterator[Output]:  # fmt: skip
         """Its rows, and how far they are complete when that has moved and there were rows or losses since, other
-        windows of partitions are open, or nothing will follow. `complete_to`: as `Completions` has it now."""
+        windows of partitions are open, or nothing will follow. `complete_to`: as `Completions` has it now. `flaws`: of
+        these rows."""
         saved = self._saved
         for output in ResultRows.together(self._plan.name, events.rows, self._plan.output):
             saved.rows += len(output.rows)
             yield output
-        found = self._found(events, settled, spans)
+        found = self._found(settled, spans, flaws)
         saved.since = found.row()
         bound = self._bound(complete_to)
         moved = bound is not None and (saved.announced is None or bound > saved.announced)
@@ -99,11 +106,11 @@ class Windowless:
         if saved.announced is None or start >= saved.announced:
             saved.since = (Finding.of_row(saved.since) + replace(found, verdict=EXACT.verdict)).row()
         elif found.verdict.reasons:
-            yield self._amendment(start, saved.announced if self._counts else min(stop, saved.announced), found)
+            yield self._amendment(start, saved.announced if self._counting else min(stop, saved.announced), found)
 
     def _amendment(self, start: int, stop: int, found: Finding) -> Amendment:
         _, kind = self._attribute
-        reasons = found.verdict.reasons | (_NUMBERING if self._counts else frozenset())
+        reasons = found.verdict.reasons | (_NUMBERING if self._counting else frozenset())
         return Amendment(
             self._plan.name, self._place.generation, self._place.bucket, None,
             None if start == NEVER else show(kind, start), show(kind, stop), found.late, found.dropped, reasons,
@@ -115,7 +122,9 @@ class Windowless:
         attribute = next(iter(self._ledgers.values())).node.reduction.pane.attribute
         return attribute, Kind.INT if attribute == ROW_NUMBER else Kind.TIME
 
-    def _found(self, events: Events, settled: Mapping[str, Finding], spans: Mapping[int, list[Span]]) -> Finding:
+    def _found(
+        self, settled: Mapping[str, Finding], spans: Mapping[int, list[Span]], flaws: frozenset[Reason]
+    ) -> Finding:  # fmt: skip
         """What is known since the bound announced last."""
         saved = self._saved
         found = Finding.of_row(saved.since)
@@ -128,11 +137,11 @@ class Windowless:
                 verdict = span.finding.verdict
                 found += Finding(verdict)
                 self.mark(self._reach.beside_windows(route.step, route.window, span.windows, verdict))
-        saved.shifted |= self._counts and bool(found.verdict.reasons - _OF_VALUES)
+        # In a node an overflow may have decided which tuples pass.
+        passed = any(Reason.OVERFLOW in finding.verdict.reasons for finding in settled.values())
+        saved.shifted |= bool(self._counting) and (passed or bool(found.verdict.reasons - _OF_VALUES))
         found += Finding(Verdict(_NUMBERING)) if saved.shifted else EXACT
-        return found + Finding(
-            Verdict(frozenset(reason for step, _, reason in events.flaws if step not in self._known))
-        )
+        return found + Finding(Verdict(flaws))
 
     def _complete(self, bound: int, found: Finding, counted: OpenCount | None) -> Complete:
         (attribute, kind), witness = self._attribute, self._witness(self._chain.nodes)

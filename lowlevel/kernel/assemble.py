@@ -15,12 +15,22 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from lowlevel.config import Order
-from lowlevel.kernel import arithmetic, bytewise, community, flush, layers, membership, ordered, panes, tunnels
+from lowlevel.kernel import (
+    arithmetic,
+    bytewise,
+    community,
+    flush,
+    layers,
+    membership,
+    ordered,
+    overflow,
+    panes,
+    tunnels,
+)
 from lowlevel.kernel.nodetext import BATCH, SECRETS, NodeText, node_parameters
 from lowlevel.kernel.parse import KNOWN, write_parser
 from lowlevel.kernel.source import Source
 from lowmark.query import expressions
-from lowmark.query.expressions import Expr
 from lowmark.query.plan import Node, Reduction
 
 __all__ = [
@@ -54,6 +64,10 @@ _FUNCTIONS: tuple[Callable[..., object], ...] = (
     panes.pane_of, panes.since_pane, panes.pane_start, panes.pane_end, panes.note_late,
     ordered.flush_below, flush.flush, ordered.flush_in_order,
 )  # fmt: skip
+_OVERFLOW: tuple[Callable[..., object], ...] = (
+    overflow.sum_leaves, overflow.difference_leaves, overflow.product_leaves, overflow.quotient_leaves,
+    overflow.shifted_leaves, overflow.note_lost,
+)  # fmt: skip
 _CHECKED: tuple[Callable[..., object], ...] = (
     bytewise.be16, bytewise.be32, bytewise.be64, bytewise.copy_row,
 )  # fmt: skip
@@ -82,10 +96,7 @@ _PARAMETERS = (
 
 def fields_of(reduction: Reduction) -> frozenset[str]:
     """The packet fields that a node reads."""
-    exprs: list[Expr] = [item.expr for item in (*reduction.keys, *reduction.details)]
-    exprs += [lift for fold in reduction.folds for lift in fold.lift]
-    if reduction.where is not None:
-        exprs.append(reduction.where)
+    exprs = reduction.exprs if reduction.where is None else (*reduction.exprs, reduction.where)
     return frozenset(name for expr in exprs for name in expressions.fields(expr))
 
 
@@ -112,12 +123,12 @@ def assemble(
         if reduction.pane.attribute not in ("ts", "arrival_ts") or reduction.pane.width < 1:
             raise ValueError(f"a node's panes divide ts or arrival_ts, not {reduction.pane.attribute}")
     source = Source()
-    _write_head(source, build)
+    _write_head(source, build, any(reduction.checked for reduction in reductions))
     _write_run(source, reductions, send_late or [False] * len(reductions), needed, build, order)
     return source.text()
 
 
-def _write_head(source: Source, build: Build) -> None:
+def _write_head(source: Source, build: Build, checks: bool) -> None:
     fast = build is Build.FAST
     unchecked = "be16, be32, be64, copy_row, " if fast else ""
     source.lines(f'''
@@ -141,7 +152,9 @@ def _write_head(source: Source, build: Build) -> None:
         INNER = dict(OPTIONS, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
     ''')
     source.line(*(f"{name} = {value}" for name, value in _CONSTANTS.items()))
-    for function in (bytewise.byte, *(() if fast else _CHECKED), *_FUNCTIONS):
+    if checks:
+        source.line("", "from lowlevel.kernel.machine import high_product")
+    for function in (bytewise.byte, *(() if fast else _CHECKED), *_FUNCTIONS, *(_OVERFLOW if checks else ())):
         source.line("", "", "@njit(**INNER)")
         source.lines(inspect.getsource(function))
 

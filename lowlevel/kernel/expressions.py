@@ -1,4 +1,5 @@
-"""Lowered expressions as source text over scalars, each with a flag that says whether it is null.
+"""Lowered expressions as source text over scalars, each with a flag that says whether it is null, and where something
+is checked with one that says whether it is lost.
 
 A value is one Python expression a word (a variable or a literal); FLOAT is a double and BOOL a boolean here, and
 `row_words` gives the form that they have in rows. A null value's words are arbitrary until then.
@@ -10,7 +11,7 @@ compiler's time grows faster than the number of blocks that it finds between bra
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lowlevel.kernel.source import Source
@@ -30,6 +31,14 @@ _WORD_FORMS = {
     Op.BIT_OR: "{} | {}",
     Op.BIT_XOR: "{} ^ {}",
 }
+_LEAVES = {
+    Op.NEG: "difference_leaves(0, {})",
+    Op.ADD: "sum_leaves({}, {})",
+    Op.SUB: "difference_leaves({}, {})",
+    Op.MUL: "product_leaves({}, {})",
+    Op.FLOOR_DIV: "quotient_leaves({}, {})",
+    Op.SHIFT_LEFT: "shifted_leaves({}, {} & 63)",
+}
 _FLOAT_OPERATORS = {Op.FLOAT_ADD: "+", Op.FLOAT_SUB: "-", Op.FLOAT_MUL: "*"}
 _COMPARISONS = {Op.EQ: "==", Op.NE: "!=", Op.LT: "<", Op.LE: "<=", Op.GT: ">", Op.GE: ">="}
 
@@ -38,6 +47,7 @@ _COMPARISONS = {Op.EQ: "==", Op.NE: "!=", Op.LT: "<", Op.LE: "<=", Op.GT: ">", O
 class Value:
     words: tuple[str, ...]
     null: str | None = None  # a boolean variable, or "True"; None: never null
+    lost: str | None = None  # a boolean variable: an overflow decides (`lowmark.query.evaluate.Values`); None: never
 
 
 class Scalars:
@@ -54,6 +64,11 @@ class Scalars:
         self._nulls = nulls
         self._ranges = ranges
         self._done: dict[Expr, Value] = {}
+
+    def lost(self, exprs: Iterable[Expr]) -> str | None:
+        """Source of a boolean: one of these, which have been written, is lost. None: none can be."""
+        lost = dict.fromkeys(value.lost for value in map(self.value, exprs) if value.lost is not None)
+        return " | ".join(lost) or None
 
     def value(self, expr: Expr) -> Value:
         if expr not in self._done:
@@ -91,8 +106,20 @@ class Scalars:
                 return _literal(value, kind)
             case Ranges():
                 raise ValueError("a set is no value")
-            case Call(op, args):
+            case Call(op, args, checked=False):
                 return _WRITERS[op](self, op, args)
+            case Call(op, args):
+                return self._checked(op, args, _WRITERS[op](self, op, args))
+
+    def _checked(self, op: Op, args: tuple[Expr, ...], wrapped: Value) -> Value:
+        leaves = self._source.let(_LEAVES[op].format(*map(self._integer, args)))
+        if wrapped.null is None:
+            return Value(wrapped.words, leaves, leaves)
+        lost = f"(not {wrapped.null}) & {leaves}"
+        if wrapped.lost is not None:
+            lost = f"{wrapped.lost} | ({lost})"
+        null = self._source.let(f"{wrapped.null} | {leaves}")
+        return Value(wrapped.words, null, self._source.let(lost))
 
     # One method a family of operations.
 
@@ -159,7 +186,7 @@ class Scalars:
                 version, high, low = value.words  # of IPv4 the high one is 0, under any mask
                 mask = f"chosen({version} == 4, {word_literal(mask4)}, {word_literal(mask6)})"
                 words = (f"{high} & {word_literal(mask6 >> 64)}", f"{low} & {mask}")
-                return Value((version, *(self._source.let(word) for word in words)), value.null)
+                return Value((version, *(self._source.let(word) for word in words)), value.null, value.lost)
         raise ValueError("the masks of a prefix are literals")
 
     def among(self, op: Op, args: tuple[Expr, ...]) -> Value:
@@ -191,10 +218,11 @@ class Scalars:
     def both(self, op: Op, args: tuple[Expr, ...]) -> Value:
         """AND and OR: what decides is false or true, whatever is null beside it."""
         values = [self.value(arg) for arg in args]
+        decides = "not " if op is Op.AND else ""
         if all(value.null is None for value in values):
             sign = " & " if op is Op.AND else " | "
-            return Value((self._source.let(sign.join(value.words[0] for value in values)),))
-        decides = "not " if op is Op.AND else ""
+            both = self._source.let(sign.join(value.words[0] for value in values))
+            return Value((both,), None, self._undecided(decides, values))
         decided = self._source.let(
             " | ".join(
                 f"({decides}{value.words[0]})"
@@ -205,23 +233,46 @@ class Scalars:
         )
         some_null = " | ".join(value.null for value in values if value.null is not None)
         null = self._source.let(f"(not {decided}) & ({some_null})")
-        return Value((f"(not {decided})" if op is Op.AND else decided,), null)
+        return Value((f"(not {decided})" if op is Op.AND else decided,), null, self._undecided(decides, values))
+
+    def _undecided(self, decides: str, values: Sequence[Value]) -> str | None:
+        """One value is lost, and none that is not lost decides."""
+        lost = [value.lost for value in values if value.lost is not None]
+        if not lost:
+            return None
+        surely = []
+        for value in values:
+            flags = (f"(not {flag})" for flag in (value.null, value.lost) if flag is not None)
+            surely.append(" & ".join((f"({decides}{value.words[0]})", *flags)))
+        return self._source.let(f"({' | '.join(lost)}) & (not ({' | '.join(f'({each})' for each in surely)}))")
 
     def inverted(self, op: Op, args: tuple[Expr, ...]) -> Value:
         return self._result(f"not {self._word(args[0])}", args)
 
     def is_null(self, op: Op, args: tuple[Expr, ...]) -> Value:
-        return Value((self.value(args[0]).null or "False",))
+        value = self.value(args[0])
+        return Value((value.null or "False",), None, value.lost)
 
     def _result(self, text: str, args: tuple[Expr, ...], or_null: str | None = None) -> Value:
-        """A value of one word, null where an argument is or where `or_null` holds."""
+        """A value of one word, null where an argument is or where `or_null` holds of the second one."""
         nulls = [null for arg in args if (null := self.value(arg).null) is not None]
         word = self._source.let(text)
         if or_null is not None:
             nulls.append(or_null)
-        if not nulls:
-            return Value((word,))
-        return Value((word,), self._source.let(" | ".join(nulls)))
+        lost = self._inherited(args, or_null)
+        return Value((word,), self._source.let(" | ".join(nulls)) if nulls else None, lost)
+
+    def _inherited(self, args: tuple[Expr, ...], or_null: str | None) -> str | None:
+        """One argument is lost, and none is null by itself."""
+        values = [self.value(arg) for arg in args]
+        lost = [value.lost for value in values if value.lost is not None]
+        if not lost:
+            return None
+        possible = [(value.null, value) for value in values if value.null is not None]
+        possible += [] if or_null is None else [(or_null, values[1])]
+        nulls = [null for each in possible if (null := _not_lost(*each)) is not None]
+        by_itself = f" & (not ({' | '.join(nulls)}))" if nulls else ""
+        return self._source.let(f"({' | '.join(lost)}){by_itself}")
 
     def _word(self, expr: Expr) -> str:
         return self.value(expr).words[0]
@@ -229,6 +280,13 @@ class Scalars:
     def _integer(self, expr: Expr) -> str:
         word = self._word(expr)
         return f"np.int64({word})" if expr.kind is Kind.BOOL else word
+
+
+def _not_lost(null: str, value: Value) -> str | None:
+    """Source of a boolean: it is null, and not because the value is lost."""
+    if value.lost is None:
+        return null
+    return None if null == value.lost else f"({null} & (not {value.lost}))"
 
 
 _Writer = Callable[[Scalars, Op, tuple[Expr, ...]], Value]

@@ -130,6 +130,18 @@ def wrap_mul(typing, a, b):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def high_product(typing, a, b):  # type: ignore[no-untyped-def]
+    """The upper half of the signed 128-bit product."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        wide = ir.IntType(128)
+        product = builder.mul(*(builder.sext(argument, wide) for argument in arguments))
+        return builder.trunc(builder.ashr(product, wide(64)), _I64)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
 def fold_product(typing, a, b):  # type: ignore[no-untyped-def]
     """The two halves of the unsigned 128-bit product, one xor the other."""
 

@@ -17,6 +17,7 @@ from lowlevel.kernel.parse import FIELDS, NULLS
 from lowlevel.kernel.rowform import RowForm
 from lowlevel.kernel.source import Source
 from lowlevel.kernel.tabletext import CACHE_LINE, TableText, leaves_at_once, slot_words
+from lowmark.query.expressions import Expr
 from lowmark.query.plan import Reduction
 
 __all__ = ["BATCH", "SECRETS", "NodeText", "node_parameters"]
@@ -29,6 +30,7 @@ SECRETS = 16
 
 _BUFFERS = (("state", "words_out"), ("out", "matrix"), ("late", "matrix"))
 _STRAYS = (("strays", "matrix"),)
+_LOST = (("lost", "words_out"),)
 _TABLE = (
     ("table", "matrix"), ("ring", "slot_numbers"), ("panes", "matrix"), ("rows", "matrix"), ("slots", "words_out"),
 )  # fmt: skip
@@ -37,7 +39,8 @@ _TABLE = (
 def node_parameters(number: int, reduction: Reduction, send_late: bool) -> list[tuple[str, str]]:
     """What the kernel is given of one node: names, and the names of their types."""
     ranges = [(f"ranges{place}", "ranges") for place in range(len(ranges_of(reduction)))]
-    kinds = (*_BUFFERS, *ranges, *(_STRAYS if send_late else ()), *(_TABLE if reduction.grouped else ()))
+    some = ((send_late, _STRAYS), (reduction.checked, _LOST), (reduction.grouped, _TABLE))
+    kinds = (*_BUFFERS, *ranges, *(buffer for there, buffers in some if there for buffer in buffers))
     return [(f"{name}_{number}", kind) for name, kind in kinds]
 
 
@@ -52,6 +55,7 @@ class NodeText:
         self._suffix = f"_{number}"
         self._reduction = reduction
         self._send_late = send_late
+        self._checked = reduction.checked
         self._prefetch = prefetch
         self._order = order
         self._ordered = order is Order.PRESERVED and reduction.grouped
@@ -94,6 +98,11 @@ class NodeText:
                 if strays@.shape[0] - state@[STRAYS] < BATCH:
                     return False
             """)
+        if self._checked:
+            self._write("""
+                if lost@.shape[0] - 1 - lost@[0] < BATCH:
+                    return False
+            """)
 
     def write_begin(self) -> None:
         self._write("""
@@ -111,6 +120,8 @@ class NodeText:
         ranges = {item: f"ranges{place}{self._suffix}" for place, item in enumerate(ranges_of(reduction))}
         scalars = Scalars(source, fields, NULLS, ranges)
         passes = "True" if reduction.where is None else scalars.holds(reduction.where)
+        if reduction.where is not None:
+            self._write_lost(scalars, [reduction.where], grid.of("time"))
         with source.block(f"if {passes}:"):
             self._write(f"""
                 if time < from@ or time >= until@:
@@ -132,11 +143,13 @@ class NodeText:
                 self._write("filtered@ += 1")
 
     def _write_row(self, scalars: Scalars) -> None:
-        """The tuple as a row: of the scratch for the table, of a selection's output, or of the late ones."""
+        """The tuple as a row: of the scratch for the table, of a selection's output, or of the late ones. A batch notes
+        at most one pane a tuple as one in which something is lost: that of a condition is that of the row."""
         reduction = self._reduction
         named = [scalars.row_words(item.expr, True) for item in (*reduction.keys, *reduction.details)]
         keys = [self._form.packed(place, value) for place, value in enumerate(named, 2)]
         lifted = [scalars.row_words(lift, fold.op in ORDERED_FOLDS) for fold in reduction.folds for lift in fold.lift]
+        self._write_lost(scalars, reduction.exprs, "pane@")
         words = [self._null_mask([*keys, *lifted]), "pane@", "1"]
         words += [word for value in (*keys, *lifted) for word in value.words]
         if self._send_late:
@@ -148,6 +161,11 @@ class NodeText:
                 self._write_taken(words, named, keys)
         else:
             self._write_taken(words, named, keys)
+
+    def _write_lost(self, scalars: Scalars, exprs: Sequence[Expr], pane: str) -> None:
+        if (lost := scalars.lost(exprs)) is not None:
+            with self._source.block(f"if {lost}:"):
+                self._write(f"note_lost(lost@, {pane})")
 
     def _write_taken(self, words: Sequence[str], named: Sequence[Value], keys: Sequence[Value]) -> None:
         reduction = self._reduction

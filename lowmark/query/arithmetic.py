@@ -12,7 +12,7 @@ from decimal import Decimal
 from lowmark.query import syntax as s
 from lowmark.query.constants import NS, nanoseconds, parse_address, parse_community_id, parse_mac, parse_time
 from lowmark.query.expressions import Expr, Literal, Op
-from lowmark.query.folding import compare, doubles, words
+from lowmark.query.folding import Overflow, compare, doubles, exact
 from lowmark.wire.schema import Kind
 
 __all__ = ["KIND_NAMES", "IllTyped", "Operand", "arithmetic", "comparison", "minus"]
@@ -97,12 +97,19 @@ class Operand:
         return self.expr.kind
 
 
+def _exact(op: Op, kind: Kind, *args: Expr) -> Expr:
+    try:
+        return exact(op, kind, *args)
+    except Overflow:
+        raise IllTyped("integers have 64 bits: what this comes to is outside of them") from None
+
+
 def minus(operand: Expr) -> Expr:
     match operand.kind:
         case Kind.FLOAT:
             return doubles(Op.FLOAT_NEG, operand)
         case Kind.INT | Kind.DURATION as kind:
-            return words(Op.NEG, kind, operand)
+            return _exact(Op.NEG, kind, operand)
     raise IllTyped(f"{KIND_NAMES[operand.kind]} has no negative", 0)
 
 
@@ -134,7 +141,7 @@ def arithmetic(operator: s.BinaryOperator, left: Operand, right: Operand) -> Exp
         for index, operand in enumerate((left, right)):
             if operand.kind is not Kind.INT:
                 raise IllTyped(f"{operator} takes whole numbers, not {KIND_NAMES[operand.kind]}", index)
-        return words(_BITS[operator], Kind.INT, left.expr, right.expr)
+        return _exact(_BITS[operator], Kind.INT, left.expr, right.expr)
     result = None
     if left.kind in _NUMBERS and right.kind in _NUMBERS:
         result = _of_numbers(operator, left.expr, right.expr)
@@ -149,7 +156,7 @@ def arithmetic(operator: s.BinaryOperator, left: Operand, right: Operand) -> Exp
 
 def _of_numbers(operator: s.BinaryOperator, left: Expr, right: Expr) -> Expr:
     if left.kind is right.kind is Kind.INT:
-        return words(_WORDS[operator], Kind.INT, left, right)
+        return _exact(_WORDS[operator], Kind.INT, left, right)
     return doubles(_DOUBLES[operator], _as_double(left), _as_double(right))
 
 
@@ -160,19 +167,19 @@ def _of_times(operator: s.BinaryOperator, left: Operand, right: Operand) -> Expr
         elif left.text is not None:
             left = Operand(_read(left.text, Kind.TIME, 0))
         if left.kind is right.kind:
-            return words(Op.SUB, Kind.DURATION, left.expr, right.expr)
+            return _exact(Op.SUB, Kind.DURATION, left.expr, right.expr)
     if operator is s.BinaryOperator.ADD and right.kind is Kind.TIME:
         left, right = right, left
     if left.kind is not Kind.TIME:
         return None
     if operator in _SUMS and right.kind in (*_NUMBERS, Kind.DURATION):
-        return words(_WORDS[operator], Kind.TIME, left.expr, _as_ns(right, Kind.DURATION, 1))
+        return _exact(_WORDS[operator], Kind.TIME, left.expr, _as_ns(right, Kind.DURATION, 1))
     if operator in _QUOTIENTS and right.kind in _NUMBERS:
-        seconds = words(Op.FLOOR_DIV, Kind.INT, left.expr, _ONE_SECOND)
+        seconds = _exact(Op.FLOOR_DIV, Kind.INT, left.expr, _ONE_SECOND)
         return _of_numbers(operator, seconds, right.expr)
     if operator in _QUOTIENTS and right.kind is Kind.DURATION:
         kind = Kind.INT if operator is s.BinaryOperator.DIVIDE else Kind.DURATION
-        return words(_WORDS[operator], kind, left.expr, right.expr)
+        return _exact(_WORDS[operator], kind, left.expr, right.expr)
     return None
 
 
@@ -184,18 +191,18 @@ def _of_durations(operator: s.BinaryOperator, left: Operand, right: Operand) -> 
         if operator is s.BinaryOperator.MULTIPLY:
             return None
         kind = Kind.INT if operator is s.BinaryOperator.DIVIDE else Kind.DURATION
-        return words(_WORDS[operator], kind, left.expr, right.expr)
+        return _exact(_WORDS[operator], kind, left.expr, right.expr)
     if operator is s.BinaryOperator.MULTIPLY and Kind.INT in kinds:
-        return words(Op.MUL, Kind.DURATION, left.expr, right.expr)
+        return _exact(Op.MUL, Kind.DURATION, left.expr, right.expr)
     if operator is s.BinaryOperator.DIVIDE and right.kind is Kind.INT:
-        return words(Op.FLOOR_DIV, Kind.DURATION, left.expr, right.expr)
+        return _exact(Op.FLOOR_DIV, Kind.DURATION, left.expr, right.expr)
     if (operator in _SUMS or kinds[0] is Kind.DURATION) and operator is not s.BinaryOperator.DIVIDE:
         index = kinds.index(Kind.DURATION) ^ 1
         number = (left, right)[index]
         if number.kind is Kind.INT or (number.number is not None and operator is not s.BinaryOperator.MULTIPLY):
             ns = _as_ns(number, Kind.DURATION, index)
             pair = (left.expr, ns) if index else (ns, right.expr)
-            return words(_WORDS[operator], Kind.DURATION, *pair)
+            return _exact(_WORDS[operator], Kind.DURATION, *pair)
     return doubles(_DOUBLES[operator], _in_seconds(left.expr), _in_seconds(right.expr))
 
 
@@ -221,7 +228,7 @@ def _as_ns(operand: Operand, kind: Kind, index: int) -> Expr:
     if operand.kind is Kind.FLOAT:
         hint = "use a duration, or a whole number of seconds"
         raise IllTyped("a number with a point that is computed is no exact number of nanoseconds", index, hint)
-    return words(Op.MUL, kind, operand.expr, _ONE_SECOND)
+    return _exact(Op.MUL, kind, operand.expr, _ONE_SECOND)
 
 
 def _read(text: str, kind: Kind, index: int) -> Literal:

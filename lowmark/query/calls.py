@@ -65,7 +65,8 @@ class Calls:
             self._calls[key] = planned
             self._names.append(planned.column.name)
         column = self._calls[key].column
-        return Field(column.name, column.kind, column.nullable)
+        known = aggregates.function(name, call.distinct and name == "count").result(key[2]).range
+        return Field(column.name, column.kind, column.nullable, known)
 
     def total(self, call: s.FunctionCall, post: Lowering) -> Expr:
         """`total(x)`; its argument is over the group's columns."""

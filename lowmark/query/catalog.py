@@ -19,6 +19,13 @@ class PacketField:
     unit: str = ""
     aliases: tuple[str, ...] = ()
     nullable: bool = False
+    range: tuple[int, int] | None = None  # of integers: the least and the greatest value
+
+
+_BYTE = (0, 255)
+_PORT = (0, 65_535)
+_IP_LENGTH = (0, 65_575)  # IPv6's payload length field, and its header
+_FRAME_LENGTH = (0, 2**32 + 3)  # captures state it in 32 bits; on a ring the tag that the kernel took out is added
 
 
 # In the order in which `SELECT *` shows them.
@@ -34,6 +41,7 @@ PACKET_FIELDS = (
         "Source port of TCP (6), UDP (17), DCCP (33), SCTP (132) and UDP-Lite (136); 0 for other protocols, in "
         "fragments but the first, and where the four bytes of the ports were not captured.",
         aliases=("sport",),
+        range=_PORT,
     ),
     PacketField(
         "destPort",
@@ -41,6 +49,7 @@ PACKET_FIELDS = (
         "Destination port of TCP (6), UDP (17), DCCP (33), SCTP (132) and UDP-Lite (136); 0 for other protocols, in "
         "fragments but the first, and where the four bytes of the ports were not captured.",
         aliases=("dport",),
+        range=_PORT,
     ),
     PacketField(
         "proto",
@@ -49,6 +58,7 @@ PACKET_FIELDS = (
         "headers hop-by-hop (0), routing (43), fragment (44), AH (51), destination options (60), mobility (135), "
         "HIP (139) and shim6 (140), of which at most 8 are walked; in a fragment but the first what its fragment "
         "header names; where the chain is longer, or not captured, the number of the first header not walked.",
+        range=_BYTE,
     ),
     PacketField(
         "len",
@@ -56,6 +66,7 @@ PACKET_FIELDS = (
         "Length of the frame on the wire, link layer included, as the capture states it.",
         "bytes",
         ("length",),
+        range=_FRAME_LENGTH,
     ),
     PacketField(
         "ip_len",
@@ -63,6 +74,7 @@ PACKET_FIELDS = (
         "Length of the IP packet: IPv4's total length field (0 as it stands, from segmentation offload), IPv6's "
         "payload length field + 40.",
         "bytes",
+        range=_IP_LENGTH,
     ),
     PacketField(
         "payload_len",
@@ -70,35 +82,42 @@ PACKET_FIELDS = (
         "ip_len less the IP headers (options and walked extension headers included) and, unless a fragment but the "
         "first, less TCP's header (by its data offset; 20 if that was not captured) or UDP's 8 bytes; never below 0.",
         "bytes",
+        range=_IP_LENGTH,
     ),
-    PacketField("tos", Kind.INT, "IPv4's type-of-service byte or IPv6's traffic class, all 8 bits."),
-    PacketField("ttl", Kind.INT, "IPv4's time to live or IPv6's hop limit.", "hops"),
+    PacketField("tos", Kind.INT, "IPv4's type-of-service byte or IPv6's traffic class, all 8 bits.", range=_BYTE),
+    PacketField("ttl", Kind.INT, "IPv4's time to live or IPv6's hop limit.", "hops", range=_BYTE),
     PacketField(
         "tcp_flags",
         Kind.INT,
         "The low 8 bits of TCP's flags (FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128); 0 if not TCP, "
         "not the first fragment, or not captured.",
+        range=_BYTE,
     ),
     PacketField(
         "icmp_type",
         Kind.INT,
         "Type of ICMP (1) and ICMPv6 (58); 0 for other protocols, in fragments but the first, and where the two bytes "
         "of type and code were not captured.",
+        range=_BYTE,
     ),
     PacketField(
         "icmp_code",
         Kind.INT,
         "Code of ICMP (1) and ICMPv6 (58); 0 for other protocols, in fragments but the first, and where the two bytes "
         "of type and code were not captured.",
+        range=_BYTE,
     ),
-    PacketField("ip_version", Kind.INT, "4 or 6."),
+    PacketField("ip_version", Kind.INT, "4 or 6.", range=(4, 6)),
     PacketField(
         "fragment",
         Kind.INT,
         "1 if the packet is a fragment (IPv4: more-fragments set or an offset above 0; IPv6: a fragment header that "
         "says so), else 0.",
+        range=(0, 1),
     ),
-    PacketField("vlan", Kind.INT, "VLAN id (12 bits) of the outermost 802.1Q or 802.1ad tag; 0 if untagged."),
+    PacketField(
+        "vlan", Kind.INT, "VLAN id (12 bits) of the outermost 802.1Q or 802.1ad tag; 0 if untagged.", range=(0, 4095)
+    ),
     PacketField("srcMAC", Kind.MAC, "Source Ethernet address of the frame; all zero on other link types."),
     PacketField("destMAC", Kind.MAC, "Destination Ethernet address of the frame; all zero on other link types."),
     PacketField("link", Kind.STR, "Name of the stream that the packet was captured for."),
@@ -108,21 +127,22 @@ PACKET_FIELDS = (
         "Position of the packet in its stream, from 1; frames that are skipped have none.",
         "rows",
         ("row-num",),
+        range=(1, 2**60),  # at a thousand million packets a second, those of 36 years
     ),
     PacketField("arrival_ts", Kind.TIME, "Time of arrival since 1970; for files the same as ts.", "ns"),
 )
 
 _INNER = (
-    ("srcIP", Kind.IP, "Source address", "", ("src",)),
-    ("destIP", Kind.IP, "Destination address", "", ("dstIP", "dst")),
-    ("srcPort", Kind.INT, "Source port, as srcPort,", "", ("sport",)),
-    ("destPort", Kind.INT, "Destination port, as destPort,", "", ("dport",)),
-    ("proto", Kind.INT, "Upper-layer protocol, as proto,", "", ()),
-    ("ip_len", Kind.INT, "Length, as ip_len,", "bytes", ()),
-    ("tos", Kind.INT, "Type-of-service byte or traffic class", "", ()),
-    ("ttl", Kind.INT, "Time to live or hop limit", "hops", ()),
-    ("tcp_flags", Kind.INT, "TCP's flags, as tcp_flags,", "", ()),
-    ("ip_version", Kind.INT, "Version (4 or 6)", "", ()),
+    ("srcIP", Kind.IP, "Source address", "", ("src",), None),
+    ("destIP", Kind.IP, "Destination address", "", ("dstIP", "dst"), None),
+    ("srcPort", Kind.INT, "Source port, as srcPort,", "", ("sport",), _PORT),
+    ("destPort", Kind.INT, "Destination port, as destPort,", "", ("dport",), _PORT),
+    ("proto", Kind.INT, "Upper-layer protocol, as proto,", "", (), _BYTE),
+    ("ip_len", Kind.INT, "Length, as ip_len,", "bytes", (), _IP_LENGTH),
+    ("tos", Kind.INT, "Type-of-service byte or traffic class", "", (), _BYTE),
+    ("ttl", Kind.INT, "Time to live or hop limit", "hops", (), _BYTE),
+    ("tcp_flags", Kind.INT, "TCP's flags, as tcp_flags,", "", (), _BYTE),
+    ("ip_version", Kind.INT, "Version (4 or 6)", "", (), (4, 6)),
 )
 
 DERIVED_FIELDS = (
@@ -143,10 +163,13 @@ DERIVED_FIELDS = (
         "conn.aPort",
         Kind.INT,
         "Port of that end. Of ICMP the type of what it sends: echo requests and their replies are one connection.",
+        range=_PORT,
     ),
     PacketField("conn.bIP", Kind.IP, "Address of the other end."),
-    PacketField("conn.bPort", Kind.INT, "Its port; of an ICMP message that no other one answers the code."),
-    PacketField("conn.proto", Kind.INT, "proto."),
+    PacketField(
+        "conn.bPort", Kind.INT, "Its port; of an ICMP message that no other one answers the code.", range=_PORT
+    ),
+    PacketField("conn.proto", Kind.INT, "proto.", range=_BYTE),
     *(
         PacketField(
             f"inner.{name}",
@@ -155,8 +178,9 @@ DERIVED_FIELDS = (
             unit,
             tuple(f"inner.{alias}" for alias in aliases),
             nullable=True,
+            range=of,
         )
-        for name, kind, what, unit, aliases in _INNER
+        for name, kind, what, unit, aliases, of in _INNER
     ),
 )
 """Fields that `*` does not show: they are made of others, or there for some packets only."""

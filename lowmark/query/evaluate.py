@@ -6,7 +6,7 @@ evaluated here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -17,8 +17,9 @@ import numpy.typing as npt
 from lowmark.query.expressions import Call, Expr, Field, Literal, Op, Ranges
 from lowmark.wire.rows import Words, column_of
 from lowmark.wire.schema import Kind, Schema
+from lowmark.wire.values import INT64_MIN
 
-__all__ = ["Bools", "Data", "Ints", "Values", "all_valid", "assemble", "evaluate", "holds", "place"]
+__all__ = ["Bools", "Data", "Ints", "Values", "all_valid", "assemble", "evaluate", "holds", "lost_in", "place"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -30,11 +31,16 @@ Data = npt.NDArray[Any]
 class Values:
     """A column of values. `data` is float64 (FLOAT), uint64 of shape [n, words] (IP, COMMUNITY_ID) or
     int64 (all others; BOOL 0 or 1), and may be a view that cannot be written. Where not `valid` it holds nothing in
-    particular."""
+    particular.
+
+    `lost`: where integers left 64 bits on the way and the value follows from that: it is null, or for example true as
+    the answer to whether such a value is null. A null by itself, and what decides AND or OR by itself, are lost to
+    nothing beside them. None: nowhere."""
 
     kind: Kind
     data: Data
     valid: Bools
+    lost: Bools | None = None
 
 
 def all_valid(kind: Kind, data: Data) -> Values:
@@ -47,11 +53,16 @@ def evaluate(expr: Expr, rows: Words, schema: Schema) -> Values:
         return _Evaluation(rows, schema).of(expr)
 
 
-def holds(condition: Expr, rows: Words, schema: Schema) -> Bools:
+def holds(condition: Values) -> Bools:
     """Where a condition is true: neither false nor null."""
-    values = evaluate(condition, rows, schema)
-    true: Bools = (values.data != 0) & values.valid
+    true: Bools = (condition.data != 0) & condition.valid
     return true
+
+
+def lost_in(columns: Iterable[Values], rows: int) -> Bools:
+    """Of the rows of columns, which have a value that is lost."""
+    lost = [values.lost for values in columns if values.lost is not None]
+    return reduce(np.logical_or, lost) if lost else _constant(False, rows)
 
 
 def assemble(schema: Schema, columns: Sequence[Values], rows: int) -> Words:
@@ -101,16 +112,34 @@ class _Evaluation:
                 raise ValueError("a set is no value")
             case Call(Op.IN, (operand, Ranges() as ranges), kind):
                 sought = self.of(operand)
-                return Values(kind, _truth(_among(sought.data, ranges)), sought.valid)
+                return Values(kind, _truth(_among(sought.data, ranges)), sought.valid, sought.lost)
             case Call(op, args, kind):
                 values = [self.of(arg) for arg in args]
                 if op in _TRUTH:
                     return _TRUTH[op](values)
-                data = _COMPUTE[op](*(value.data for value in values))
+                operands = [value.data for value in values]
+                data = _COMPUTE[op](*operands)
                 valid = reduce(np.logical_and, (value.valid for value in values))
-                if op in _DEFINED:
-                    valid = valid & _DEFINED[op](values[1].data)
-                return Values(kind, data, valid)
+                defined = _DEFINED[op](operands[1]) if op in _DEFINED else None
+                if defined is not None:
+                    valid = valid & defined
+                lost = _inherited(values, defined)
+                if expr.checked:
+                    leaves = valid & ~_FITS[op](data, *operands)
+                    if leaves.any():
+                        valid, lost = valid & ~leaves, leaves if lost is None else lost | leaves
+                return Values(kind, data, valid, lost)
+
+
+def _inherited(values: Sequence[Values], defined: Bools | None) -> Bools | None:
+    """Where a result is lost because an argument is. `defined`: where the second one's data let there be a result."""
+    if all(value.lost is None for value in values):
+        return None
+    lost = [value.lost for value in values if value.lost is not None]
+    known = [value.valid if value.lost is None else value.valid | value.lost for value in values]
+    if defined is not None:
+        known.append(defined if values[1].lost is None else defined | values[1].lost)
+    return reduce(np.logical_and, known, reduce(np.logical_or, lost))
 
 
 def _constant(value: bool, rows: int) -> Bools:
@@ -271,22 +300,54 @@ _DEFINED: dict[Op, Callable[[Data], Bools]] = {
 }
 
 
+# Where the result of a checked operation has 64 bits. All of them have been computed wrapping.
+
+
+def _product_fits(product: Ints, a: Ints, b: Ints) -> Bools:
+    back = np.floor_divide(product, _divisor(a)) == b
+    fits: Bools = (a == 0) | np.where(a == -1, b != INT64_MIN, back)
+    return fits
+
+
+_FITS: dict[Op, Callable[..., Bools]] = {
+    Op.NEG: lambda result, a: a != INT64_MIN,
+    Op.ADD: lambda result, a, b: ((a ^ result) & (b ^ result)) >= 0,
+    Op.SUB: lambda result, a, b: ((a ^ b) & (a ^ result)) >= 0,
+    Op.MUL: _product_fits,
+    Op.FLOOR_DIV: lambda result, a, b: (a != INT64_MIN) | (b != -1),
+    Op.SHIFT_LEFT: lambda result, a, b: np.right_shift(result, b & 63) == a,
+}
+
+
 def _and(values: Sequence[Values]) -> Values:
     """False where one is false, else null where one is null."""
-    false = reduce(np.logical_or, ((value.data == 0) & value.valid for value in values))
+    false = [(value.data == 0) & value.valid for value in values]
     valid = reduce(np.logical_and, (value.valid for value in values))
-    return Values(Kind.BOOL, _truth(~false), valid | false)
+    decided = reduce(np.logical_or, false)
+    return Values(Kind.BOOL, _truth(~decided), valid | decided, _undecided(values, false))
 
 
 def _or(values: Sequence[Values]) -> Values:
     """True where one is true, else null where one is null."""
-    true = reduce(np.logical_or, ((value.data != 0) & value.valid for value in values))
+    true = [holds(value) for value in values]
     valid = reduce(np.logical_and, (value.valid for value in values))
-    return Values(Kind.BOOL, _truth(true), valid | true)
+    decided = reduce(np.logical_or, true)
+    return Values(Kind.BOOL, _truth(decided), valid | decided, _undecided(values, true))
+
+
+def _undecided(values: Sequence[Values], deciding: Sequence[Bools]) -> Bools | None:
+    """Where one value is lost, and none that is not lost decides."""
+    lost = [value.lost for value in values if value.lost is not None]
+    if not lost:
+        return None
+    surely = (d if value.lost is None else d & ~value.lost for value, d in zip(values, deciding, strict=True))
+    undecided: Bools = reduce(np.logical_or, lost) & ~reduce(np.logical_or, surely)
+    return undecided
 
 
 def _is_null(values: Sequence[Values]) -> Values:
-    return all_valid(Kind.BOOL, _truth(~values[0].valid))
+    (value,) = values
+    return Values(Kind.BOOL, _truth(~value.valid), _constant(True, len(value.valid)), value.lost)
 
 
 _TRUTH: dict[Op, Callable[[Sequence[Values]], Values]] = {Op.AND: _and, Op.OR: _or, Op.IS_NULL: _is_null}

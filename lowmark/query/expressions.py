@@ -3,7 +3,10 @@
 Analysis lowers a query's expressions once (aliases, BETWEEN, whole seconds, prefixes are gone here); the
 kernel generator and the evaluator over columns (`evaluate.py`) both work on this form, so they agree on what it means:
 
-- integers are int64 and wrap; FLOOR_DIV and MOD round down, and by zero give null, as FLOAT_DIV and FLOAT_MOD do;
+- integers are int64. A `checked` operation whose result leaves them gives null, and is told as an overflow: where it
+  decides something, what it is part of is *lost* (`evaluate.Values`). The results of others fit, or wrap (in the lifts
+  of sums of squares and of sketches, which are made so);
+- FLOOR_DIV and MOD round down, and by zero give null, as FLOAT_DIV and FLOAT_MOD do;
 - any null argument gives null, but for AND, OR (three-valued logic) and IS_NULL;
 - shifts are by 0…63, any other distance gives null; SHIFT_RIGHT keeps the sign;
 - addresses compare IPv4 before IPv6, each numerically (a literal address is its version above its 128 bits);
@@ -14,13 +17,16 @@ kernel generator and the evaluator over columns (`evaluate.py`) both work on thi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from lowmark.query.ranges import Ranges
 from lowmark.wire.schema import Kind
 
-__all__ = ["Call", "Expr", "Field", "Literal", "Named", "Op", "Ranges", "fields"]
+__all__ = ["Call", "Expr", "Field", "Interval", "Literal", "Named", "Op", "Ranges", "fields", "is_checked"]
+
+Interval = tuple[int, int]
+"""The least and the greatest value."""
 
 
 class Op(Enum):
@@ -72,6 +78,8 @@ class Field:
     name: str
     kind: Kind
     nullable: bool = False
+    range: Interval | None = field(default=None, compare=False, repr=False)
+    """Of integers: between which of them it lies, where that is known. What a field is does not follow from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,8 @@ class Call:
     args: tuple[Expr, ...]
     kind: Kind
     nullable: bool
+    checked: bool = field(default=False, repr=False)  # of int64 words: its result may leave them, and is null then
+    range: Interval | None = field(default=None, compare=False, repr=False)  # as a field's
 
 
 Expr = Field | Literal | Call | Ranges
@@ -118,3 +128,8 @@ def columns_of(expr: Expr) -> Iterator[Field]:
         case Call(args=args):
             for arg in args:
                 yield from columns_of(arg)
+
+
+def is_checked(expr: Expr) -> bool:
+    """Whether a value of it can be lost to an overflow."""
+    return isinstance(expr, Call) and (expr.checked or any(map(is_checked, expr.args)))

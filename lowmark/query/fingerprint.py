@@ -86,5 +86,6 @@ def _expr(expr: Expr) -> Json:
             return ["literal", text, kind.value, *((beside_null,) if beside_null else ())]
         case Ranges(kind=kind):
             return ["ranges", kind.value, expr.digest]
-        case Call(op=op, args=args, kind=kind, nullable=nullable):
-            return [op.name, kind.value, nullable, *(_expr(arg) for arg in args)]
+        case Call(op=op, args=args, kind=kind, nullable=nullable, checked=checked):
+            name = f"checked {op.name}" if checked else op.name
+            return [name, kind.value, nullable, *(_expr(arg) for arg in args)]

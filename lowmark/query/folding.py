@@ -1,19 +1,23 @@
 """Smart constructors of lowered expressions: the result's kind and nullability, and constants folded where exact.
 
-What folds here must be what the kernel and the evaluator would have computed: int64 that wraps, floors, null by zero.
+What folds here must be what the kernel and the evaluator would have computed: int64 (which `exact` does not leave, and
+in which `words` wraps), floors, null by zero.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from lowmark.query.expressions import Call, Expr, Literal, Op, Ranges
+from lowmark.query.intervals import fits, result, within
 from lowmark.query.ranges import Span, key_of
 from lowmark.wire.schema import Kind
 
 __all__ = [
-    "FALSE", "TRUE", "among", "boolean", "compare", "conjoin", "disjoin", "doubles", "is_null", "negate", "words",
+    "FALSE", "TRUE", "Overflow", "among", "boolean", "compare", "conjoin", "disjoin", "doubles", "exact", "is_null",
+    "negate", "words",
 ]  # fmt: skip
 
 Number = int | float
@@ -55,8 +59,25 @@ _DIVISIONS = frozenset({Op.FLOOR_DIV, Op.MOD, Op.FLOAT_DIV, Op.FLOAT_MOD})
 _SHIFTS = frozenset({Op.SHIFT_LEFT, Op.SHIFT_RIGHT})
 
 
+class Overflow(Exception):
+    """An operation on constants whose result has more than 64 bits."""
+
+
+def exact(op: Op, kind: Kind, *args: Expr) -> Expr:
+    """An operation on int64 words as a query means it: its result is checked where, by what is known of its arguments,
+    it can leave them."""
+    found = result(op, args)
+    made = words(op, kind, *args)
+    if isinstance(made, Literal) and made.value is not None and not fits(found):
+        raise Overflow
+    if not isinstance(made, Call) or any(made is arg for arg in args):
+        return made
+    checked = not fits(found)
+    return replace(made, nullable=made.nullable or checked, checked=checked, range=within(found))
+
+
 def words(op: Op, kind: Kind, *args: Expr) -> Expr:
-    """An operation on int64 words with a result of this kind."""
+    """An operation on int64 words, which wraps, with a result of this kind."""
     if (simpler := _simpler(op, args, kind)) is not None:
         return simpler
     constants = _constants(args)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lowmark.query import finishing, lifting, sketches
 from lowmark.query.evaluate import Values
-from lowmark.query.expressions import Expr, Named
+from lowmark.query.expressions import Expr, Interval, Named
 from lowmark.query.finishing import Groups
+from lowmark.query.intervals import interval
 from lowmark.query.lifting import Lift
 from lowmark.query.plan import FoldOp
 from lowmark.wire.schema import Kind
@@ -22,6 +23,7 @@ class Result:
 
     kind: Kind
     nullable: bool
+    range: Interval | None = None  # of integers: between which it lies, where that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +52,23 @@ _WHOLE = frozenset({Kind.INT})
 _QUANTITY = frozenset({Kind.INT, Kind.FLOAT, Kind.DURATION})
 _FRACTION = "a fraction from 0 to 1"
 _PLACE = "a place from 1"
+_COUNTED = (0, 2**60)  # at a thousand million tuples a second, those of 36 years
 
 
 def _values(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return args
 
 
-def _never_null(kind: Kind) -> Callable[[tuple[Expr, ...]], Result]:
-    return lambda args: Result(kind, False)
+def _number(args: tuple[Expr, ...]) -> Result:
+    return Result(Kind.INT, False, _COUNTED)
 
 
 def _as_argument(args: tuple[Expr, ...]) -> Result:
     return Result(args[0].kind, args[0].nullable)
+
+
+def _one_of_them(args: tuple[Expr, ...]) -> Result:
+    return Result(args[0].kind, args[0].nullable, interval(args[0]))
 
 
 def _sum(args: tuple[Expr, ...]) -> Result:
@@ -73,7 +80,7 @@ def _mean(args: tuple[Expr, ...]) -> Result:
 
 
 def _perhaps(args: tuple[Expr, ...]) -> Result:
-    return Result(args[0].kind, True)
+    return replace(_one_of_them(args), nullable=True)
 
 
 def _median(args: tuple[Expr, ...]) -> Result:
@@ -81,28 +88,28 @@ def _median(args: tuple[Expr, ...]) -> Result:
 
 
 BUILT_IN = (
-    AggregateFunction("count", _ANY, lifting.count, _never_null(Kind.INT), finishing.count, arguments=(0, 1)),
+    AggregateFunction("count", _ANY, lifting.count, _number, finishing.count, arguments=(0, 1)),
     AggregateFunction("sum", _QUANTITY, lifting.total, _sum, finishing.total),
     AggregateFunction("avg", _QUANTITY, lifting.total, _mean, finishing.mean, wide=True),
     AggregateFunction("variance", _QUANTITY, lifting.squares, _mean, finishing.variance, wide=True),
     AggregateFunction("stddev", _QUANTITY, lifting.squares, _mean, finishing.deviation, wide=True),
-    AggregateFunction("min", _ANY, lifting.single(FoldOp.MIN), _as_argument, finishing.only),
-    AggregateFunction("max", _ANY, lifting.single(FoldOp.MAX), _as_argument, finishing.only),
+    AggregateFunction("min", _ANY, lifting.single(FoldOp.MIN), _one_of_them, finishing.only),
+    AggregateFunction("max", _ANY, lifting.single(FoldOp.MAX), _one_of_them, finishing.only),
     AggregateFunction("bit_or", _WHOLE, lifting.single(FoldOp.BIT_OR), _as_argument, finishing.only),
     AggregateFunction("bit_and", _WHOLE, lifting.single(FoldOp.BIT_AND), _as_argument, finishing.only),
     AggregateFunction(
-        "first", _ANY, lifting.by_order(FoldOp.FIRST), _as_argument, finishing.value_of_order, ordered=True
+        "first", _ANY, lifting.by_order(FoldOp.FIRST), _one_of_them, finishing.value_of_order, ordered=True
     ),
     AggregateFunction(
-        "last", _ANY, lifting.by_order(FoldOp.LAST), _as_argument, finishing.value_of_order, ordered=True
+        "last", _ANY, lifting.by_order(FoldOp.LAST), _one_of_them, finishing.value_of_order, ordered=True
     ),
     AggregateFunction(
-        "count distinct", _ANY, lifting.nothing, _never_null(Kind.INT), finishing.count_distinct,
+        "count distinct", _ANY, lifting.nothing, _number, finishing.count_distinct,
         arguments=(1, None), details=_values,
     ),
     AggregateFunction("median", _QUANTITY, lifting.nothing, _median, finishing.median, details=_values),
     AggregateFunction(
-        "quantile", _QUANTITY, lifting.nothing, _as_argument, finishing.quantile,
+        "quantile", _QUANTITY, lifting.nothing, _one_of_them, finishing.quantile,
         parameters=(_FRACTION,), check=finishing.check_fraction, details=_values,
     ),
     AggregateFunction(
@@ -110,11 +117,11 @@ BUILT_IN = (
         parameters=(_PLACE,), check=finishing.check_place, details=_values,
     ),
     AggregateFunction(
-        "heavy_hitter_count", _ANY, lifting.nothing, lambda args: Result(Kind.INT, True), finishing.heavy_hitter_count,
-        parameters=(_PLACE,), check=finishing.check_place, details=_values,
+        "heavy_hitter_count", _ANY, lifting.nothing, lambda args: replace(_number(args), nullable=True),
+        finishing.heavy_hitter_count, parameters=(_PLACE,), check=finishing.check_place, details=_values,
     ),
     AggregateFunction(
-        "approx_count_distinct", _ANY - {Kind.STR}, sketches.bit_of_cell, _never_null(Kind.INT),
+        "approx_count_distinct", _ANY - {Kind.STR}, sketches.bit_of_cell, _number,
         sketches.count_distinct, arguments=(1, None), details=sketches.bit_row, most=lambda kind: sketches.BIT_ROWS,
         error=f"has a standard error of {100 * sketches.CELL_ERROR:.1f}%",
     ),

@@ -7,13 +7,13 @@ a time made for that, the first one that they have, and wait for as long as the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 from lowmark.query import syntax as s
 from lowmark.query.errors import QueryError
-from lowmark.query.expressions import Expr, Field, Literal, Named, Op
+from lowmark.query.expressions import Expr, Field, Interval, Literal, Named, Op
 from lowmark.query.folding import compare, conjoin, disjoin, is_null, words
 from lowmark.query.hints import Hints
 from lowmark.query.joinwindows import InputWindow, bind, side_of, specs_of
@@ -151,7 +151,9 @@ class _Joining:
         labels = tuple(label for part in parts for label in part.labels)
         matched = tuple(_column(side, own) for side in sides for own in side.relation.columns)
         unseen = tuple(_column(side, own) for side in sides for own in side.relation.hidden)
-        scope = Scope(self._text, None, Relation(matched, (), hidden=unseen), labels, nearest)
+        known = {side.named(own.name): side.relation.field(own).range for side in sides for own in side.relation.known}
+        pairs = Arm(Joined(sides, self._tumbling, None, matched), None, _fields((*matched, *unseen), known))
+        scope = Scope(self._text, None, Relation(matched, (pairs,), hidden=unseen), labels, nearest)
         lowering = Lowering(self._text, self._strings, InputNames(scope, "ON", "conditions on aggregates go to HAVING"))
         conditions = [*map(lowering.condition, on), *self._bands(parts, sides)]
         probes: tuple[tuple[int, ...], ...] = ()
@@ -167,7 +169,7 @@ class _Joining:
         if kind is s.JoinKind.FULL:
             base = _timed(base, f"({', '.join(labels)}).time")
             windows.append(InputWindow(_field(base.columns[-1]), max(side.size for side in sides)))
-        values: dict[str, Expr] = {column.name: _field(column) for column in base.columns}
+        values = _fields(base.columns, known)
         shown = tuple(_column(side, own, kind, n) for n, side in seen for own in side.relation.columns)
         hidden = tuple(_column(side, own, kind, n) for n, side in seen for own in side.relation.hidden)
         return _Part(
@@ -251,6 +253,11 @@ def _unlabelled(scope: Scope) -> Scope:
 
 def _field(column: Column) -> Field:
     return Field(column.name, column.kind, column.nullable)
+
+
+def _fields(columns: Iterable[Column], known: Mapping[str, Interval | None]) -> dict[str, Expr]:
+    """The columns of a join, with what is known of those of its inputs."""
+    return {column.name: replace(_field(column), range=known.get(column.name)) for column in columns}
 
 
 def _column(side: Side, own: Column, kind: s.JoinKind = s.JoinKind.INNER, number: int = 0) -> Column:

@@ -114,5 +114,10 @@ class Join:
         return port in keeping(self.kind)
 
     @property
+    def granule(self) -> int:
+        """In ns: the grid on which all inputs lie in panes of theirs."""
+        return max(port.unit for port in self.inputs)
+
+    @property
     def bands(self) -> Bands:
         return Bands(tuple(port.size for port in self.inputs), self.tumbling)

@@ -13,7 +13,7 @@ from lowmark.query.arithmetic import KIND_NAMES, IllTyped, Operand, arithmetic, 
 from lowmark.query.constants import address, number, parse_address, parse_prefix, prefix_span
 from lowmark.query.errors import QueryError
 from lowmark.query.expressions import Expr, Literal, Op
-from lowmark.query.folding import among, boolean, conjoin, disjoin, is_null, negate, words
+from lowmark.query.folding import among, boolean, conjoin, disjoin, exact, is_null, negate
 from lowmark.query.ranges import Span, key_of
 from lowmark.query.scalars import EXTREMES, BadCall, is_scalar, prefix, prefix_lengths
 from lowmark.wire.schema import Kind
@@ -170,7 +170,7 @@ class Lowering:
         if operator is s.UnaryOperator.INVERT:
             if expr.kind is not Kind.INT:
                 raise self._error(f"~ takes a whole number, not {KIND_NAMES[expr.kind]}", operand.span)
-            return words(Op.INVERT, Kind.INT, expr)
+            return exact(Op.INVERT, Kind.INT, expr)
         try:
             negative = minus(expr)
         except IllTyped as error:

@@ -9,6 +9,7 @@ from lowmark.query import aggregates, scalars
 from lowmark.query import syntax as s
 from lowmark.query.errors import QueryError, unknown_word
 from lowmark.query.expressions import Expr, Field, Literal, Named
+from lowmark.query.intervals import interval
 from lowmark.query.lowering import Lowering
 from lowmark.query.scope import Scope
 
@@ -126,4 +127,4 @@ class GroupNames:
 
 
 def _column(key: Named) -> Field:
-    return Field(key.name, key.expr.kind, key.expr.nullable)
+    return Field(key.name, key.expr.kind, key.expr.nullable, interval(key.expr))

@@ -48,7 +48,9 @@ class Pane:
     steps: Steps = ()
 
     def index(self, value: P) -> P:
-        return after(self.steps, (value - self.origin) // self.width)
+        whole, rest = divmod(self.origin, self.width)
+        at = value // self.width - whole
+        return after(self.steps, at - (value % self.width < rest) if rest else at)  # no value leaves int64 on the way
 
     def start(self, index: int) -> int:
         """The least value in this pane or a later one."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from lowmark.query.exchange import Exchange, Exchanges, Gather, Send, Totals
-from lowmark.query.expressions import Expr, Named
+from lowmark.query.expressions import Expr, Named, is_checked
 from lowmark.query.joinplan import AT, Extreme, Join, JoinInput, Probe, has_every_row, keeping
 from lowmark.query.late import Late
 from lowmark.query.limits import DEFAULT_LIMITS, Limits
@@ -69,6 +69,17 @@ class Reduction:
     strings: tuple[str, ...] = ()
     at_once: bool = False
     """A group without folds goes out with its first tuple of a pane, and once more with the rest of them, if any."""
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """What is computed of a tuple that passes: the columns behind pane and tuples."""
+        named = (item.expr for item in (*self.keys, *self.details))
+        return (*named, *(lift for fold in self.folds for lift in fold.lift))
+
+    @property
+    def checked(self) -> bool:
+        """Whether something can be lost to an overflow."""
+        return any(map(is_checked, (*self.exprs, *(() if self.where is None else (self.where,)))))
 
     @property
     def schema(self) -> Schema:
@@ -182,7 +193,9 @@ class Finish:
     """Columns of the input: rows that agree on them are one unit for totals, ORDER BY, DISTINCT and LIMIT. Without any:
     window_start and window_end, where the input begins with them. Queries without windows name the progressing
     expressions here, windows over rows with PA the partition's fields too."""
-    window: Window | None = None  # of the input's rows, where they have one: names the window whose total overflows
+    window: Window | None = None
+    """Of the input's rows, where they show one (groups without windows: the key that is cut into panes): it tells the
+    windows in which something overflows."""
 
 
 @dataclass(frozen=True, slots=True)

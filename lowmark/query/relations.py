@@ -13,6 +13,7 @@ from enum import Enum, auto
 from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.expressions import Call, Expr, Field, Named
 from lowmark.query.folding import conjoin
+from lowmark.query.intervals import around, interval
 from lowmark.query.plan import AggregateCall, Extreme, Fold, Order, Pane, Total
 from lowmark.query.strategy import Strategy
 from lowmark.query.syntax import JoinKind, Span
@@ -238,6 +239,11 @@ class Relation:
         folded = name.casefold()
         return next((item for item in self.known if item.name.casefold() == folded), None)
 
+    def field(self, column: Column) -> Field:
+        """One of the columns, with what is known of its values in all arms."""
+        known = around(interval(arm.values[column.name]) for arm in self.arms)
+        return Field(column.name, column.kind, column.nullable, known)
+
     def group(self, name: str) -> tuple[str, ...]:
         """The hidden columns whose names begin with this one and a point, whatever the case."""
         start = f"{name.casefold()}."
@@ -271,7 +277,8 @@ def packets(streams: tuple[str, ...], sources: int) -> Relation:
     columns = tuple(Column(field.name, field.kind) for field in PACKET_FIELDS)
     hidden = tuple(Column(field.name, field.kind, field.nullable) for field in DERIVED_FIELDS)
     values: dict[str, Expr] = {
-        column.name: Field(column.name, column.kind, column.nullable) for column in (*columns, *hidden)
+        field.name: Field(field.name, field.kind, field.nullable, field.range)
+        for field in (*PACKET_FIELDS, *DERIVED_FIELDS)
     }
     values |= {item.name: item.expr for item in ARRIVAL}
     return Relation(columns, (Arm(Packets(streams, sources), None, values),), derived=False, hidden=hidden)
@@ -299,6 +306,6 @@ def _replaced(expr: Expr, values: Mapping[str, Expr]) -> Expr:
     match expr:
         case Field(name=name):
             return values[name]
-        case Call(op=op, args=args, kind=kind, nullable=nullable):
-            return Call(op, tuple(_replaced(arg, values) for arg in args), kind, nullable)
+        case Call(args=args):
+            return replace(expr, args=tuple(_replaced(arg, values) for arg in args))
     return expr

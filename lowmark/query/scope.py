@@ -40,7 +40,7 @@ class Scope:
             raise QueryError(message, self.text, ref.span, names, f"write {' or '.join(names)}")
         if not found:
             raise self._unknown(ref)
-        return Field(found[0].name, found[0].kind, found[0].nullable)
+        return self.relation.field(found[0])
 
     def has(self, ref: s.FieldRef) -> bool:
         try:

@@ -146,7 +146,7 @@ class _Split:
             if arm in above:
                 source, schema = self._rows(arm)
                 named = typed(tuple(Named(column.name, arm.values[column.name]) for column in columns), columns)
-                inputs.append(self._made.project([source], schema, arm.where, named))
+                inputs.append(self._made.project([source], schema, arm.where, named, _window_of(arm)))
             else:
                 inputs.append(self._unnumbered((arm,), columns))
         if len(inputs) > 1:
@@ -186,7 +186,7 @@ class _Split:
             self._finish(base, columns, arm.where)
         else:
             source, schema = self._staged(base)
-            self._made.project([source], schema, arm.where, columns)
+            self._made.project([source], schema, arm.where, columns, _window_of(arm))
 
     # Groups
 
@@ -213,7 +213,7 @@ class _Split:
             columns=columns,
             output=schema_of(columns, self._strings),
             within=base.within,
-            window=None if base.window.kind is WindowKind.NONE else base.window,
+            window=base.window,
         )
         return self._made.step(finish, [source]), finish.output
 
@@ -332,6 +332,19 @@ class _Split:
 
 def _is_reduced_above(arm: Arm, reduction: Reduction) -> bool:
     return reduction.pane.attribute == ROW_NUM or is_above(arm, expressions_of(reduction))
+
+
+def _window_of(arm: Arm) -> Window | None:
+    """In which the rows of an arm's groups lie; None: they show none. Without windows a key tells the pane."""
+    if not isinstance(arm.base, Grouped):
+        return None
+    window = arm.base.window
+    if window.kind is not WindowKind.NONE or not arm.base.distinct:
+        return window
+    key = window.axis.attribute
+    shown = (item.name for item in arm.base.distinct if isinstance(item.expr, Field) and item.expr.name == key)
+    name = next(shown, None)
+    return None if name is None else replace(window, axis=replace(window.axis, attribute=name))
 
 
 def _attribute(pane: Pane) -> Expr:

@@ -23,6 +23,7 @@ from lowmark.query.plan import (
 )
 from lowmark.query.relations import ARRIVAL, ROW_NUM, Base, Packets
 from lowmark.query.windowing import GRANULE
+from lowmark.query.windows import Window
 from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = ["Input", "NoExchange", "Steps", "shared"]
@@ -91,11 +92,12 @@ class Steps:
                 streams.remove(stream)
 
     def project(
-        self, inputs: Iterable[Input], schema: Schema, where: Expr | None, columns: tuple[Named, ...]
-    ) -> StepInput:
-        """Rows one by one: what passes a condition, with its columns computed."""
+        self, inputs: Iterable[Input], schema: Schema, where: Expr | None, columns: tuple[Named, ...],
+        window: Window | None = None,
+    ) -> StepInput:  # fmt: skip
+        """Rows one by one: what passes a condition, with its columns computed. `window`: in which they lie, if any."""
         output = schema_of(columns, self._strings)
-        return self.step(Finish(schema, (), where, (), None, False, columns, output), inputs)
+        return self.step(Finish(schema, (), where, (), None, False, columns, output, window=window), inputs)
 
     def exchange(
         self, source: StepInput, schema: Schema, reduction: Reduction, by: tuple[str, ...], reason: str,

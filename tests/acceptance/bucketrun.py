@@ -22,14 +22,14 @@ from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Rows
 from lowmark.query.catalog import PACKET_FIELDS
 from lowmark.query.compile import compile_query
-from lowmark.query.evaluate import Values, all_valid, assemble, evaluate, holds
+from lowmark.query.evaluate import all_valid, assemble, evaluate, holds, lost_in
 from lowmark.query.late import Late
 from lowmark.query.plan import Node, QueryPlan
 from lowmark.query.strategy import Strategy
 from lowmark.wire.frames import FOREVER
 from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Ending, Punctuation
-from lowmark.wire.results import Complete
+from lowmark.wire.promises import Ending, Punctuation, Taint
+from lowmark.wire.results import Complete, Reason
 from lowmark.wire.rows import Words, column_of
 from lowmark.wire.schema import Column, Kind, Schema
 from lowmark.wire.text import json_writer
@@ -229,18 +229,26 @@ def records_of(
     least = np.minimum.accumulate([packet.arrival.ts for packet in reversed(packets)])[::-1]
     pane = node.reduction.pane
     promised, start = None, 0
+    lost: set[int] = set()
     while start < len(packets):
         stop = random.randint(start + 1, min(len(packets), start + 40))
+        partials, more = reduced(node, rows[start:stop])
+        lost |= more
         progress = None
         if stop < len(packets) and random.random() < 0.6:
             bound = pane.start(pane.index(int(least[stop])))
             if promised is None or bound > promised:
-                promised, progress = bound, Progress(bound)
-        _send(outbox, NodeOutput(node.name, reduced(node, rows[start:stop]), progress), Ending.NONE, sent)
+                promised, progress, lost = bound, _progress(bound, lost), set()
+        _send(outbox, NodeOutput(node.name, partials, progress), Ending.NONE, sent)
         start = stop
     nothing = np.empty((0, node.reduction.schema.words), np.uint64)
-    _send(outbox, NodeOutput(node.name, nothing, Progress(FOREVER)), Ending.END, sent)
+    _send(outbox, NodeOutput(node.name, nothing, _progress(FOREVER, lost)), Ending.END, sent)
     return sent
+
+
+def _progress(promised_ns: int, lost: set[int]) -> Progress:
+    taints = (Taint(granule, granule + 1, (Reason.OVERFLOW.value,)) for granule in sorted(lost))
+    return Progress(promised_ns, taints=tuple(taints))
 
 
 def _send(outbox: Outbox, output: NodeOutput, ending: Ending, sent: list[list[Record]]) -> None:
@@ -251,19 +259,22 @@ def _send(outbox: Outbox, output: NodeOutput, ending: Ending, sent: list[list[Re
             sent[bucket].append(record)
 
 
-def reduced(node: Node, packets: Words) -> Words:
-    """Rows of the node, a partial for each packet."""
+def reduced(node: Node, packets: Words) -> tuple[Words, set[int]]:
+    """Rows of the node, a partial for each packet; and the panes in which something is lost to an overflow."""
     reduction = node.reduction
     schema = Schema(FIELDS, reduction.strings)
-    if reduction.where is not None:
-        packets = packets[holds(reduction.where, packets, schema)]
-    count = len(packets)
     times = packets[:, 1].view(np.int64)
     panes = np.array([reduction.pane.index(time) for time in times.tolist()], np.int64)
-    exprs = [item.expr for item in (*reduction.keys, *reduction.details)]
-    exprs += [lift for fold in reduction.folds for lift in fold.lift]
-    columns: list[Values] = [all_valid(Kind.INT, panes), all_valid(Kind.INT, np.ones(count, np.int64))]
-    return assemble(reduction.schema, [*columns, *(evaluate(expr, packets, schema) for expr in exprs)], count)
+    lost: set[int] = set()
+    if reduction.where is not None:
+        where = evaluate(reduction.where, packets, schema)
+        lost |= set(panes[lost_in((where,), len(packets))].tolist())
+        packets, panes = packets[holds(where)], panes[holds(where)]
+    count = len(packets)
+    columns = [evaluate(expr, packets, schema) for expr in reduction.exprs]
+    lost |= set(panes[lost_in(columns, count)].tolist())
+    head = [all_valid(Kind.INT, panes), all_valid(Kind.INT, np.ones(count, np.int64))]
+    return assemble(reduction.schema, [*head, *columns], count), lost
 
 
 def matrix(packets: Sequence[Packet], rank: int, strings: tuple[str, ...]) -> Words:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.acceptance.command import Outcome, Row, query
 from tests.acceptance.corrected import corrected
-from tests.acceptance.queries import PACKETS, conditions
+from tests.acceptance.queries import EXACT, conditions
 from tests.acceptance.traffic import Captures
 from tests.naive.compare import differences
 
@@ -40,7 +40,7 @@ def correctables(draw: st.DrawFn) -> Correctable:
     slide, times = draw(st.integers(1, 20)), draw(st.integers(1, 4))
     text = f"SELECT {', '.join([*keys, 'count(*) AS n', *calls])} [RANGE {slide * times} s, SLIDE {slide} s] FROM "
     text += draw(st.sampled_from(("A", "B", "A UNION B")))
-    text += f" WHERE {draw(conditions(PACKETS))}" if draw(st.booleans()) else ""
+    text += f" WHERE {draw(conditions(EXACT))}" if draw(st.booleans()) else ""
     return Correctable(text + (f" GROUP BY {', '.join(keys)}" if keys else ""), keys, slide)
 
 

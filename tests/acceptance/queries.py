@@ -30,9 +30,11 @@ class Columns:
     addresses: tuple[str, ...] = ("srcIP", "destIP")
     keys: tuple[str, ...] = KEYS
     packets: bool = True
+    overflow: bool = True  # integers that leave 64 bits now and then
 
 
 PACKETS = Columns()
+EXACT = Columns(overflow=False)
 SUBQUERY = Columns(
     integers=("destPort", "bits", "proto"),
     addresses=("srcIP", "destIP"),
@@ -44,12 +46,24 @@ SUBQUERY = Columns(
 def integers(columns: Columns) -> Text:
     leaf = st.one_of(st.sampled_from(columns.integers), st.integers(0, 300).map(str))
     field = st.sampled_from(columns.integers)
+    # Of some values: where what is drawn leaves 64 bits depends on the packet, or on the sum.
+    overflowing = st.one_of(
+        st.builds("({} * {})".format, field, st.sampled_from(("20000000000000000", "4000000000000000000"))),
+        st.builds("({} << {})".format, field, st.integers(45, 62)),
+        st.builds("(-9223372036854775800 - {})".format, field),
+    )
     divisor = st.one_of(st.sampled_from(("7", "2", "100", "(-3)")), field.map(lambda f: f"({f} - 80)"))
+
+    def multiplied(inner: Text) -> Text:
+        return st.builds("({} * {})".format, inner, st.sampled_from(("2", "8", "(-1)")))
+
     return st.recursive(
         leaf,
         lambda inner: st.one_of(
             st.builds("({} {} {})".format, inner, st.sampled_from("+-&|^"), inner),
-            st.builds("({} * {})".format, inner, st.sampled_from(("2", "8", "(-1)"))),
+            st.integers(0, 4 if columns.overflow else 3).flatmap(
+                lambda n: overflowing if n == 4 else multiplied(inner)
+            ),
             st.builds("({} {} {})".format, inner, st.sampled_from("/%"), divisor),
             st.builds("({} {} {})".format, field, st.sampled_from(("<<", ">>")), st.integers(0, 9)),
             st.builds("({}{})".format, st.sampled_from("-~"), inner),

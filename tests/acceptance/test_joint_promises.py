@@ -70,7 +70,7 @@ def sent() -> Streams:
 def fed(streams: Streams) -> Feed:
     def feed(node: Node, stream: str, second: int) -> Words:
         packets = [packet for packet in streams[stream][0] if packet.arrival.ts // NS == second]
-        return reduced(node, matrix(packets, 0, node.reduction.strings))
+        return reduced(node, matrix(packets, 0, node.reduction.strings))[0]
 
     return feed
 

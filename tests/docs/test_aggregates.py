@@ -53,6 +53,16 @@ def test_the_example_answers(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_its_overflow_is_told(tmp_path: Path) -> None:
+    package = installed(tmp_path)
+    capture = write_pcap(tmp_path / "a.pcap", map(frame, [at(1), at(3, payload=58), at(15)]))
+    query = "SELECT spread((len - 71) * 300000000000000000) AS s [RANGE 10 s] FROM Main"
+    outcome = run(package, "query", "-r", str(capture), "--format", "jsonl", query)
+    assert [json.loads(line)["s"] for line in outcome.stdout.splitlines()] == [None, 0]
+    assert outcome.returncode == 4, outcome.stderr
+    assert "1 window lossy: overflow" in outcome.stderr
+
+
 def test_it_is_a_word_of_the_language(tmp_path: Path) -> None:
     package = installed(tmp_path)
     wrong = run(package, "explain", "SELECT spread(srcIP) [RANGE 10 s] FROM Main")

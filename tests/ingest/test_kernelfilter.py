@@ -14,7 +14,7 @@ from ingest.kernelfilter import derived, useful
 from ingest.socketfilter import attach
 from lowlevel.node import SourceNodes
 from lowmark.query.compile import compile_query
-from lowmark.query.evaluate import holds
+from lowmark.query.evaluate import evaluate, holds
 from lowmark.query.expressions import Expr
 from lowmark.wire.frames import FOREVER
 from lowmark.wire.rows import Words
@@ -187,6 +187,6 @@ def test_nothing_is_left_out_that_the_condition_keeps(packets: tuple[Words, Sche
     if keep is None:
         return
     rows, schema = packets
-    times = rows[holds(keep, rows, schema), schema.offset("ts")].tolist()
+    times = rows[holds(evaluate(keep, rows, schema)), schema.offset("ts")].tolist()
     by_kernel = kept_by_kernel(keep, FRAMES)
     assert [FRAMES[place].hex() for place in times if not by_kernel[place]] == []

@@ -15,9 +15,11 @@ from lowlevel.node import SourceNodes
 from lowmark.query.expressions import Call, Expr, Field, Literal, Named, Op, Ranges
 from lowmark.query.folding import disjoin
 from lowmark.query.plan import Node, Pane, Reduction
+from lowmark.wire.results import Reason
 from lowmark.wire.schema import Kind
 from tests.lowlevel.naive import V4, V6, block, decode
 from tests.lowlevel.plans import field, null_if_zero
+from tests.naive.lowered import CHECKED, checked, is_lost
 from tests.naive.sketching import coarse, hashed
 
 Scalar = int | float | None
@@ -43,7 +45,10 @@ def evaluate(expr: Expr, row: dict[str, int]) -> Scalar:
             value = evaluate(operand, row)
             return None if value is None else int(any(first <= value <= last for first, last in ranges.spans))
         case Call(op, args):
-            return apply(op, [evaluate(arg, row) for arg in args])
+            values = [evaluate(arg, row) for arg in args]
+            if expr.checked:
+                return None if None in values else checked(op, values)
+            return apply(op, values)
 
 
 def apply(op: Op, values: list[Scalar]) -> Scalar:
@@ -180,7 +185,19 @@ class Trees:
 
     def call(self, op: Op, args: list[Expr], kind: Kind) -> Call:
         partial = op in (Op.FLOOR_DIV, Op.MOD, Op.SHIFT_LEFT, Op.SHIFT_RIGHT, Op.FLOAT_DIV, Op.FLOAT_MOD)
-        return Call(op, tuple(args), kind, partial or any(arg.nullable for arg in args))
+        checks = op in CHECKED and self.random.random() < 0.5
+        return Call(op, tuple(args), kind, partial or checks or any(arg.nullable for arg in args), checks)
+
+
+class Leaving(Trees):
+    """Trees of which many values depend on whether the number of a port left 64 bits."""
+
+    def leaf(self, kind: Kind) -> Expr:
+        if kind is not Kind.INT or self.random.random() < 0.3:
+            return super().leaf(kind)
+        port = field(self.random.choice(["srcPort", "destPort"]))
+        op, by = self.random.choice(((Op.MUL, 2**62), (Op.MUL, -(2**57)), (Op.SHIFT_LEFT, 57), (Op.ADD, 2**63 - 64)))
+        return Call(op, (port, Literal(by, kind)), kind, True, checked=True)
 
 
 def packets(seed: int) -> tuple[list[bytes], list[int]]:
@@ -226,6 +243,39 @@ def test_trees_have_the_values_of_their_definition(seed: int, build: Build) -> N
             if null:
                 assert found == 0
             assert same(None if null else found, evaluate(item.expr, fields)), (item.expr, fields)
+
+
+@pytest.mark.parametrize("build", Build)
+@pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_pane_is_told_in_which_an_overflow_decides(seed: int, build: Build) -> None:
+    """Each condition by itself, and each column of the rows that pass one: a pane a packet."""
+    trees = Leaving(seed)
+    frames, _ = packets(seed)
+    times = [10**9 * at for at in range(len(frames))]
+    fields = [decode(frame, len(frame), 1) | {"ts": ts} for frame, ts in zip(frames, times, strict=True)]
+
+    def lost(expr: Expr, row: dict[str, int]) -> bool:
+        return is_lost(expr, lambda part: evaluate(part, row))
+
+    nodes, expected = [], {}
+    for place in range(8):
+        where, shown = trees.condition(2 + place % 2), trees.of((Kind.INT, Kind.FLOAT)[place % 2], place % 3)
+        grouped = place == 0
+        keys = (Named("x", shown),)
+        nodes.append(Node(f"n{place}", ("Main",), Reduction(where, Pane(10**9), keys, (), (), grouped), ()))
+        expected[f"n{place}"] = {
+            at for at, row in enumerate(fields) if lost(where, row) or (evaluate(where, row) and lost(shown, row))
+        }
+    assert sum(map(bool, expected.values())) > 4
+    source = SourceNodes(nodes, stream="Main", build=build)
+    source.start()
+    told: dict[str, set[int]] = {name: set() for name in expected}
+    for output in [*source.take(block(frames, ts=times)), *source.finish()]:
+        if output.progress is not None:
+            for taint in output.progress.taints:
+                assert taint.reasons == (Reason.OVERFLOW.value,)
+                told[output.node] |= {*range(taint.start, taint.stop)}
+    assert told == expected
 
 
 def read(kind: Kind, word: np.uint64) -> Scalar:

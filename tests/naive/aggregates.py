@@ -9,6 +9,8 @@ from fractions import Fraction
 from ipaddress import IPv4Address, IPv6Address
 
 from lowmark.query import syntax as s
+from tests.naive.expressions import fitting
+from tests.naive.overflow import note
 from tests.naive.scope import Refused, Unsupported
 from tests.naive.sketching import coarse, distinct, word_of
 from tests.naive.values import Address, CommunityId, Duration, Mac, Time, Value, order
@@ -88,11 +90,14 @@ def _of_numbers(call: s.FunctionCall, name: str, values: list[Value]) -> Value:
         raise Refused(f"{name} of this is not defined")
     if isinstance(values[0], Duration):
         return _of_durations(call, name, values)
+    if name in ("variance", "stddev") and isinstance(values[0], int) and not _square_sum_fits(values):
+        note(call)
+        return None
     exact = [Fraction(value) for value in values]
     mean = sum(exact) / len(exact)
     match name:
         case "sum":
-            return int(sum(exact)) if isinstance(values[0], int) else math.fsum(values)
+            return whole_sum(call, values) if isinstance(values[0], int) else math.fsum(values)
         case "avg":
             return float(mean)
         case "variance":
@@ -117,11 +122,28 @@ def _of_numbers(call: s.FunctionCall, name: str, values: list[Value]) -> Value:
 def _of_durations(call: s.FunctionCall, name: str, values: list[Value]) -> Value:
     ns = [value.ns for value in values]
     if name == "sum":
-        return Duration(sum(ns))
+        total = whole_sum(call, ns)
+        return None if total is None else Duration(total)
     if name in ("quantile", "approx_quantile"):
         ranked = sorted(ns)[_rank(call, len(ns)) - 1]
         return Duration(ranked if name == "quantile" else coarse(ranked, 7))
+    if name in ("variance", "stddev") and not _square_sum_fits(ns):
+        note(call)
+        return None
     return _of_numbers(call, name, [Fraction(value, 10**9) for value in ns])
+
+
+def _square_sum_fits(values: Sequence[int]) -> bool:
+    """In 128 bits."""
+    return sum(value * value for value in values) < 2**127
+
+
+def whole_sum(call: s.FunctionCall, values: Sequence[int]) -> int | None:
+    """Null, and noted, where it leaves 64 bits."""
+    total = fitting(sum(values))
+    if total is None:
+        note(call)
+    return total
 
 
 def _words(value: Value) -> tuple[int, ...]:

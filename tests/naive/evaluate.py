@@ -8,6 +8,8 @@ from pathlib import Path
 
 from lowmark.query import syntax as s
 from lowmark.query.parser import parse
+from tests.naive.aggregates import has_aggregate
+from tests.naive.overflow import noted
 from tests.naive.packets import Packet, read_source
 from tests.naive.selecting import run_select
 from tests.naive.tables import Streams, Table
@@ -20,6 +22,7 @@ ResultRow = dict[str, bool | int | float | str | None]
 class Answer:
     rows: list[ResultRow]
     whole: bool  # every capture was read to its end
+    overflow: bool  # something was decided by one
 
 
 def answer(text: str, captures: Iterable[tuple[str, Path]], idle_s: int | None = None) -> Answer:
@@ -31,7 +34,9 @@ def answer(text: str, captures: Iterable[tuple[str, Path]], idle_s: int | None =
         source = read_source(name, len(sources), path)
         sources.append(source.packets)
         whole = whole and source.whole
-    return Answer(rows_of(text, streams, idle_s), whole)
+    with noted() as overflows:
+        rows = rows_of(text, streams, idle_s)
+    return Answer(rows, whole, bool(overflows))
 
 
 def rows_of(text: str, streams: Mapping[str, list[list[Packet]]], idle_s: int | None = None) -> list[ResultRow]:
@@ -55,3 +60,25 @@ def is_ordered(text: str) -> bool:
     """Whether the rows of one window have an order: ORDER BY in the last statement, with a window and without PA."""
     last = parse(text).statements[-1]
     return isinstance(last, s.Select) and bool(last.order_by and last.window is not None and not last.window.pa)
+
+
+def may_concern_nobody(text: str) -> bool:
+    """Whether what is lost of a tuple may be seen by nothing: it may lie in no window (SLIDE is longer than RANGE, or
+    tuples make the windows), or be selected by a query within that asks for more than the one around it reads."""
+    script = parse(text)
+    nodes = [part for statement in script.statements for part in s.walk(statement)]
+    windows = (part for part in nodes if isinstance(part, s.Window))
+    within = [part.select for part in nodes if isinstance(part, s.CreateStream | s.Subquery)]
+    return any(window.rattr is not None or _gap(window) for window in windows) or any(map(_selects, within))
+
+
+def _selects(select: s.Select) -> bool:
+    grouped = select.window is not None or select.group_by or select.distinct
+    return not grouped and not any(has_aggregate(item) for item in select.items)
+
+
+def _gap(window: s.Window) -> bool:
+    if window.slide is None or isinstance(window.range, s.Everything | None):
+        return False
+    size, slide = (getattr(part, "value_ns", None) or part.value for part in (window.range, window.slide))
+    return slide > size

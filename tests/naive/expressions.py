@@ -10,6 +10,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import TypeVar
 
 from lowmark.query import syntax as s
+from tests.naive.overflow import is_lost, note
 from tests.naive.scope import Refused, Unsupported
 from tests.naive.values import (
     NS,
@@ -39,10 +40,22 @@ def evaluate(
     call: Call = no_calls,
     known: Callable[[s.Expression], tuple[Value] | None] = lambda node: None,
 ) -> Value:
-    """`known` gives the value of an expression that needs no evaluation: a group's key."""
+    """`known` gives the value of an expression that needs no evaluation: a group's key. What an overflow has decided is
+    noted (`overflow.noted`)."""
 
     def value(part: s.Expression) -> Value:
-        return evaluate(part, row, call, known)
+        return _value(part, row, call, known)
+
+    if is_lost(node, value, lambda part: known(part) is not None):
+        note(node)
+    return value(node)
+
+
+def _value(
+    node: s.Expression, row: Mapping[str, Value], call: Call, known: Callable[[s.Expression], tuple[Value] | None]
+) -> Value:
+    def value(part: s.Expression) -> Value:
+        return _value(part, row, call, known)
 
     found = known(node)
     if found is not None:
@@ -109,7 +122,7 @@ def _exact(node: s.Expression, value: Value) -> Value | Decimal:
 def _beside(other: Value, node: s.Expression, value: Value) -> Value:
     """So is one that is compared with a time or a duration."""
     if isinstance(node, s.DecimalLiteral) and isinstance(other, Time | Duration):
-        return type(other)(_ns(node.value))
+        return _of_ns(type(other), round(Fraction(node.value) * NS))
     return value
 
 
@@ -173,9 +186,9 @@ def _unary(operator: s.UnaryOperator, value: Value) -> Value:
         case s.UnaryOperator.INVERT, int():
             return ~value
         case s.UnaryOperator.MINUS, Duration():
-            return Duration(-value.ns)
+            return _of_ns(Duration, -value.ns)
         case s.UnaryOperator.MINUS, int() | float():
-            return _wrapped(-value)
+            return fitting(-value)
         case s.UnaryOperator.PLUS, int() | float() | Duration():
             return value
     raise Refused(f"{operator} cannot go with this")
@@ -199,13 +212,13 @@ def _numbers(operator: Op, left: int | float, right: int | float) -> Value:
     whole = isinstance(left, int) and isinstance(right, int)
     match operator:
         case Op.ADD:
-            return _wrapped(left + right)
+            return fitting(left + right)
         case Op.SUBTRACT:
-            return _wrapped(left - right)
+            return fitting(left - right)
         case Op.MULTIPLY:
-            return _wrapped(left * right)
+            return fitting(left * right)
         case Op.DIVIDE:
-            return None if right == 0 else _wrapped(left // right) if whole else left / right
+            return None if right == 0 else fitting(left // right) if whole else left / right
         case Op.MODULO:
             return None if right == 0 else left % right
     if not whole:
@@ -219,46 +232,55 @@ def _numbers(operator: Op, left: int | float, right: int | float) -> Value:
             return left ^ right
     if not 0 <= right <= 63:
         return None
-    return _wrapped(left << right) if operator is Op.SHIFT_LEFT else left >> right
+    return fitting(left << right) if operator is Op.SHIFT_LEFT else left >> right
 
 
 N = TypeVar("N", int, float)
 
 
-def _wrapped(value: N) -> N:
-    """Integers, and the nanoseconds of times, have 64 bits."""
-    return (value + 2**63) % 2**64 - 2**63 if isinstance(value, int) else value
+def fitting(value: N) -> N | None:
+    """Integers have 64 bits: one that leaves them is null."""
+    return value if not isinstance(value, int) or -(2**63) <= value < 2**63 else None
 
 
-def _ns(value: Value | Decimal) -> int:
-    """Of a duration, or a number of seconds."""
-    return value.ns if isinstance(value, Duration) else round(Fraction(value) * NS)
+T = TypeVar("T", Time, Duration)
+
+
+def _of_ns(kind: type[T], ns: int) -> T | None:
+    return None if fitting(ns) is None else kind(ns)
+
+
+def _seconds(value: Value | Decimal) -> Duration | None:
+    """A number of seconds is a duration."""
+    return value if isinstance(value, Duration) else _of_ns(Duration, round(Fraction(value) * NS))
 
 
 def _time_arithmetic(operator: Op, left: Value, right: Value | Decimal) -> Value:
     match operator, left, right:
         case Op.SUBTRACT, Time(), Time():
-            return Duration(_wrapped(left.ns - right.ns))
-        case Op.ADD, Time(), Duration() | int() | float() | Decimal():
-            return Time(_wrapped(left.ns + _ns(right)))
+            return _of_ns(Duration, left.ns - right.ns)
+        case (Op.ADD, Time(), Duration() | int() | float() | Decimal()):
+            moved = _seconds(right)
+            return moved and _of_ns(Time, left.ns + moved.ns)
         case Op.ADD, Duration() | int() | float(), Time():
-            return Time(_wrapped(_ns(left) + right.ns))
+            return _time_arithmetic(operator, right, left)
         case Op.SUBTRACT, Time(), Duration() | int() | float() | Decimal():
-            return Time(_wrapped(left.ns - _ns(right)))
+            moved = _seconds(right)
+            return moved and _of_ns(Time, left.ns - moved.ns)
         case Op.DIVIDE, Time(), Duration():
-            return None if right.ns == 0 else left.ns // right.ns
+            return None if right.ns == 0 else fitting(left.ns // right.ns)
         case Op.DIVIDE, Time(), int():
             return None if right == 0 else left.ns // NS // right
         case Op.MODULO, Time(), int():
             return None if right == 0 else left.ns // NS % right
         case Op.ADD, Duration(), Duration():
-            return Duration(_wrapped(left.ns + right.ns))
+            return _of_ns(Duration, left.ns + right.ns)
         case Op.SUBTRACT, Duration(), Duration():
-            return Duration(_wrapped(left.ns - right.ns))
+            return _of_ns(Duration, left.ns - right.ns)
         case Op.MULTIPLY, Duration(), int():
-            return Duration(_wrapped(left.ns * right))
+            return _of_ns(Duration, left.ns * right)
         case Op.MULTIPLY, int(), Duration():
-            return Duration(_wrapped(left * right.ns))
+            return _of_ns(Duration, left * right.ns)
     raise Unsupported(f"{type(left).__name__} {operator} {type(right).__name__}")
 
 
@@ -269,6 +291,8 @@ def compare(operator: Cmp, left: Value, right: Value) -> bool | None:
     if left is None or right is None:
         return None
     left, right = _alike(left, right), _alike(right, left)
+    if left is None or right is None:  # a number of seconds that is none of nanoseconds
+        return None
     # Numbers compare with numbers, every other type with itself.
     numbers = isinstance(left, int | float) and isinstance(right, int | float)
     if not numbers and type(left) is not type(right) and not (isinstance(left, Address) and isinstance(right, Address)):
@@ -299,8 +323,6 @@ def _alike(value: Value, other: Value) -> Value:
             return mac_of_text(value)
         case str(), CommunityId():
             return community_id_of_text(value)
-        case ((int() | float()), Time()):
-            return Time(round(Fraction(value) * NS))
-        case ((int() | float()), Duration()):
-            return Duration(round(Fraction(value) * NS))
+        case ((int() | float()), (Time() | Duration())):
+            return _of_ns(type(other), round(Fraction(value) * NS))
     return value

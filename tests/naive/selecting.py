@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lowmark.query import syntax as s
-from tests.naive.aggregates import aggregate, has_aggregate, is_aggregate
+from tests.naive.aggregates import aggregate, has_aggregate, is_aggregate, whole_sum
 from tests.naive.expressions import evaluate
 from tests.naive.scope import Refused, Unsupported, expanded, progresses, quoted_literal, rebuilt
 from tests.naive.tables import Joined, Row, Streams, Table, sources_of
@@ -221,17 +221,26 @@ class _Grouping:
         return Table(columns, rows, names, results=results)
 
     def _rows(self, positions: list[int], extent: Extent | None) -> list[Row]:
-        """Rows of one window, or of one closing of groups, in their order."""
+        """Rows of one window, or of one closing of groups, in their order. Aggregates and totals are of all groups."""
         groups = self._groups(positions)
+        for group in groups:
+            for node in self._calls():
+                self._value(node, group, groups)
         kept = [g for g in groups if self._having is None or self._value(self._having, g, groups) is True]
         for g_key in reversed(self._shown_keys):  # ties go by the key
             kept.sort(key=lambda g, k=g_key: order(g.key[self._keys.index(k)]))
         for expression, descending in reversed(self._order):
             kept.sort(key=lambda g, e=expression: order(self._value(e, g, groups)), reverse=descending)
+        limit = None if self._select.limit is None else self._select.limit.value
+        if not self._select.distinct:
+            kept = kept[:limit]
         rows = [{o.name: self._value(o.expression, g, groups) for o in self._outputs} for g in kept]
-        if self._select.distinct:
-            rows = _distinct(rows)
-        return rows if self._select.limit is None else rows[: self._select.limit.value]
+        return _distinct(rows)[:limit] if self._select.distinct else rows
+
+    def _calls(self) -> list[s.FunctionCall]:
+        expressions = [*(o.expression for o in self._outputs), *(e for e, _ in self._order)]
+        expressions += [] if self._having is None else [self._having]
+        return list(dict.fromkeys(part for e in expressions for part in s.walk(e) if is_aggregate(part)))
 
     def _groups(self, positions: list[int]) -> list[_Group]:
         groups: dict[object, _Group] = {}
@@ -246,7 +255,7 @@ class _Grouping:
 
         def call(function: s.FunctionCall) -> Value:
             if function.function.text == "total":
-                return _total([self._value(function.arguments[0], other, groups) for other in groups])
+                return _total(function, [self._value(function.arguments[0], other, groups) for other in groups])
             rows = [self._joined.rows[i] for i in group.rows]
             keys = self._order_of_rows(function, group.rows)
             return aggregate(function, lambda part: [evaluate(part, row) for row in rows], len(rows), keys)
@@ -278,12 +287,13 @@ def _fits(node: s.Expression, joined: Joined) -> bool:
     return all(joined.scope.find(ref) is not None or quoted_literal(ref) is not None for ref in refs)
 
 
-def _total(values: list[Value]) -> Value:
+def _total(call: s.FunctionCall, values: list[Value]) -> Value:
     present = [value for value in values if value is not None]
     if not present:
         return None
     if isinstance(present[0], Duration):
-        return Duration(sum(value.ns for value in present))
+        total = whole_sum(call, [value.ns for value in present])
+        return None if total is None else Duration(total)
     if not all(isinstance(value, int | float) for value in present):
         raise Refused("total is of numbers")
-    return sum(present)
+    return whole_sum(call, present) if isinstance(present[0], int) else sum(present)

@@ -7,14 +7,15 @@ import operator
 from collections.abc import Callable
 
 import numpy as np
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lowmark.query.evaluate import Values, assemble, evaluate, holds
+from lowmark.query.evaluate import Values, assemble, evaluate, holds, lost_in
 from lowmark.query.expressions import Call, Expr, Field, Literal, Op, Ranges
 from lowmark.query.ranges import key_of, value_of
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Column, Kind, Schema
+from tests.naive.lowered import CHECKED, checked, is_lost
 from tests.naive.sketching import coarse, hashed, word_of
 from tests.wire.strategies import STRINGS, V4, V6, VALUES, matrix
 
@@ -58,7 +59,10 @@ def leaves(kind: Kind) -> st.SearchStrategy[Expr]:
 
 
 def calls(ops: list[Op], kind: Kind, *args: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
-    return st.builds(lambda op, given: Call(op, given, kind, True), st.sampled_from(ops), st.tuples(*args))
+    return st.builds(
+        lambda op, given, checked: Call(op, given, kind, True, checked and op in CHECKED),
+        st.sampled_from(ops), st.tuples(*args), st.booleans(),
+    )  # fmt: skip
 
 
 INT_OPS = [Op.ADD, Op.SUB, Op.MUL, Op.FLOOR_DIV, Op.MOD, Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR]
@@ -134,9 +138,18 @@ def test_columns_have_the_values_of_single_rows(expr: Expr, rows: list[Row]) -> 
     assert [same(x, naive(expr, row)) for x, row in zip(listed(values), rows, strict=True)] == [True] * len(rows)
 
 
+@given(integers | floats | conditions, rows)
+@settings(max_examples=300)
+def test_what_an_overflow_decides_is_lost(expr: Expr, rows: list[Row]) -> None:
+    values = evaluate(expr, matrix(SCHEMA, rows), SCHEMA)
+    expected = [is_lost(expr, lambda part, row=row: naive(part, row)) for row in rows]
+    assert lost_in((values,), len(rows)).tolist() == expected
+
+
 @given(conditions, rows)
 def test_holds_is_where_a_condition_is_true(expr: Expr, rows: list[Row]) -> None:
-    assert holds(expr, matrix(SCHEMA, rows), SCHEMA).tolist() == [bool(naive(expr, row)) for row in rows]
+    found = holds(evaluate(expr, matrix(SCHEMA, rows), SCHEMA))
+    assert found.tolist() == [bool(naive(expr, row)) for row in rows]
 
 
 @given(rows)
@@ -180,6 +193,8 @@ def naive(expr: Expr, row: Row) -> Value:
                 return 1 if 1 in values else None if None in values else 0
             if None in values:
                 return None
+            if expr.checked:
+                return checked(op, values)
             if op is Op.HASH:
                 parts = zip(values, args, strict=True)
                 return (hashed(word for v, arg in parts for word in words_of(v, arg.kind)) + 2**63) % 2**64 - 2**63

@@ -155,7 +155,7 @@ def test_schema_of_result_rows() -> None:
         "link": {"type": "string", "enum": ["A"]},
         "q": {"type": ["integer", "null"]},
         "b": {"type": "boolean"},
-        "d": {"type": "number", "description": "seconds"},
+        "d": {"type": ["number", "null"], "description": "seconds"},
         "f": {"type": "number"},
     }
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from lowmark.query import syntax as s
 from lowmark.query.analysis import texts
 from lowmark.query.errors import QueryError
-from lowmark.query.evaluate import Values, all_valid, assemble, evaluate
-from lowmark.query.expressions import Call, Expr, Literal, Op
+from lowmark.query.evaluate import Values, all_valid, assemble, evaluate, lost_in
+from lowmark.query.expressions import Call, Expr, Literal, Op, is_checked
 from lowmark.query.lowering import Lowering
 from lowmark.query.names import InputNames
 from lowmark.query.parser import parse
@@ -23,6 +23,7 @@ from lowmark.query.relations import packets
 from lowmark.query.scope import Scope
 from lowmark.wire.schema import Column, Kind, Schema
 from tests.naive import expressions as naive
+from tests.naive.overflow import noted
 from tests.naive.scope import Refused, Unsupported
 from tests.naive.values import CommunityId, Duration, Mac, Time, Value, community_id_of_text
 
@@ -44,7 +45,7 @@ rows = st.fixed_dictionaries(
     {
         "ts": times.map(Time), "arrival_ts": times.map(Time),
         "srcIP": addresses.map(ip_address), "destIP": addresses.map(ip_address),
-        "len": st.integers(-3, 70_000), "ttl": st.integers(-2, 66), "srcMAC": st.integers(0, 3).map(Mac),
+        "len": st.integers(0, 70_000), "ttl": st.integers(0, 66), "srcMAC": st.integers(0, 3).map(Mac),
         "link": st.sampled_from(STRINGS), "community_id": st.sampled_from(IDS).map(community_id_of_text),
     }
 )  # fmt: skip
@@ -88,11 +89,24 @@ def _texts(kind: Kind, depth: int) -> st.SearchStrategy[str]:
 
 
 _LEAVES = {
-    Kind.INT: ("len", "ttl", "0", "1", "2", "7", "63", "64", "-1", "9223372036854775807", "(len / (ttl - 1))"),
+    Kind.INT: (
+        "len",
+        "ttl",
+        "0",
+        "1",
+        "2",
+        "7",
+        "63",
+        "64",
+        "-1",
+        "9223372036854775807",
+        "(len / (ttl - 1))",
+        "(len * 300000000000000)",
+    ),
     Kind.FLOAT: ("2.5", "0.1", "0.0", "-3.0", "(len * 1.0)", "(ttl / 4.0)"),
     Kind.BOOL: ("true", "false", "(len > ttl)", "(len / ttl > 2)"),
     Kind.TIME: ("ts", "arrival_ts", "(ts + 1 ms)"),
-    Kind.DURATION: ("5 seconds", "1 ns", "2 hours", "(ts - arrival_ts)"),
+    Kind.DURATION: ("5 seconds", "1 ns", "2 hours", "(ts - arrival_ts)", "90000 d"),
     Kind.IP: ("srcIP", "destIP", "10.0.0.9", "2001:db8::1", "::ffff:10.0.0.1"),
     Kind.MAC: ("srcMAC", "00:00:00:00:00:02", "'00-00-00-00-00-01'"),
     Kind.COMMUNITY_ID: ("community_id", *(f"'{text}'" for text in IDS)),
@@ -122,10 +136,11 @@ def lowered(text: str) -> tuple[Expr, s.Expression, Schema]:
     return Lowering(sql, strings, InputNames(scope, "a test")).lower(node), node, Schema(SCHEMA.columns, strings)
 
 
-def value_of(expr: Expr, schema: Schema, row: dict[str, Value]) -> Value:
+def value_of(expr: Expr, schema: Schema, row: dict[str, Value]) -> tuple[Value, bool]:
+    """And whether it is lost to an overflow."""
     words = assemble(schema, [_values(column, schema, row[column.name]) for column in schema], 1)
     values = evaluate(expr, words, schema)
-    return _shown(values, schema) if values.valid[0] else None
+    return _shown(values, schema) if values.valid[0] else None, bool(lost_in((values,), 1)[0])
 
 
 def _values(column: Column, schema: Schema, value: Value) -> Values:
@@ -178,16 +193,19 @@ def test_as_the_naive_evaluator(text: str, row: dict[str, Value]) -> None:
     try:
         expr, node, schema = lowered(text)
     except QueryError as error:
-        assume("outside of 1677" in error.message or "finer than" in error.message)
+        assume(any(reason in error.message for reason in ("outside of 1677", "finer than", "integers have 64 bits")))
         return
     try:
-        expected = naive.evaluate(node, row)
+        with noted() as overflows:
+            expected = naive.evaluate(node, row)
     except (Refused, Unsupported, ValueError, OverflowError):
         assume(False)
         return
-    found = value_of(expr, schema, row)
+    found, lost = value_of(expr, schema, row)
     assert _same(found, expected), f"{text}: {found!r}, not {expected!r}"
+    assert lost == bool(overflows), text
     assert found is not None or expr.nullable
+    assert not lost or is_checked(expr)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +227,7 @@ def test_examples(text: str, expected: float | bool | None) -> None:
         "srcMAC": Mac(1), "link": "Main", "community_id": community_id_of_text(IDS[0]),
     }  # fmt: skip
     expr, _, schema = lowered(text)
-    found = value_of(expr, schema, row)
+    found, _ = value_of(expr, schema, row)
     assert (found.ns if isinstance(found, Duration) else found) == expected
 
 
@@ -221,6 +239,7 @@ _LISTED = {
     ),
     "len": ("1", "0", "-1", "2", "3", "1000", "2.0", "0.5", "9223372036854775807", "(1 + 1)", "(1 / 0)"),
     "(len / (ttl - 1))": ("1", "0", "-1", "7", "2.5"),
+    "(len * 300000000000000)": ("0", "300000000000000", "(len << 50)", "(1 / 0)", "(len * 100000000000000)"),
     "(len * 1.5)": ("1.5", "0", "0.0", "-1.5", "3"),
     "ts": ("0", "'2024-05-01T12:00:00Z'", "1714564859.999999999", "(arrival_ts)"),
     "(ts - arrival_ts)": ("0", "1 s", "0.5"),
@@ -253,8 +272,11 @@ def _memberships(draw: st.DrawFn) -> str:
 @settings(deadline=None, max_examples=500)
 def test_lists_as_the_naive_evaluator(text: str, row: dict[str, Value]) -> None:
     expr, node, schema = lowered(text)
-    found, expected = value_of(expr, schema, row), naive.evaluate(node, row)
+    found, lost = value_of(expr, schema, row)
+    with noted() as overflows:
+        expected = naive.evaluate(node, row)
     assert _same(found, expected), f"{text}: {found!r}, not {expected!r}"
+    assert lost == bool(overflows), text
     assert found is not None or expr.nullable
 
 
