@@ -74,14 +74,15 @@ class FollowedSequence:
 
     def closed_with(self, start: int, stop: int) -> range:
         """Of these windows, those that have been given out, or passed over as being before the first."""
-        first = self._waiting[0].first if self._waiting and self.first is None else self.first
-        if first is None:
+        if self.first is None or self.next is None:
             return range(0)
-        return range(first if start == NEVER else start, min(stop, first if self.next is None else self.next))
+        return range(self.first if start == NEVER else start, min(stop, self.next))
 
-    def learn(self, step: int, windows: range, finding: Finding) -> None:
-        """Something became known of windows that the aggregate has closed: of those that wait here."""
+    def learn(self, step: int, windows: range, finding: Finding) -> range:
+        """Something became known of windows that the aggregate has closed, or passed over. Those that wait here are to
+        come; the others, which are given back, are not."""
         self._waiting = learned(self._waiting, windows, finding)
+        return range(windows.start, min(windows.stop, self._waiting[0].first) if self._waiting else windows.stop)
 
     def row(self) -> FollowedRow:
         waiting = [span.row() for span in self._waiting]

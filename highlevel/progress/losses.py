@@ -135,8 +135,7 @@ class Losses:
             if isinstance(sequence, FollowedSequence | MeldedSequence):
                 for member in route.follows:
                     for windows, verdict in learned.told.get(member, ()):
-                        sequence.learn(member, windows, replace(found, verdict=verdict))
-                        told.append((sequence.closed_with(windows.start, windows.stop), verdict))
+                        told.append((sequence.learn(member, windows, replace(found, verdict=verdict)), verdict))
             elif any(windows for windows, _ in told):
                 sequence.lost(found)
             for windows, verdict in told:

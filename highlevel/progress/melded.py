@@ -84,14 +84,18 @@ class MeldedSequence:
             return range(0)
         return range(self.first if start == NEVER else start, min(stop, self.next))
 
-    def learn(self, member: int, windows: range, finding: Finding) -> None:
-        """Something became known of windows that a member has closed, or passed over: of those that wait here, and of
-        those before them that are still to come."""
-        told = self._told[member]
-        start = windows.start if self.next is None else max(windows.start, self.next)
-        stop = min(windows.stop, told[0].first) if told else start
-        passed_over = [Span(start, stop - 1, 0, finding)] if start < stop else []
-        self._told[member] = [*passed_over, *learned(told, windows, finding)]
+    def learn(self, member: int, windows: range, finding: Finding) -> range:
+        """Something became known of windows that a member has closed, or passed over. Those that have been given out
+        are given back; the others are to come, also those that the member has passed over: another may tell them."""
+        told, given = self._told[member], windows.start if self.next is None else self.next
+        passed_over, start = list[Span](), max(windows.start, given)
+        for span in [*told, Span(windows.stop, windows.stop, 0, EXACT)]:
+            if start < min(span.first, windows.stop):
+                passed_over.append(Span(start, min(span.first, windows.stop) - 1, 0, finding))
+            start = max(start, span.to + 1)
+        known = [*passed_over, *learned(told, windows, finding)]
+        self._told[member] = sorted(known, key=lambda span: span.first)
+        return range(windows.start, min(windows.stop, given))
 
     def row(self) -> MeldedRow:
         told = [[span.row() for span in spans] for spans in self._told.values()]

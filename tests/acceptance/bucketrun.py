@@ -4,7 +4,8 @@ buckets whose state may be written and read between any two records."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from random import Random
@@ -29,10 +30,11 @@ from lowmark.query.strategy import Strategy
 from lowmark.wire.frames import FOREVER
 from lowmark.wire.partials import Origin
 from lowmark.wire.promises import Ending, Punctuation, Taint
-from lowmark.wire.results import Complete, Reason
+from lowmark.wire.results import Amendment, Complete, Reason
 from lowmark.wire.rows import Words, column_of
 from lowmark.wire.schema import Column, Kind, Schema
 from lowmark.wire.text import json_writer
+from lowmark.wire.values import show
 from tests.acceptance.lawful import Lawful
 from tests.naive.evaluate import ResultRow
 from tests.naive.packets import Packet
@@ -52,6 +54,8 @@ class Ran:
     certain: list[ResultRow]  # rows whose completion says that they are exact
     broken: int  # rows in exchanges that an earlier promise of their lane excludes
     joint: int  # joint promises in exchanges
+    lossy: frozenset[tuple[object, object]]  # window_start and window_end, as rows show them, by whichever bucket
+    doubted: bool  # something is said to be lossy
     overtaken: int
     """Rows of queries without windows with a time before the bound of a completion that stands before, or of a window
     that ends by it."""
@@ -59,19 +63,19 @@ class Ran:
 
 def run(
     text: str, streams: Streams, random: Random, buckets: int, lost: bool = False, strategy: Strategy = Strategy.AUTO,
-    late: Late = Late.COUNT,
+    late: Late = Late.COUNT, tardy: bool = False,
 ) -> Ran:  # fmt: skip
     """All chances are taken from `random`: batches, promises, the interleaving of lanes, and where state is stored.
-    `lost`: one batch of tuples gets lost on the way."""
+    `lost`: one batch of tuples gets lost on the way. `tardy`: sources promise as if their packets were in order."""
     counts = {name: len(sources) for name, sources in streams.items()}
     return run_plan(
-        compile_query(text, streams=counts, buckets=buckets, strategy=strategy, late=late), streams, random, lost
+        compile_query(text, streams=counts, buckets=buckets, strategy=strategy, late=late), streams, random, lost, tardy
     )
 
 
-def run_plan(plan: QueryPlan, streams: Streams, random: Random, lost: bool = False) -> Ran:
+def run_plan(plan: QueryPlan, streams: Streams, random: Random, lost: bool = False, tardy: bool = False) -> Ran:
     lanes = [
-        records_of(plan, node, stream, rank, packets, random)
+        records_of(plan, node, stream, rank, packets, random, tardy)
         for stream, sources in streams.items()
         for rank, packets in enumerate(sources)
         for node in plan.stage.nodes
@@ -94,6 +98,8 @@ def run_plan(plan: QueryPlan, streams: Streams, random: Random, lost: bool = Fal
         [row for part in outputs for row in _certain(part)],
         lawful.broken,
         lawful.joint,
+        _lossy(plan, outputs),
+        any(_reasons(output) for part in outputs for output in part),
         sum(map(_overtaken, outputs)),
     )
 
@@ -103,6 +109,24 @@ def _lose(lanes: list[list[list[Record]]], random: Random) -> None:
     if full:
         records = random.choice(full)
         del records[random.choice([i for i, record in enumerate(records) if isinstance(record, Batch)])]
+
+
+def _reasons(output: Output) -> frozenset[Reason]:
+    if isinstance(output, Complete):
+        return output.verdict.reasons
+    return output.reasons if isinstance(output, Amendment) else frozenset()
+
+
+def _lossy(plan: QueryPlan, outputs: list[list[Output]]) -> frozenset[tuple[object, object]]:
+    found = set()
+    for output in (output for part in outputs for output in part if _reasons(output)):
+        assert isinstance(output, Complete | Amendment)
+        if output.windows is not None:
+            assert plan.window is not None
+            for number in range(output.windows.first, output.windows.to + 1):
+                start, end, kind = plan.window.start(number), plan.window.end(number), plan.window.axis.kind
+                found.add((None if start is None else show(kind, start), show(kind, end)))
+    return frozenset(found)
 
 
 def _certain(outputs: list[Output]) -> list[ResultRow]:
@@ -220,9 +244,10 @@ class _Bucket:
 
 
 def records_of(
-    plan: QueryPlan, node: Node, stream: str, rank: int, packets: Sequence[Packet], random: Random
+    plan: QueryPlan, node: Node, stream: str, rank: int, packets: Sequence[Packet], random: Random, tardy: bool = False
 ) -> list[list[Record]]:
-    """What a source sends of a node to each bucket: batches in the order of its packets, promises that hold."""
+    """What a source sends of a node to each bucket: batches in the order of its packets, promises that hold. `tardy`:
+    they hold because what comes late is left out and counted."""
     outbox = Outbox(node, Origin(plan.stage.fingerprint, f"{stream}-{rank}", 1, node.name), plan.stage.buckets)
     sent: list[list[Record]] = [[] for _ in range(plan.stage.buckets)]
     rows = matrix(packets, rank, node.reduction.strings)
@@ -230,25 +255,32 @@ def records_of(
     pane = node.reduction.pane
     promised, start = None, 0
     lost: set[int] = set()
+    late: Counter[int] = Counter()
     while start < len(packets):
         stop = random.randint(start + 1, min(len(packets), start + 40))
         partials, more = reduced(node, rows[start:stop])
         lost |= more
+        if promised is not None:
+            behind = partials[:, 1].view(np.int64) < pane.index(promised)
+            late.update(partials[behind, 1].view(np.int64).tolist())
+            partials = partials[~behind]
         progress = None
         if stop < len(packets) and random.random() < 0.6:
-            bound = pane.start(pane.index(int(least[stop])))
+            known = max(packet.arrival.ts for packet in packets[:stop]) if tardy else int(least[stop])
+            bound = pane.start(pane.index(known))
             if promised is None or bound > promised:
-                promised, progress, lost = bound, _progress(bound, lost), set()
+                promised, progress = bound, _progress(bound, lost, late)
+                lost, late = set(), Counter()
         _send(outbox, NodeOutput(node.name, partials, progress), Ending.NONE, sent)
         start = stop
     nothing = np.empty((0, node.reduction.schema.words), np.uint64)
-    _send(outbox, NodeOutput(node.name, nothing, _progress(FOREVER, lost)), Ending.END, sent)
+    _send(outbox, NodeOutput(node.name, nothing, _progress(FOREVER, lost, late)), Ending.END, sent)
     return sent
 
 
-def _progress(promised_ns: int, lost: set[int]) -> Progress:
+def _progress(promised_ns: int, lost: set[int], late: Mapping[int, int]) -> Progress:
     taints = (Taint(granule, granule + 1, (Reason.OVERFLOW.value,)) for granule in sorted(lost))
-    return Progress(promised_ns, taints=tuple(taints))
+    return Progress(promised_ns, dict(late), tuple(taints))
 
 
 def _send(outbox: Outbox, output: NodeOutput, ending: Ending, sent: list[list[Record]]) -> None:
