@@ -106,7 +106,7 @@ def test_a_window_that_was_told_and_then_amended_is_lossy(tmp_path: Path) -> Non
 
 
 def test_the_first_lossy_windows_are_named(tmp_path: Path) -> None:
-    packets = [at(second) for second in (1_000, *range(0, 500, 20))]
+    packets = [at(second) for second in (1_000, 1_001, *range(0, 500, 20))]
     outcome = query("SELECT count(*) [RANGE 10 s] FROM A", written(tmp_path, {"A": packets}), "--disorder", "ordered")
     assert outcome.code == 4
     named = [line for line in outcome.error.splitlines() if line.startswith("lossy: ")]
