@@ -270,4 +270,4 @@ def test_order_and_prefixes_are_those_of_pythons_addresses(
         rows = [output.rows for output in (*nodes.take(block_of), *nodes.heartbeat(0))]
         assert [row for part in rows for row in found(part, schema)] == wanted
     read, _ = decode_frames("Main", 0, frames)
-    assert found(reduced(node, matrix(read, 0, node.reduction.strings)), schema) == wanted
+    assert found(reduced(node, matrix(read, 0, node.reduction.strings))[0], schema) == wanted
