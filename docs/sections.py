@@ -18,7 +18,7 @@ from highlevel.metrics import HighLevelMetrics
 from ingest.metrics import IngestMetrics
 from lowlevel.metrics import LowLevelMetrics
 from lowmark.app.cli import app
-from lowmark.query import aggregates, sketches
+from lowmark.query import aggregates, sizelimits, sketches
 from lowmark.query.catalog import DERIVED_FIELDS, field_table
 from lowmark.wire.schema import Kind
 
@@ -61,6 +61,7 @@ def made() -> dict[str, str]:
         "derived": field_table(DERIVED_FIELDS),
         "aggregates": _aggregates(),
         "commands": "\n".join(_commands()),
+        "limits": _limits(),
         "metrics": _metrics(),
     }
 
@@ -113,6 +114,11 @@ def _call(name: str, function: aggregates.AggregateFunction) -> str:
     signs = ["n" if parameter.startswith("a place") else "q" for parameter in function.parameters]
     arguments = ["x", *signs, *(["y …"] if function.arguments[1] is None else [])]
     return f"{word}({'DISTINCT ' if distinct else ''}{', '.join(arguments)})"
+
+
+def _limits() -> str:
+    rows = [(limit.name, f"{limit.most:,}", limit.of, limit.reason) for limit in sizelimits.LIMITS]
+    return _table(("limit", "at most", "counted is", "why"), rows)
 
 
 def _commands() -> Iterator[str]:

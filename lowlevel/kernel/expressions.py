@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lowlevel.kernel.source import Source
-from lowmark.query.expressions import Call, Expr, Field, Literal, Op, Ranges
+from lowmark.query.expressions import Call, Expr, Field, Literal, Op, Ranges, inside_out
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import INT64_MIN
 
@@ -71,8 +71,8 @@ class Scalars:
         return " | ".join(lost) or None
 
     def value(self, expr: Expr) -> Value:
-        if expr not in self._done:
-            self._done[expr] = self._write(expr)
+        for part in inside_out(expr, self._done):
+            self._done[part] = self._write(part)
         return self._done[expr]
 
     def holds(self, condition: Expr) -> str:

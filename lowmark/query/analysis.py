@@ -11,9 +11,10 @@ from lowmark.query.existing import check_tests, existences
 from lowmark.query.expressions import Expr, Field
 from lowmark.query.hints import PROBE, Hints
 from lowmark.query.joining import inputs_of, join, join_to_first, label_of, with_extremes
-from lowmark.query.relations import Arm, Joined, Relation, packets
+from lowmark.query.relations import Arm, Grouped, Joined, Packets, Relation, packets
 from lowmark.query.scope import Scope
 from lowmark.query.selection import Selected, bind_select, groups
+from lowmark.query.sizelimits import INPUTS, MEMBERS, STAGES, TooLarge, placed
 from lowmark.wire.schema import Column
 
 __all__ = ["analyse", "texts"]
@@ -79,6 +80,7 @@ class _Analysis:
         self._streams = streams
         self._strings = strings
         self._created: dict[str, Relation] = {}  # by folded name
+        self._stages: dict[int, tuple[Grouped | Joined, int]] = {}  # by identity: see `_in_a_row`
         self._first_names: dict[str, str] = {}  # of streams that need not be bound, by folded name
 
     def create(self, statement: s.Statement) -> None:
@@ -94,7 +96,31 @@ class _Analysis:
         self._created[folded] = relation
 
     def select(self, select: s.Select) -> Selected:
+        with placed(select.span):
+            selected = self._select(select)
+            if self._in_a_row(selected.relation) > STAGES.most:
+                hint = "join or group less often, one through another"
+                raise TooLarge(STAGES, "this reads too many SELECTs one through another", hint=hint)
+            return selected
+
+    def _in_a_row(self, relation: Relation) -> int:
+        """The most groupings and joins that anything in it is made by, one through another."""
+        found = 0
+        for arm in relation.arms:
+            base = arm.base
+            if isinstance(base, Packets):
+                continue
+            if id(base) not in self._stages:
+                self._stages[id(base)] = base, 1 + max(map(self._in_a_row, base.inputs))
+            found = max(found, self._stages[id(base)][1])
+        return found
+
+    def _select(self, select: s.Select) -> Selected:
         inputs = inputs_of(select.sources)
+        if len(inputs) > INPUTS.most:
+            raise TooLarge(
+                INPUTS, f"this FROM has {len(inputs)} inputs", inputs[INPUTS.most].span, "join some of them before"
+            )
         hints = Hints(select.hints, self._text)
         if len(inputs) > 1:
             hint = "make the join a CREATE STREAM first, and test its rows in another SELECT"
@@ -178,6 +204,8 @@ class _Analysis:
             if extra:
                 raise self._error(f"this member of the union has {extra[0]}, which the first one has not", member.span)
             arms += [_renamed(arm, names) for arm in relation.arms]
+            if len(arms) > MEMBERS.most:
+                raise TooLarge(MEMBERS, f"this union has {len(arms)} members up to here", member.span)
         return Relation(tuple(columns), tuple(arms))
 
     def _unlike(self, column: Column, other: Column | None, member: s.Relation) -> QueryError:

@@ -8,11 +8,7 @@ from dataclasses import replace
 from lowmark.query.expressions import Call, Expr, Field, Literal, Named
 from lowmark.wire.schema import Column, Schema
 
-__all__ = ["CannotRunYet", "itself", "itself_of", "schema_of", "typed"]
-
-
-class CannotRunYet(Exception):
-    """A query that means something, but nothing here can run it; the message says what."""
+__all__ = ["itself", "itself_of", "schema_of", "typed"]
 
 
 def itself_of(column: Column) -> Named:

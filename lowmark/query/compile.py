@@ -17,7 +17,7 @@ from dataclasses import replace
 from lowmark.query.analysis import analyse, texts
 from lowmark.query.bucketing import NoSuchKey
 from lowmark.query.correcting import CannotCorrect, merges
-from lowmark.query.errors import QueryError
+from lowmark.query.errors import QueryError, too_large
 from lowmark.query.expected import UNKNOWN, Expected, check_names
 from lowmark.query.expiring import CannotExpire, expiring
 from lowmark.query.fingerprint import exchanges_of, fingerprint
@@ -27,7 +27,8 @@ from lowmark.query.limits import DEFAULT_LIMITS, Limits
 from lowmark.query.notes import notes
 from lowmark.query.parser import parse
 from lowmark.query.plan import Aggregate, Node, QueryPlan, Stage, Step
-from lowmark.query.split import CannotRunYet, split
+from lowmark.query.sizelimits import TooLarge, placed
+from lowmark.query.split import split
 from lowmark.query.strategy import DEFAULT_RATES, Rates, Strategy
 from lowmark.query.weighing import chosen
 
@@ -63,12 +64,13 @@ def compile_query(
     script = parse(sql)
     check_names(expected, script)
     strings = texts(script, streams)
-    answer = analyse(script, sql, streams, strings)
     try:
+        answer = analyse(script, sql, streams, strings)
         exchanging = name if buckets > 1 and late is not Late.CORRECT else None
-        halves = split(answer.relation, strings, expected, exchanging, late is Late.EMIT)
-    except CannotRunYet as error:
-        raise QueryError(f"{error} cannot run yet", sql, script.statements[-1].span) from None
+        with placed(script.statements[-1].span):
+            halves = split(answer.relation, strings, expected, exchanging, late is Late.EMIT)
+    except TooLarge as error:
+        raise too_large(error, sql, script.statements[-1].span) from None
     except NoSuchKey as error:
         message = f"{BUCKET} names fields that are equal in all inputs of the join"
         raise QueryError(message, sql, error.span, error.choices) from None

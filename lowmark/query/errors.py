@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 
+from lowmark.query.sizelimits import TooLarge
 from lowmark.query.syntax import Span, written
 
 _LINE_WIDTH = 100  # columns of the query's line that are shown around the spot
@@ -62,6 +63,11 @@ class QueryError(Exception):
         # An error at the end of the text may stand behind the line's last visible character.
         indent = _columns(lead + line[first:start].ljust(start - first))
         return f"    {shown}", f"    {' ' * indent}{'^' * max(1, _columns(line[start : min(end, last)]))}"
+
+
+def too_large(error: TooLarge, text: str, span: Span) -> QueryError:
+    """The error for a query beyond a limit, at the place that is known of it, else at `span`."""
+    return QueryError(error.message, text, error.span or span, hint=error.hint)
 
 
 class BadEntryPoint(Exception):

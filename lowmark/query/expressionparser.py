@@ -15,13 +15,12 @@ from lark.visitors import Transformer_NonRecursive, v_args
 
 from lowmark.query import syntax as s
 from lowmark.query.catalog import unit_ns
-from lowmark.query.errors import QueryError
+from lowmark.query.errors import QueryError, too_large
+from lowmark.query.sizelimits import DIGITS, ENTRIES, TooLarge
 from lowmark.query.syntax import Span
 
 __all__ = ["ExpressionBuilder", "first_constant", "with_span"]
 
-_MAX_DIGITS = 100  # of a number: keeps exact arithmetic on literals cheap
-_MAX_CHOICES = 250_000  # of a list
 _MAX_INT = 2**63  # with a minus sign in front this one is an int64 too
 _MAC = re.compile(r"[0-9a-f]{1,2}(?::[0-9a-f]{1,2}){5}", re.IGNORECASE)
 _CONSTANT = re.compile(
@@ -76,10 +75,9 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, s.Script]):
                 each += self._constants(choice)
             else:
                 each.append(choice)
-        if len(each) > _MAX_CHOICES:
-            spot = Span(each[_MAX_CHOICES].span.start, each[-1].span.end)
-            message = f"this list has {len(each):,} constants, and {_MAX_CHOICES:,} are the most that there can be"
-            raise self._error(message, spot)
+        if len(each) > ENTRIES.most:
+            spot = Span(each[ENTRIES.most].span.start, each[-1].span.end)
+            raise too_large(TooLarge(ENTRIES, f"this list has {len(each):,} constants"), self._text, spot)
         return s.In(operand, tuple(each), negated is not None, span=span)
 
     def _constants(self, run: Token) -> Iterator[s.Expression]:
@@ -208,8 +206,8 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, s.Script]):
         return value
 
     def _check_length(self, span: Span, digits: str) -> None:
-        if len(digits) > _MAX_DIGITS:
-            raise self._error(f"this number has more than {_MAX_DIGITS} digits", span)
+        if len(digits) > DIGITS.most:
+            raise too_large(TooLarge(DIGITS, f"this number has {len(digits):,} digits"), self._text, span)
 
     def _error(self, message: str, span: Span) -> QueryError:
         return QueryError(message, self._text, span)

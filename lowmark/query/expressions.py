@@ -16,14 +16,27 @@ kernel generator and the evaluator over columns (`evaluate.py`) both work on thi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from lowmark.query.ranges import Ranges
+from lowmark.query.sizelimits import LEVELS, OPERATIONS, TooLarge
 from lowmark.wire.schema import Kind
 
-__all__ = ["Call", "Expr", "Field", "Interval", "Literal", "Named", "Op", "Ranges", "fields", "is_checked"]
+__all__ = [
+    "Call",
+    "Expr",
+    "Field",
+    "Interval",
+    "Literal",
+    "Named",
+    "Op",
+    "Ranges",
+    "fields",
+    "inside_out",
+    "is_checked",
+]
 
 Interval = tuple[int, int]
 """The least and the greatest value."""
@@ -97,12 +110,43 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
+    """An operation. One part may stand in many places of an expression, which is then larger than what is held of it:
+    so its size and its hash are known from the start. TooLarge where it is beyond a limit."""
+
     op: Op
     args: tuple[Expr, ...]
     kind: Kind
     nullable: bool
     checked: bool = field(default=False, repr=False)  # of int64 words: its result may leave them, and is null then
     range: Interval | None = field(default=None, compare=False, repr=False)  # as a field's
+    operations: int = field(init=False, repr=False, compare=False)  # each as often as it stands there
+    levels: int = field(init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        operations = levels = 1
+        for arg in self.args:
+            if isinstance(arg, Call):
+                operations += arg.operations
+                levels = arg.levels + 1 if arg.levels >= levels else levels
+        if operations > OPERATIONS.most:
+            raise TooLarge(OPERATIONS, f"this comes to {operations:,} operations", hint=_SMALLER)
+        if levels > LEVELS.most:
+            raise TooLarge(LEVELS, f"this comes to {levels:,} operations inside one another", hint=_SMALLER)
+        object.__setattr__(self, "operations", operations)
+        object.__setattr__(self, "levels", levels)
+        object.__setattr__(self, "_hash", hash((id(self.op), self.args)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Call], tuple[object, ...]]:
+        """Another process has other hashes."""
+        names: tuple[str, ...] = self.__match_args__
+        return Call, tuple(getattr(self, name) for name in names)
+
+
+_SMALLER = "group or join in between: a stage's columns are computed once"
 
 
 Expr = Field | Literal | Call | Ranges
@@ -122,14 +166,31 @@ def fields(expr: Expr) -> Iterator[str]:
 
 def columns_of(expr: Expr) -> Iterator[Field]:
     """The input's columns that an expression reads, each as often as it stands there."""
-    match expr:
-        case Field():
-            yield expr
-        case Call(args=args):
-            for arg in args:
-                yield from columns_of(arg)
+    pending = [expr]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, Field):
+            yield item
+        elif isinstance(item, Call):
+            pending.extend(reversed(item.args))
 
 
 def is_checked(expr: Expr) -> bool:
     """Whether a value of it can be lost to an overflow."""
     return isinstance(expr, Call) and (expr.checked or any(map(is_checked, expr.args)))
+
+
+def inside_out(expr: Expr, done: Container[Expr]) -> Iterator[Expr]:
+    """The parts of an expression that are not done, and itself, each behind what it is made of; whoever reads them does
+    each before the next. Sets are no parts: they have no value."""
+    pending = [expr]
+    while pending:
+        item = pending[-1]
+        args = item.args if isinstance(item, Call) else ()
+        missing = [arg for arg in args if not isinstance(arg, Ranges) and arg not in done]
+        if missing:
+            pending.extend(missing)
+            continue
+        pending.pop()
+        if item not in done:
+            yield item

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from lowmark.query.expressions import Call, Expr, Literal, Op, Ranges
 from lowmark.query.intervals import fits, result, within
@@ -16,7 +17,8 @@ from lowmark.query.ranges import Span, key_of
 from lowmark.wire.schema import Kind
 
 __all__ = [
-    "FALSE", "TRUE", "Overflow", "among", "boolean", "compare", "conjoin", "disjoin", "doubles", "exact", "is_null",
+    "FALSE", "LONG", "TRUE", "Overflow", "among", "boolean", "compare", "conjoin", "disjoin", "doubles", "exact",
+    "flatter", "is_null",
     "negate", "words",
 ]  # fmt: skip
 
@@ -55,6 +57,10 @@ _COMPARISONS: dict[Op, Callable[[Number, Number], bool]] = {
     Op.GT: operator.gt,
     Op.GE: operator.ge,
 }
+LONG = 64
+"""Terms of a sum that is worth being made flatter."""
+
+_ASSOCIATIVE = frozenset({Op.ADD, Op.MUL, Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR})
 _DIVISIONS = frozenset({Op.FLOOR_DIV, Op.MOD, Op.FLOAT_DIV, Op.FLOAT_MOD})
 _SHIFTS = frozenset({Op.SHIFT_LEFT, Op.SHIFT_RIGHT})
 
@@ -187,19 +193,60 @@ def _compared(arg: Expr, op: Op) -> tuple[Expr, Iterable[Span]] | None:
     return None
 
 
+def flatter(expr: Expr) -> Expr:
+    """The same value, of a long sum, product or the like as a tree of fewer levels. That is of whole numbers which fit
+    in the end, however they wrap on the way, so that it does not matter what is put together first; of doubles it does.
+
+    What was done here before is left as it is, until that is many levels itself: so all of it costs little more than
+    its terms.
+    """
+    if not isinstance(expr, Call) or expr.op not in _ASSOCIATIVE:
+        return expr
+    new: list[Expr] = []
+    before: Expr = expr
+    while len(new) < LONG and _is_alike(before, expr):
+        before, term = before.args
+        new.append(term)
+    if len(new) < LONG:
+        return expr
+    if isinstance(before, Call) and before.levels > LONG // 2:
+        before = _balanced(expr.op, _terms(before, expr), expr.kind)
+    return replace(expr, args=(before, _balanced(expr.op, new[::-1], expr.kind)))
+
+
+def _terms(expr: Expr, whole: Call) -> list[Expr]:
+    """What is put together by operations like that of the whole."""
+    terms: list[Expr] = []
+    pending = [expr]
+    while pending:
+        item = pending.pop()
+        if _is_alike(item, whole):
+            pending.extend(reversed(item.args))
+        else:
+            terms.append(item)
+    return terms
+
+
+def _is_alike(expr: Expr, whole: Call) -> TypeGuard[Call]:
+    """Whether it is an operation as the whole is, and both may wrap on the way."""
+    if not isinstance(expr, Call) or expr.checked or whole.checked:
+        return False
+    return (expr.op, expr.kind) == (whole.op, whole.kind)
+
+
 def _joined(op: Op, args: Sequence[Expr], neutral: Literal, absorbing: Literal) -> Expr:
     if absorbing in args:
         return absorbing
     rest = list(dict.fromkeys(arg for arg in args if arg != neutral))
-    return _balanced(op, rest) if rest else neutral
+    return _balanced(op, rest, Kind.BOOL) if rest else neutral
 
 
-def _balanced(op: Op, args: list[Expr]) -> Expr:
+def _balanced(op: Op, args: list[Expr], kind: Kind) -> Expr:
     if len(args) == 1:
         return args[0]
     half = (len(args) + 1) // 2
-    pair = (_balanced(op, args[:half]), _balanced(op, args[half:]))
-    return Call(op, pair, Kind.BOOL, pair[0].nullable or pair[1].nullable)
+    pair = (_balanced(op, args[:half], kind), _balanced(op, args[half:], kind))
+    return Call(op, pair, kind, pair[0].nullable or pair[1].nullable)
 
 
 def _constants(args: tuple[Expr, ...]) -> list[Number | None] | None:

@@ -28,6 +28,7 @@ from lowmark.query.relations import (
 )
 from lowmark.query.scope import Scope
 from lowmark.query.selected import selected_columns
+from lowmark.query.sizelimits import ROW, TooLarge
 from lowmark.query.strategy import Strategy
 from lowmark.query.windowing import Frame, bind_window, group_frame, least, progresses, progressing_columns
 from lowmark.query.windows import WindowKind
@@ -95,8 +96,35 @@ def group(
         ),
         counting=frame.counting,
         strategy=_strategy(frame, hints),
+        span=select.span,
     )
+    _check_columns(grouped)
     return GroupedSelect(replace(grouped, bucket=_bucket(grouped, keys, scope, strings, hints)), selected)
+
+
+def _check_columns(grouped: Grouped) -> None:
+    """Of what the nodes send of a group, and of what is told of it when its window closes."""
+    kept = [(call.column.name, sum(len(grouped.folds[n].columns) for n in call.folds)) for call in grouped.calls]
+    states = sum(len(fold.columns) for fold in grouped.folds)
+    below = len(grouped.keys) + len(grouped.details) + states + 2
+    above = len(grouped.columns)
+    if max(below, above) <= ROW.most:
+        return
+    parts = [(len(grouped.keys), "of keys")]
+    if below > above:
+        parts += [
+            (len(grouped.details), "of values that split the groups"),
+            (states, "of aggregates' states"),
+            (2, "of the pane"),
+        ]
+    else:
+        others = len(grouped.columns) - len(grouped.keys) - len(grouped.calls) - len(grouped.totals)
+        parts += [(len(grouped.calls), "of aggregates"), (len(grouped.totals), "of totals"), (others, "of the window")]
+    listed = ", ".join(f"{count} {what}" for count, what in parts if count)
+    hint = "group by less, or ask some of it in a query of its own"
+    if (most := max(kept, key=lambda item: item[1], default=("", 0)))[1] > 1 and below > above:
+        hint = f"{most[0]} alone takes {most[1]}: {hint}"
+    raise TooLarge(ROW, f"this takes {max(below, above)} columns of a group: {listed}", grouped.span, hint)
 
 
 def _frame(select: s.Select, keys: Keys, scope: Scope, strings: tuple[str, ...]) -> Frame:

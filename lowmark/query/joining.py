@@ -13,7 +13,7 @@ from itertools import combinations, product
 
 from lowmark.query import syntax as s
 from lowmark.query.errors import QueryError
-from lowmark.query.expressions import Expr, Field, Interval, Literal, Named, Op
+from lowmark.query.expressions import Expr, Field, Interval, Literal, Named, Op, fields
 from lowmark.query.folding import compare, conjoin, disjoin, is_null, words
 from lowmark.query.hints import Hints
 from lowmark.query.joinwindows import InputWindow, bind, side_of, specs_of
@@ -163,7 +163,8 @@ class _Joining:
         sides = tuple(side if has_every_row(kind, n) else replace(side, progress=()) for n, side in enumerate(sides))
         columns = tuple(_column(side, own, kind, n) for n, side in enumerate(sides) for own in side.relation.known)
         where = conjoin(conditions) if conditions else None
-        base = Joined(sides, self._tumbling, where, columns, kind=kind, probes=probes)
+        span = s.Span(parts[0].span.start, parts[-1].span.end)
+        base = Joined(sides, self._tumbling, where, columns, kind=kind, probes=probes, span=span)
         seen = list(enumerate(sides))[: 1 if kind in (s.JoinKind.SEMI, s.JoinKind.ANTI) else None]
         windows = [_seen(window, side, kind, n) for n, side in seen for window in parts[n].windows]
         if kind is s.JoinKind.FULL:
@@ -177,7 +178,7 @@ class _Joining:
             prefix="",
             relation=Relation(shown, (Arm(base, None, values),), hidden=(*hidden, *base.columns[len(columns) :])),
             windows=tuple(windows),
-            span=s.Span(parts[0].span.start, parts[-1].span.end),
+            span=span,
         )
 
     def scope(self, part: _Part) -> Scope:
@@ -234,7 +235,8 @@ def _band(left: InputWindow, right: InputWindow) -> Expr:
 
 def _seen(window: InputWindow, side: Side, kind: s.JoinKind = s.JoinKind.INNER, number: int = 0) -> InputWindow:
     """The window of an input of a side over the columns of the join."""
-    columns = {own.name: _field(_column(side, own, kind, number)) for own in side.relation.known}
+    read = {*fields(window.attribute)}
+    columns = {own.name: _field(_column(side, own, kind, number)) for own in side.relation.known if own.name in read}
     return InputWindow(substitute(window.attribute, columns), window.size, window.whole and has_every_row(kind, number))
 
 

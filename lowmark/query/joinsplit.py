@@ -6,20 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lowmark.query.bucketing import joint_keys
-from lowmark.query.columns import CannotRunYet, typed
+from lowmark.query.columns import typed
 from lowmark.query.expressions import Expr, Field, Named, fields
 from lowmark.query.joinrates import JoinRates
 from lowmark.query.keys import free_name
 from lowmark.query.plan import Join, JoinInput, Pane, Reduction
 from lowmark.query.probing import choose
 from lowmark.query.relations import Arm, Joined, Side
+from lowmark.query.sizelimits import ROW, TooLarge
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
 
 __all__ = ["JoinPlan", "Sent", "plan_join"]
-
-_MOST_COLUMNS = 64
-"""Of a row: its null mask has so many bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,8 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
     sent = tuple(_sent(base, number, read, strings) for number in range(len(base.sides)))
     names = {shown for item in sent for _, shown in item.shown} | {extreme.name for extreme in extremes}
     output = tuple(column for column in base.columns if column.name in names)
-    if len(output) > _MOST_COLUMNS:
-        raise CannotRunYet(f"a join that reads more than {_MOST_COLUMNS} columns")
+    if len(output) > ROW.most:
+        raise TooLarge(ROW, f"{len(output)} columns are read of this join", hint=_FEWER)
     rates = list(map(expected.of, base.sides))
     inputs = tuple(
         JoinInput(
@@ -108,10 +106,14 @@ def _sent(base: Joined, number: int, read: set[str], strings: tuple[str, ...]) -
     if base.time is not None and base.time in read:
         shown.insert(0, (attribute, base.time))
     keys = {every: None if (key := every[number]) is None else _name_of(key, columns) for every in base.equal}
-    if len(columns) + 2 > _MOST_COLUMNS:
-        raise CannotRunYet(f"a join that reads more than {_MOST_COLUMNS} columns")
+    if len(columns) + 2 > ROW.most:
+        what = f"{len(columns)} columns are read of {side.label}, its keys and its time included, with 2 of its pane"
+        raise TooLarge(ROW, what, hint=_FEWER)
     joint = tuple(column for every in joint_keys(base) if (column := keys[every]) is not None)
     return Sent(tuple(columns), attribute, tuple(keys.values()), joint, tuple(shown), side, strings)
+
+
+_FEWER = "select fewer columns of the join"
 
 
 def _name_of(expr: Expr, columns: list[Named]) -> str:

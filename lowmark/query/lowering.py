@@ -13,9 +13,10 @@ from lowmark.query.arithmetic import KIND_NAMES, IllTyped, Operand, arithmetic, 
 from lowmark.query.constants import address, number, parse_address, parse_prefix, prefix_span
 from lowmark.query.errors import QueryError
 from lowmark.query.expressions import Expr, Literal, Op
-from lowmark.query.folding import among, boolean, conjoin, disjoin, exact, is_null, negate
+from lowmark.query.folding import LONG, among, boolean, conjoin, disjoin, exact, flatter, is_null, negate
 from lowmark.query.ranges import Span, key_of
 from lowmark.query.scalars import EXTREMES, BadCall, is_scalar, prefix, prefix_lengths
+from lowmark.query.sizelimits import placed
 from lowmark.wire.schema import Kind
 
 __all__ = ["Lowering", "Names"]
@@ -56,6 +57,7 @@ class Lowering:
         self._text = text
         self._codes = {string: code for code, string in enumerate(strings)}
         self._names = names
+        self._done: dict[int, tuple[s.Expression, Expr]] = {}  # by identity of the node, which is kept for that
 
     def condition(self, node: s.Expression) -> Expr:
         """An expression that must be true or false."""
@@ -67,8 +69,16 @@ class Lowering:
 
     def lower(self, node: s.Expression) -> Expr:
         """The typed expression. A text is a text here: beside a value of another kind `_operand` keeps it open."""
-        if (known := self._names.known(node)) is not None:
+        if (known := self._known(node)) is not None:
             return known
+        with placed(node.span):
+            return self._new(node)
+
+    def _known(self, node: s.Expression) -> Expr | None:
+        done = self._done.get(id(node))
+        return self._names.known(node) if done is None else done[1]
+
+    def _new(self, node: s.Expression) -> Expr:
         match node:
             case s.FieldRef():
                 literal = self._names.literal(node)
@@ -79,11 +89,6 @@ class Lowering:
                 return self._prefix(node) if is_scalar(node) else self._names.call(node)
             case s.Unary(operator=operator, operand=operand):
                 return self._unary(node, operator, operand)
-            case s.Binary(operator=operator, left=left, right=right):
-                try:
-                    return arithmetic(operator, self._operand(left), self._operand(right))
-                except IllTyped as error:
-                    raise self._ill_typed(error, node, (left, right)) from None
             case s.Comparison(left=left, right=right) if self._names.parts(left) or self._names.parts(right):
                 return self._alike(node)
             case s.Comparison(operator=comparator, left=left, right=right):
@@ -108,8 +113,26 @@ class Lowering:
                 return negate(null) if negated else null
             case s.Exists():
                 raise self._error("EXISTS stands in WHERE, alone or beside AND", node.span)
+            case s.Binary():
+                return self._chain(node)
             case _:
                 return self._literal(node)
+
+    def _chain(self, node: s.Binary) -> Expr:
+        """Operations each of which stands to the left of the one before: any number of them."""
+        chain = [node]
+        while isinstance(left := chain[-1].left, s.Binary) and self._known(left) is None:
+            chain.append(left)
+        expr = self.lower(chain[-1].left)
+        for count, item in enumerate(reversed(chain), 1):
+            try:
+                with placed(item.span):
+                    expr = arithmetic(item.operator, _operand(item.left, expr), self._operand(item.right))
+                    expr = expr if count % LONG else flatter(expr)
+            except IllTyped as error:
+                raise self._ill_typed(error, item, (item.left, item.right)) from None
+            self._done[id(item)] = (item, expr)
+        return expr
 
     def _prefix(self, call: s.FunctionCall) -> Expr:
         try:
@@ -160,8 +183,7 @@ class Lowering:
         return node, self._operand(node)
 
     def _operand(self, node: s.Expression) -> Operand:
-        text = node.value if isinstance(node, s.StringLiteral) else None
-        return Operand(self.lower(node), number(node), text)
+        return _operand(node, self.lower(node))
 
     def _unary(self, node: s.Unary, operator: s.UnaryOperator, operand: s.Expression) -> Expr:
         if operator is s.UnaryOperator.MINUS and operand == s.IntegerLiteral(2**63, span=operand.span):
@@ -243,3 +265,7 @@ class Lowering:
 
     def _error(self, message: str, span: s.Span, hint: str | None = None) -> QueryError:
         return QueryError(message, self._text, span, hint=hint)
+
+
+def _operand(node: s.Expression, expr: Expr) -> Operand:
+    return Operand(expr, number(node), node.value if isinstance(node, s.StringLiteral) else None)

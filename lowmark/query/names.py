@@ -20,7 +20,11 @@ TOTAL = "total"
 
 def is_aggregated(node: s.SyntaxNode) -> bool:
     """Whether an expression calls an aggregate or total()."""
-    return any(isinstance(item, s.FunctionCall) and not scalars.is_scalar(item) for item in s.walk(node))
+    return any(map(_calls_aggregate, s.walk(node)))
+
+
+def _calls_aggregate(node: s.SyntaxNode) -> bool:
+    return isinstance(node, s.FunctionCall) and not scalars.is_scalar(node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +79,11 @@ class GroupNames:
     input: Lowering
     aggregate: Callable[[s.FunctionCall], Expr]
     total: Callable[[s.FunctionCall], Expr]
-    aliases: dict[str, Expr] = field(default_factory=dict)  # by folded alias
+    aliases: dict[str, Expr] = field(default_factory=dict)  # by folded alias; they come before what may use them
+    _parts: dict[int, tuple[s.SyntaxNode, bool]] = field(default_factory=dict)  # by identity: see `_is_of_input`
 
     def known(self, node: s.Expression) -> Expr | None:
-        if is_aggregated(node) or not self._reads_fields_only(node):
+        if not self._is_of_input(node):
             return None
         expr = self.input.lower(node)
         key = next((key for key in self.keys if key.expr == expr), None)
@@ -119,11 +124,18 @@ class GroupNames:
     def call(self, call: s.FunctionCall) -> Expr:
         return self.total(call) if is_total(call) else self.aggregate(call)
 
-    def _reads_fields_only(self, node: s.Expression) -> bool:
-        """Whether all names are columns of the input, and no alias hides one of them."""
-        refs = [item for item in s.walk(node) if isinstance(item, s.FieldRef)]
-        hidden = any(ref.input is None and ref.name.text.casefold() in self.aliases for ref in refs)
-        return not hidden and all(self.scope.has(ref) or self.literal(ref) is not None for ref in refs)
+    def _is_of_input(self, node: s.SyntaxNode) -> bool:
+        """Whether no aggregate is called, all names are columns of the input, and no alias hides one of them. Once for
+        all parts: each is asked for in turn."""
+        if id(node) not in self._parts:
+            for part in reversed([*s.walk(node)]):
+                of_input = not _calls_aggregate(part) and not (isinstance(part, s.FieldRef) and self._is_other(part))
+                self._parts[id(part)] = part, of_input and all(self._parts[id(c)][1] for c in s.children(part))
+        return self._parts[id(node)][1]
+
+    def _is_other(self, ref: s.FieldRef) -> bool:
+        hidden = ref.input is None and ref.name.text.casefold() in self.aliases
+        return hidden or not (self.scope.has(ref) or self.literal(ref) is not None)
 
 
 def _column(key: Named) -> Field:

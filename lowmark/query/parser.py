@@ -6,34 +6,53 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from lark import Token
+from lark import ParseTree, Token
 from lark.exceptions import UnexpectedInput, UnexpectedToken, VisitError
 from lark.visitors import v_args
 
 from lowmark.query import syntax as s
-from lowmark.query.errors import QueryError, misspelt, no_unit, syntax_error
+from lowmark.query.errors import QueryError, misspelt, no_unit, syntax_error, too_large
 from lowmark.query.expressionparser import ExpressionBuilder, first_constant, with_span
 from lowmark.query.grammar import grammar
+from lowmark.query.sizelimits import CHARACTERS, NESTING, WORDS, TooLarge
 from lowmark.query.syntax import Span
 
 _WORD_PRIORITY = 5  # of the language's words in grammar.lark
-_MAX_DEPTH = 100  # of nested nodes: what comes after the parser walks the tree by recursion
 
 
 def parse(text: str) -> s.Script:
     """The statements of a query. Raises QueryError, with the spot in the text, for everything that is wrong."""
     try:
-        script = _Builder(text).transform(grammar().parse(text))
+        script = _Builder(text).transform(_tree(text))
+        _check_nesting(script)
+    except TooLarge as error:
+        raise too_large(error, text, Span(0, len(text))) from None
     except UnexpectedInput as error:
         raise _syntax_error(text, error) from None
     except VisitError as error:
         if isinstance(error.orig_exc, QueryError):
             raise error.orig_exc from None
         raise
-    _check_depth(script, text)
     return script
+
+
+def _tree(text: str) -> ParseTree:
+    """Ends at the first word too many, for reading all of them is what takes long."""
+    if len(text) > CHARACTERS.most:
+        raise TooLarge(CHARACTERS, f"this query has {len(text):,} characters", Span(CHARACTERS.most, len(text)))
+    reading = grammar().parse_interactive(text)
+    token = None
+    tokens = reading.lexer_thread.lex(reading.parser_state)  # type: ignore[no-untyped-call]  # lark declares no type here
+    for words, token in enumerate(tokens):
+        if words == WORDS.most:
+            start = token.start_pos or 0
+            raise TooLarge(WORDS, "this query has too many words", Span(start, start + len(token)))
+        reading.feed_token(token)
+    tree: ParseTree = reading.feed_eof(token)  # type: ignore[no-untyped-call]  # lark declares no type here
+    return tree
 
 
 def _syntax_error(text: str, error: UnexpectedInput) -> QueryError:
@@ -71,13 +90,21 @@ def _before(text: str) -> tuple[list[Token], set[str]]:
     return tokens, parser.accepts()  # type: ignore[no-untyped-call]  # lark declares no type here
 
 
-def _check_depth(script: s.Script, text: str) -> None:
+def _check_nesting(script: s.Script) -> None:
     level: list[s.SyntaxNode] = [script]
-    for _depth in range(_MAX_DEPTH):
-        level = [child for node in level for child in s.children(node)]
+    for _ in range(NESTING.most):
+        level = [child for node in level for child in _deeper(node)]
     if level:
-        message = f"this is nested more than {_MAX_DEPTH} levels deep"
-        raise QueryError(message, text, level[0].span, hint="compute a part of it in a CREATE STREAM before")
+        hint = "compute a part of it in a CREATE STREAM before"
+        raise TooLarge(NESTING, "this is nested too deep", level[0].span, hint)
+
+
+def _deeper(node: s.SyntaxNode) -> Iterator[s.SyntaxNode]:
+    """The nodes that are one level deeper. An operation to the left of another one is none: `a + b + c` is read so."""
+    while isinstance(node, s.Binary) and isinstance(node.left, s.Binary):
+        yield node.right
+        node = node.left
+    yield from s.children(node)
 
 
 class _SelectItem(NamedTuple):

@@ -41,7 +41,8 @@ def text_of(expr: Expr, strings: tuple[str, ...] = ()) -> str:
 
 
 def _call(op: Op, args: tuple[Expr, ...], strings: tuple[str, ...]) -> str:
-    parts = [f"({text_of(arg, strings)})" if _compound(arg) else text_of(arg, strings) for arg in args]
+    texts = [text_of(arg, strings) for arg in args]
+    parts = [f"({text})" if _compound(arg) else text for arg, text in zip(args, texts, strict=True)]
     match op, args:
         case Op.FLOOR_DIV | Op.MOD, (time_of, Literal(value=int(ns))) if time_of.kind is Kind.TIME:
             parts[1] = span_text(ns)
@@ -52,9 +53,9 @@ def _call(op: Op, args: tuple[Expr, ...], strings: tuple[str, ...]) -> str:
             return f"{parts[0]} IS NULL"
         case Op.PREFIX:
             four, six = (int(mask.value or 0) for mask in args[1:] if isinstance(mask, Literal))
-            return f"prefix({text_of(args[0], strings)}, {_length(four, 4)}, {_length(six, 6)})"
+            return f"prefix({texts[0]}, {_length(four, 4)}, {_length(six, 6)})"
         case Op.HASH | Op.COARSE:
-            return f"{op.name.lower()}({', '.join(text_of(arg, strings) for arg in args)})"
+            return f"{op.name.lower()}({', '.join(texts)})"
     if op in _PREFIXES:
         return _PREFIXES[op] + parts[0]
     return f" {_SIGNS[op]} ".join(parts)

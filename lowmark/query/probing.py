@@ -40,7 +40,7 @@ class Costs:
 
     def meets(self, order: Sequence[int]) -> tuple[float, ...]:
         """Of a row of the first input: how many combinations there are after each of the others, in this order."""
-        return tuple(self._combinations(order[:count]) for count in range(2, len(order) + 1))
+        return tuple(self.combinations_of(order[:count]) for count in range(2, len(order) + 1))
 
     def cost(self, order: Sequence[int]) -> float:
         return sum(self.meets(order))
@@ -52,13 +52,13 @@ class Costs:
         if len(known) < len(self.rates):
             return None
         ports = range(len(known))
-        pairs = sum(known[port] * self._combinations((port, *(n for n in ports if n != port))) for port in ports)
+        pairs = sum(known[port] * self.combinations_of((port, *(n for n in ports if n != port))) for port in ports)
         if kind is JoinKind.SEMI:
             return known[0] * -expm1(-pairs / known[0])
         alone = sum(known[port] * exp(-pairs / known[port]) for port in keeping(kind))
         return alone if kind is JoinKind.ANTI else pairs + alone
 
-    def _combinations(self, inputs: Sequence[int]) -> float:
+    def combinations_of(self, inputs: Sequence[int]) -> float:
         """Of a row of the first of these inputs that comes in order, with rows of the others."""
         first, *others = inputs
         pairs = [pair for pair in combinations(sorted(inputs), 2) if pair in self.selectivities]
@@ -100,7 +100,7 @@ def _orders(costs: Costs, first: int) -> list[tuple[int, ...]]:
         return [(first, *order) for order in permutations(rest)]
     order = [first]
     while rest:
-        port = min(rest, key=lambda port: costs.cost((*order, port)))
+        port = min(rest, key=lambda port: costs.combinations_of((*order, port)))
         order.append(port)
         rest.remove(port)
     return [tuple(order)]

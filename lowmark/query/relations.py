@@ -21,8 +21,8 @@ from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.schema import Column, Kind
 
 __all__ = [
-    "ARRIVAL", "MAX_DEPTH", "MAX_OPERATIONS", "ROW_NUM", "WINDOW_END", "WINDOW_START", "Arm", "Base", "Counting",
-    "Grouped", "Joined", "Packets", "Relation", "Side", "TooLarge", "Turn", "packets", "readers_first", "substitute",
+    "ARRIVAL", "ROW_NUM", "WINDOW_END", "WINDOW_START", "Arm", "Base", "Counting", "Grouped", "Joined", "Packets",
+    "Relation", "Side", "Turn", "packets", "readers_first", "substitute",
 ]  # fmt: skip
 
 ROW_NUM = "row_num"
@@ -38,14 +38,6 @@ ARRIVAL = (
 """The order of arrival over several sources, by fields that every packet has: `_rank` is that of the source among those
 of its stream, `_position` the packet's place in the source. A single source arrives by `_position` alone. The names
 are such that no query can write them: they go with a relation's columns, unseen."""
-
-MAX_OPERATIONS = 10_000
-MAX_DEPTH = 200
-"""Of one expression: larger ones are refused, for stages that double an expression would reach any size."""
-
-
-class TooLarge(Exception):
-    """An expression that has grown beyond bounds by the selections that it is computed through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +93,7 @@ class Grouped:
     counting: Counting | None = None
     strategy: Strategy = Strategy.AUTO  # that the query asks for
     bucket: tuple[str, ...] = ()  # the keys that it asks to choose the bucket; (): as many as stages have in common
+    span: Span | None = None  # of the SELECT
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
@@ -177,6 +170,7 @@ class Joined:
     """Of an inner join: those of `columns` that are the greatest or the least of others."""
     time: str | None = None
     """Of a FULL JOIN one of `columns`: the time of the first side that a row has a row of, by which it can wait."""
+    span: Span | None = None  # of what FROM has of it
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
@@ -214,7 +208,7 @@ class Arm:
     def filtered(self, where: Expr | None) -> Expr | None:
         """The condition that a row passes which passes this arm's and another one, over the relation's columns."""
         parts = [part for part in (self.where, None if where is None else self.lowered(where)) if part is not None]
-        return _bounded(conjoin(parts)) if parts else None
+        return conjoin(parts) if parts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,27 +279,10 @@ def packets(streams: tuple[str, ...], sources: int) -> Relation:
 
 
 def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
-    """The expression with its fields replaced; TooLarge when it grows beyond bounds."""
-    return _bounded(_replaced(expr, values))
-
-
-def _bounded(expr: Expr) -> Expr:
-    """The expression itself; TooLarge when it is beyond bounds."""
-    operations, pending = 0, [(expr, 1)]
-    while pending:
-        item, depth = pending.pop()
-        if isinstance(item, Call):
-            operations += 1
-            if operations > MAX_OPERATIONS or depth > MAX_DEPTH:
-                raise TooLarge
-            pending.extend((arg, depth + 1) for arg in item.args)
-    return expr
-
-
-def _replaced(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    """The expression with its fields replaced."""
     match expr:
         case Field(name=name):
             return values[name]
         case Call(args=args):
-            return replace(expr, args=tuple(_replaced(arg, values) for arg in args))
+            return replace(expr, args=tuple(substitute(arg, values) for arg in args))
     return expr

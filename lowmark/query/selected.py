@@ -10,13 +10,11 @@ from lowmark.query.errors import QueryError
 from lowmark.query.expressions import Field, Named
 from lowmark.query.lowering import Lowering
 from lowmark.query.scope import Scope, shown_name
+from lowmark.query.sizelimits import COLUMNS, TooLarge
 
 __all__ = ["selected_columns"]
 
 _NONE: Mapping[str, str] = MappingProxyType({})
-
-_MAX_COLUMNS = 60
-"""A row's null mask has 64 bits, and a window and its pane need some of them."""
 
 
 def selected_columns(
@@ -39,9 +37,9 @@ def selected_columns(
                 raise QueryError(f"two columns are called {name}", scope.text, item.span, hint=hint)
             names.add(name.casefold())
             columns.append(Named(name, expr))
-    if len(columns) > _MAX_COLUMNS:
-        message = f"a result has at most {_MAX_COLUMNS} columns, and these are {len(columns)}"
+    if len(columns) > COLUMNS.most:
         hint = "in place of *, name the columns that you want"
         starred = any(isinstance(item.expression, s.Star) for item in select.items)
-        raise QueryError(message, scope.text, select.items[-1].span, hint=hint if starred else None)
+        what = f"this SELECT has {len(columns)} columns"
+        raise TooLarge(COLUMNS, what, select.items[-1].span, hint if starred else None)
     return tuple(columns)

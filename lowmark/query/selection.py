@@ -11,7 +11,7 @@ from lowmark.query.grouping import group
 from lowmark.query.hints import BUCKET, STRATEGY, Hints
 from lowmark.query.lowering import Lowering
 from lowmark.query.names import InputNames, check_function, is_aggregated
-from lowmark.query.relations import Arm, Relation, TooLarge
+from lowmark.query.relations import Arm, Relation
 from lowmark.query.scope import Scope
 from lowmark.query.selected import selected_columns
 from lowmark.query.streamorder import bind_order, ordered
@@ -28,16 +28,12 @@ class Selected:
 
 def bind_select(select: s.Select, scope: Scope, strings: tuple[str, ...], hints: Hints) -> Selected:
     _check_functions(select, scope)
-    try:
-        where = _where(select, scope, strings)
-        if groups(select):
-            return _grouped(select, where, scope, strings, hints)
-        hints.refuse(STRATEGY, "it is of windows, and this SELECT has none")
-        hints.refuse(BUCKET, "rows that are selected one by one need not meet")
-        return Selected(_plain(select, where, scope, strings), False)
-    except TooLarge:
-        message = "an expression grows too large through the subqueries that it is computed in"
-        raise QueryError(message, scope.text, select.span) from None
+    where = _where(select, scope, strings)
+    if groups(select):
+        return _grouped(select, where, scope, strings, hints)
+    hints.refuse(STRATEGY, "it is of windows, and this SELECT has none")
+    hints.refuse(BUCKET, "rows that are selected one by one need not meet")
+    return Selected(_plain(select, where, scope, strings), False)
 
 
 def _check_functions(select: s.Select, scope: Scope) -> None:

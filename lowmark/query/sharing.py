@@ -16,11 +16,9 @@ from lowmark.query.expressions import Expr, Field, Named
 from lowmark.query.fingerprint import exchanges_of, fingerprint, text_form
 from lowmark.query.plan import Fold, FoldOp, Node, NodeView, QueryPlan, Reduction, Stage
 from lowmark.wire.partials import PANE, TUPLES
-from lowmark.wire.schema import Column, Kind
+from lowmark.wire.schema import MOST_COLUMNS, Column, Kind
 
 __all__ = ["CannotShare", "share", "unlike"]
-
-_MOST_COLUMNS = 64
 
 _State = tuple[FoldOp, tuple[Expr, ...], tuple[tuple[Kind, bool], ...]]
 """What a fold keeps, whatever its columns are called."""
@@ -42,10 +40,10 @@ def share(plans: Sequence[QueryPlan]) -> tuple[QueryPlan, ...]:
             raise CannotShare(other.name, "; ".join(reasons))
     together = [_united(nodes) for nodes in zip(*map(_nodes, plans), strict=True)]
     for node in together:
-        if _columns(node.reduction) > _MOST_COLUMNS:
+        if _columns(node.reduction) > MOST_COLUMNS:
             raise CannotShare(
                 plans[-1].name,
-                f"the states of all of them take {_columns(node.reduction)} columns, and {_MOST_COLUMNS} is the most",
+                f"the states of all of them take {_columns(node.reduction)} columns, and {MOST_COLUMNS} is the most",
             )
     stage = Stage(fingerprint(together, first.stage.buckets), tuple(together), first.stage.buckets)
     return tuple(_over(stage, plan) for plan in plans)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from lowmark.query.bucketing import LANDMARK, moves_at_end, places, reasons_for_one
-from lowmark.query.columns import CannotRunYet, itself, itself_of, schema_of, typed
+from lowmark.query.columns import itself, itself_of, schema_of, typed
 from lowmark.query.exchanging import end_pane, finished
 from lowmark.query.expected import Expected
 from lowmark.query.expressions import Expr, Field, Named
@@ -30,6 +30,7 @@ from lowmark.query.pushing import pushed
 from lowmark.query.reads import Reads, is_above
 from lowmark.query.relations import ROW_NUM, Arm, Grouped, Joined, Packets, Relation, readers_first
 from lowmark.query.rowsteps import Builder, counted, counted_reads
+from lowmark.query.sizelimits import placed
 from lowmark.query.stepping import Input, NoExchange, Steps, shared
 from lowmark.query.streamorder import plan_order
 from lowmark.query.unions import common_window
@@ -38,7 +39,7 @@ from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
 
-__all__ = ["CannotRunYet", "Halves", "split"]
+__all__ = ["Halves", "split"]
 
 
 def split(
@@ -90,17 +91,21 @@ class _Split:
             if is_above(arm, answered):
                 self._reads.add(arm, answered)
         for base in readers_first(self._relation):
-            if isinstance(base, Joined):
-                self._joins[id(base)] = planned = plan_join(base, self._reads.of(base), self._strings, rates)
-                for sent in planned.sent:
-                    for arm, pane in zip(sent.side.relation.arms, sent.side.panes, strict=True):
-                        self._note(arm, sent.reduction(arm, pane))
-            elif base.counting is None:
-                for arm, pane in zip(base.input.arms, base.panes, strict=True):
-                    self._note(arm, self._reduction(base, arm, pane))
-            else:
-                for arm, exprs in counted_reads(base, base.counting, self._builder):
-                    self._reads.add(arm, exprs)
+            with placed(base.span):
+                self._plan_reads(base, rates)
+
+    def _plan_reads(self, base: Grouped | Joined, rates: JoinRates) -> None:
+        if isinstance(base, Joined):
+            self._joins[id(base)] = planned = plan_join(base, self._reads.of(base), self._strings, rates)
+            for sent in planned.sent:
+                for arm, pane in zip(sent.side.relation.arms, sent.side.panes, strict=True):
+                    self._note(arm, sent.reduction(arm, pane))
+        elif base.counting is None:
+            for arm, pane in zip(base.input.arms, base.panes, strict=True):
+                self._note(arm, self._reduction(base, arm, pane))
+        else:
+            for arm, exprs in counted_reads(base, base.counting, self._builder):
+                self._reads.add(arm, exprs)
 
     def _is_answered(self, name: str) -> bool:
         """Whether a value of an arm is read for the answer: shown, or ordered by."""
@@ -198,6 +203,12 @@ class _Split:
         return self._done[id(base)]
 
     def _finish(self, base: Grouped, columns: tuple[Named, ...], where: Expr | None) -> tuple[StepInput, Schema]:
+        with placed(base.span):
+            return self._finished_groups(base, columns, where)
+
+    def _finished_groups(
+        self, base: Grouped, columns: tuple[Named, ...], where: Expr | None
+    ) -> tuple[StepInput, Schema]:
         source, schema = self._aggregate(base)
         conditions = [condition for condition in (base.having, where) if condition is not None]
         if self._exchanging and base.counting is None and self._names(base):

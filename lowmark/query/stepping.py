@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from lowmark.query.plan import (
     StepPlan,
 )
 from lowmark.query.relations import ARRIVAL, ROW_NUM, Base, Packets
+from lowmark.query.sizelimits import NODES, STEPS, TooLarge
 from lowmark.query.windowing import GRANULE
 from lowmark.query.windows import Window
 from lowmark.wire.schema import Column, Kind, Schema
@@ -48,6 +50,7 @@ class Steps:
         self.nodes: list[Node] = []
         self.steps: list[Step] = []
         self.exchanges: list[Exchange] = []
+        self._alike: dict[tuple[Reduction, tuple[str, ...]], list[int]] = {}  # numbers of nodes
         self._name = name
         self._numbered: dict[Packets, tuple[StepInput, Schema]] = {}
         self.counts_rows = False
@@ -76,20 +79,22 @@ class Steps:
     def node(self, base: Base, reduction: Reduction, bucket_by: tuple[str, ...], feeding: list[NodeInput]) -> None:
         """Add a node to those that feed one port. Streams that are reduced alike share one, unless one comes twice."""
         assert isinstance(base, Packets)
-        streams = list(base.streams)
-        for index, node in enumerate(self.nodes):
-            if NodeInput(node.name) in feeding and (node.reduction, node.bucket_by) == (reduction, bucket_by):
-                new = [stream for stream in dict.fromkeys(streams) if stream not in node.streams]
+        left = Counter(base.streams)
+        alike = self._alike.setdefault((reduction, bucket_by), [])
+        beside = {source.node for source in feeding}
+        for index in alike:
+            node = self.nodes[index]
+            if left and node.name in beside:
+                new = tuple(stream for stream in left if stream not in node.streams)
                 self.nodes[index] = replace(node, streams=(*node.streams, *new))
-                for stream in new:
-                    streams.remove(stream)
-        while streams:
-            once = tuple(dict.fromkeys(streams))
-            node = Node(f"n{len(self.nodes)}", once, reduction, bucket_by)
+                left -= Counter(new)
+        while left:
+            self._check_room()
+            alike.append(len(self.nodes))
+            node = Node(f"n{len(self.nodes)}", tuple(left), reduction, bucket_by)
             self.nodes.append(node)
             feeding.append(NodeInput(node.name))
-            for stream in once:
-                streams.remove(stream)
+            left -= Counter(node.streams)
 
     def project(
         self, inputs: Iterable[Input], schema: Schema, where: Expr | None, columns: tuple[Named, ...],
@@ -115,37 +120,42 @@ class Steps:
         return NodeInput(name)
 
     def step(self, plan: StepPlan, inputs: Iterable[Input], ports: tuple[int, ...] = ()) -> StepInput:
+        self._check_room()
         self.steps.append(Step(plan, tuple(inputs), ports))
         return StepInput(len(self.steps) - 1)
+
+    def _check_room(self) -> None:
+        if len(self.nodes) + len(self.steps) == STEPS.most:
+            hint = "read fewer streams, or fewer times"
+            raise TooLarge(STEPS, "this query's plan has too many nodes and steps", hint=hint)
 
 
 def shared(nodes: Sequence[Node], steps: Sequence[Step]) -> tuple[tuple[Node, ...], tuple[Step, ...]]:
     """Nodes that send the same become one, but for those that feed one port: a union of a stream with itself has its
     rows twice."""
+    fed: dict[str, set[tuple[int, int]]] = {node.name: set() for node in nodes}  # the ports of steps
+    for number, step in enumerate(steps):
+        for place, source in enumerate(step.inputs):
+            if isinstance(source, NodeInput) and source.node in fed:
+                fed[source.node].add((number, step.port(place)))
     kept: list[Node] = []
+    alike: dict[tuple[tuple[str, ...], Reduction, tuple[str, ...]], list[Node]] = {}
     names: dict[str, str] = {}
     for node in nodes:
-        twin = next((one for one in kept if _alike(one, node) and not _beside(one.name, node.name, steps, names)), None)
-        if twin is None:
+        twins = alike.setdefault((node.streams, node.reduction, node.bucket_by), [])
+        twin = next((one for one in twins if fed[one.name].isdisjoint(fed[node.name])), node)
+        if twin is node:
             kept.append(node)
-        names[node.name] = node.name if twin is None else twin.name
+            twins.append(node)
+        else:
+            fed[twin.name] |= fed[node.name]
+        names[node.name] = twin.name
+    if len(kept) > NODES.most:
+        hint = "read fewer streams, or with the same conditions and columns"
+        raise TooLarge(NODES, f"this query's plan has {len(kept)} nodes", hint=hint)
     renamed = (replace(step, inputs=tuple(_renamed(i, names) for i in step.inputs)) for step in steps)
     return tuple(kept), tuple(renamed)
 
 
 def _renamed(source: Input, names: dict[str, str]) -> Input:
     return NodeInput(names.get(source.node, source.node)) if isinstance(source, NodeInput) else source
-
-
-def _alike(one: Node, other: Node) -> bool:
-    return (one.streams, one.reduction, one.bucket_by) == (other.streams, other.reduction, other.bucket_by)
-
-
-def _beside(one: str, other: str, steps: Sequence[Step], names: dict[str, str]) -> bool:
-    """Whether a node, with those that have become one with it, and another one feed one port."""
-    for step in steps:
-        ports = [(source.node, step.port(n)) for n, source in enumerate(step.inputs) if isinstance(source, NodeInput)]
-        mine = {port for name, port in ports if names.get(name) == one}
-        if any(name == other and port in mine for name, port in ports):
-            return True
-    return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -394,11 +394,12 @@ def children(node: SyntaxNode) -> Iterator[SyntaxNode]:
     """The nodes directly below one, in the order of its fields."""
     if type(node) in _LEAVES:
         return
-    for item in fields(node):
-        value = getattr(node, item.name)
+    names: tuple[str, ...] = node.__match_args__  # all but the span
+    for name in names:
+        value = getattr(node, name)
         if isinstance(value, SyntaxNode):
             yield value
-        elif isinstance(value, tuple) and item.name != "span":
+        elif isinstance(value, tuple):
             yield from value
 
 

@@ -14,7 +14,10 @@ from enum import Enum
 from functools import cached_property
 from itertools import accumulate
 
-__all__ = ["Column", "Kind", "Schema"]
+__all__ = ["MOST_COLUMNS", "Column", "Kind", "Schema", "TooManyColumns"]
+
+MOST_COLUMNS = 64
+"""Of a row: its null mask has so many bits."""
 
 
 class Kind(Enum):
@@ -41,6 +44,14 @@ class Column:
     nullable: bool = False
 
 
+class TooManyColumns(ValueError):
+    """`count`: how many there would be."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(f"{count} columns: a row's null mask has room for {MOST_COLUMNS}")
+        self.count = count
+
+
 @dataclass(frozen=True)
 class Schema:
     """Columns in order, and the strings that its STR columns index: sorted, so that codes compare as strings do."""
@@ -49,8 +60,8 @@ class Schema:
     strings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.columns) > 64:
-            raise ValueError(f"{len(self.columns)} columns: a row's null mask has room for 64")
+        if len(self.columns) > MOST_COLUMNS:
+            raise TooManyColumns(len(self.columns))
         names = [column.name for column in self.columns]
         if len(set(names)) != len(names):
             raise ValueError(f"two columns of one name in {names}")
