@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from lowlevel.config import LowLevelConfig, Order
 from lowlevel.kernel import panes as at
-from lowlevel.kernel.membership import ranges_of
+from lowlevel.kernel.membership import arrays_of
 from lowlevel.kernel.nodetext import BATCH
 from lowlevel.kernel.rowform import RowForm
 from lowlevel.kernel.tabletext import leaves_at_once, slot_words
@@ -78,8 +78,8 @@ class NodeMemory:
         self._none = np.empty((0, reduction.schema.words), np.uint64)
         self._strays = np.empty((config.output_rows if send_late else 0, words), np.int64)
         self._lost = np.zeros(1 + _LOST_ENTRIES if reduction.checked else 1, np.int64)
-        ranges = (ranges.matrix for ranges in ranges_of(reduction))
-        self.arguments: tuple[npt.NDArray[np.generic], ...] = (self._state, self._out, self._late, *ranges)
+        sets = arrays_of(reduction)
+        self.arguments: tuple[npt.NDArray[np.generic], ...] = (self._state, self._out, self._late, *sets)
         if send_late:
             self.arguments = (*self.arguments, self._strays)
         if reduction.checked:

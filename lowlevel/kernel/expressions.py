@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lowlevel.kernel.membership import SectionNames
 from lowlevel.kernel.source import Source
 from lowmark.query.expressions import Call, Expr, Field, Literal, Op, Ranges, inside_out
 from lowmark.wire.schema import Kind
@@ -55,14 +56,14 @@ class Scalars:
 
     def __init__(
         self, source: Source, fields: Mapping[str, tuple[str, ...]], nulls: Mapping[str, str],
-        ranges: Mapping[Ranges, str],
+        sets: Mapping[Ranges, Sequence[SectionNames]],
     ) -> None:  # fmt: skip
         """The variables that hold each field's words, those that say of a field that it is null, and those that hold
-        the sets of several ranges."""
+        the sets that are searched."""
         self._source = source
         self._fields = fields
         self._nulls = nulls
-        self._ranges = ranges
+        self._sets = sets
         self._done: dict[Expr, Value] = {}
 
     def lost(self, exprs: Iterable[Expr]) -> str | None:
@@ -190,18 +191,17 @@ class Scalars:
         raise ValueError("the masks of a prefix are literals")
 
     def among(self, op: Op, args: tuple[Expr, ...]) -> Value:
-        """Constants are data of the kernel's, but for those of a single range: a prefix is a comparison like any other,
-        and costs half of what a look into memory does."""
+        """A small set is comparisons with its bounds, others are searched."""
         match args:
             case (operand, Ranges() as ranges):
-                if not ranges:
-                    return self._result("False", (operand,))
                 words = self.row_words(operand, canonical=True).words
                 key = [f"({word} ^ {_SIGN})" for word in words] if len(words) > 1 else [*words]
-                if (name := self._ranges.get(ranges)) is not None:
-                    return self._result(f"among({name}, ({', '.join(key)},))", (operand,))
-                bounds = [word_literal(word) for word in ranges.matrix[0].tolist()]
-                return self._result(_between(key, bounds[: len(key)], bounds[len(key) :]), (operand,))
+                if (sections := self._sets.get(ranges)) is not None:
+                    tests = [_in_section(key, section) for section in sections]
+                else:
+                    rows = [[word_literal(word) for word in row] for row in ranges.matrix.tolist()]
+                    tests = [f"({_between(key, row[: len(key)], row[len(key) :])})" for row in rows]
+                return self._result(" | ".join(tests) or "False", (operand,))
         raise ValueError("IN asks for a value in a set")
 
     def hashed(self, op: Op, args: tuple[Expr, ...]) -> Value:
@@ -314,6 +314,13 @@ _WRITERS: dict[Op, _Writer] = {
     Op.NOT: Scalars.inverted,
     Op.IS_NULL: Scalars.is_null,
 }
+
+
+def _in_section(key: Sequence[str], section: SectionNames) -> str:
+    known = (f"({word} == {section.directory}[{place}])" for place, word in enumerate(key[: section.common]))
+    asked = " & ".join(known) or "True"
+    value = f"({', '.join(key[section.common :])},)"
+    return f"among({section.rows}, {section.directory}, {section.common}, {asked}, {value})"
 
 
 def _between(words: Sequence[str], first: Sequence[str], last: Sequence[str]) -> str:

@@ -7,12 +7,13 @@ In the templates `@` stands for the node's number, so that each node has variabl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from lowlevel.config import Order
 from lowlevel.kernel.expressions import Scalars, Value
 from lowlevel.kernel.fold import ORDERED_FOLDS
 from lowlevel.kernel.grid import GridText
-from lowlevel.kernel.membership import ranges_of
+from lowlevel.kernel.membership import named_sections
 from lowlevel.kernel.parse import FIELDS, NULLS
 from lowlevel.kernel.rowform import RowForm
 from lowlevel.kernel.source import Source
@@ -38,9 +39,11 @@ _TABLE = (
 
 def node_parameters(number: int, reduction: Reduction, send_late: bool) -> list[tuple[str, str]]:
     """What the kernel is given of one node: names, and the names of their types."""
-    ranges = [(f"ranges{place}", "ranges") for place in range(len(ranges_of(reduction)))]
     some = ((send_late, _STRAYS), (reduction.checked, _LOST), (reduction.grouped, _TABLE))
-    kinds = (*_BUFFERS, *ranges, *(buffer for there, buffers in some if there for buffer in buffers))
+    kinds = [*_BUFFERS]
+    for section in chain.from_iterable(named_sections(reduction).values()):
+        kinds += [(section.rows, "ranges"), (section.directory, "words")]
+    kinds += [buffer for there, buffers in some if there for buffer in buffers]
     return [(f"{name}_{number}", kind) for name, kind in kinds]
 
 
@@ -66,6 +69,7 @@ class NodeText:
         self._slot_words = slot_words(self._words)
         self._widths = f"{self._words}, {self._slot_words}"
         self._grid = GridText(reduction.pane, self._suffix)
+        self._sets = named_sections(reduction, self._suffix)
         self._sizes = f"{self._widths}, {self._grid.length}" + ("" if self._ordered else f", {int(self._at_once)}")
 
     def _write(self, template: str) -> None:
@@ -77,8 +81,8 @@ class NodeText:
     def write_widths(self) -> None:
         """Widths that stand in the text make no slot's place a product of variables."""
         self._write(f"out@ = of_width(out@, {self._words})")
-        for place, ranges in enumerate(ranges_of(self._reduction)):
-            self._write(f"ranges{place}@ = of_width(ranges{place}@, {2 * ranges.kind.words})")
+        for section in chain.from_iterable(self._sets.values()):
+            self._source.line(f"{section.rows} = of_width({section.rows}, {section.width})")
         if self._reduction.grouped:
             self._write(f"""
                 table@ = of_width(table@, {self._slot_words})
@@ -117,8 +121,7 @@ class NodeText:
         """The first pass: what becomes of a parsed frame."""
         source, reduction, grid = self._source, self._reduction, self._grid
         fields = {**FIELDS, "link": (f"link{self._suffix}",), "_rank": (f"rank{self._suffix}",)}
-        ranges = {item: f"ranges{place}{self._suffix}" for place, item in enumerate(ranges_of(reduction))}
-        scalars = Scalars(source, fields, NULLS, ranges)
+        scalars = Scalars(source, fields, NULLS, self._sets)
         passes = "True" if reduction.where is None else scalars.holds(reduction.where)
         if reduction.where is not None:
             self._write_lost(scalars, [reduction.where], grid.of("time"))

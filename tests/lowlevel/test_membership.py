@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import cast
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowlevel.kernel.assemble import Build, kernel_source
+from lowlevel.kernel.membership import IN_TEXT, _sections, among
 from lowlevel.node import SourceNodes
 from lowmark.query.catalog import packet_field
 from lowmark.query.expressions import Call, Expr, Field, Literal, Named, Op, Ranges
@@ -154,30 +158,77 @@ def keys(kind: Kind) -> st.SearchStrategy[int]:
     return moved | anywhere
 
 
+def spans_of(kind: Kind) -> st.SearchStrategy[list[Span]]:
+    one = keys(kind).map(lambda key: (key, key))
+    spans = one if kind is Kind.FLOAT else one | st.tuples(keys(kind), keys(kind)).map(sorted).map(tuple)
+    return st.lists(spans, max_size=12)
+
+
+_FAR = [(number, number) for number in range(2**61, 2**61 + 4 * IN_TEXT, 2)]
+"""Beside them any set is searched."""
+
+
 def asked_of(operand: Expr) -> st.SearchStrategy[Asked]:
-    one = keys(operand.kind).map(lambda key: (key, key))
-    spans = one if operand.kind is Kind.FLOAT else one | st.tuples(*[keys(operand.kind)] * 2).map(sorted).map(tuple)
-    several = st.lists(spans, min_size=2, max_size=12).filter(lambda found: len(Ranges.of(operand.kind, found)) > 1)
-    return several.map(lambda found: Asked(operand, found))
+    return spans_of(operand.kind).map(lambda spans: Asked(operand, [*spans, *_FAR]))
 
 
 @_BUILDS
 @settings(max_examples=60, deadline=None)
-@given(asked=st.tuples(*map(asked_of, OPERANDS)))
-def test_small_sets_of_every_kind(build: Build, asked: Sequence[Asked]) -> None:
+@given(asked=st.tuples(*(asked_of(operand) for operand in OPERANDS if operand.kind.words == 1)))
+def test_sets_that_are_searched(build: Build, asked: Sequence[Asked]) -> None:
+    """Of kinds of one word, whose sets all have one kernel."""
     check(asked, build)
 
 
+@st.composite
+def wide(draw: st.DrawFn) -> tuple[Kind, list[Span], list[int]]:
+    """Sets of several words with what they share, and values to look for."""
+    kind = draw(st.sampled_from([Kind.IP, Kind.COMMUNITY_ID]))
+    top = 2 ** (64 * kind.words)
+    shared = draw(st.sampled_from([0, 4 << 128, 6 << 128, DOC << 64, top - 2**130]))
+    low = st.integers(0, draw(st.sampled_from([20, 2**33, 2**64 + 5, 2**70, 2**129])))
+    near = low.map(lambda number: min(shared + number, top - 1)) | (keys(kind) if draw(st.booleans()) else st.nothing())
+    ends = st.tuples(near, st.integers(0, draw(st.sampled_from([0, 3, 2**64, 2**66]))))
+    spans = st.lists(ends.map(lambda ends: (ends[0], min(sum(ends), top - 1))), min_size=2, max_size=40)
+    chosen = draw(spans.filter(lambda found: len(Ranges.of(kind, found)) > 1))
+    beside = [key + step for span in chosen for key in span for step in (-1, 0, 1) if 0 <= key + step < top]
+    return kind, chosen, [*beside, *draw(st.lists(near | keys(kind), max_size=8))]
+
+
+@settings(max_examples=300, deadline=None)
+@given(asked=wide())
+def test_sections_of_sets_of_several_words(asked: tuple[Kind, list[Span], list[int]]) -> None:
+    """As a kernel puts them together, every index looked at."""
+    kind, spans, sought = asked
+    sections = _sections(Ranges.of(kind, spans))
+    for key in sought:
+        signed = [(key >> shift) % 2**64 - 2**63 for shift in range(64 * kind.words - 64, -1, -64)]
+        inside = False
+        for section in sections:
+            head, rest = signed[: section.common], signed[section.common :]
+            known = head == section.directory[: section.common].tolist()
+            inside |= _compiled()(section.rows, section.directory, section.common, known, tuple(map(np.int64, rest)))
+        assert inside == any(first <= key <= last for first, last in spans), (key, spans)
+
+
+@cache
+def _compiled() -> Callable[..., bool]:
+    from numba import njit
+
+    return cast(Callable[..., bool], njit(boundscheck=True, error_model="numpy")(among))
+
+
 @_BUILDS
-def test_single_ranges(build: Build) -> None:
+def test_small_sets(build: Build) -> None:
     """Their bounds stand in the kernel."""
     seeded = random.Random(4)
     known = {"srcIP": ADDRESSES, "srcMAC": MACS, "srcPort": PORTS, "ts": TIMES}
     asked = []
     for name, values in known.items():
-        for _ in range(6):
-            first, last = sorted(seeded.choice(values) for _ in range(2))
-            asked.append(Asked(field(name), [(first, last - (seeded.random() < 0.3 and first < last))]))
+        for size in (1, 1, 1, 2, 3, IN_TEXT // 2):
+            ends = [sorted(seeded.choice(values) for _ in range(2)) for _ in range(size)]
+            spans = [(first, last - (seeded.random() < 0.3 and first < last)) for first, last in ends]
+            asked.append(Asked(field(name), spans if size < 3 else [(last, last) for _, last in spans]))
     check(asked, build)
 
 
@@ -214,11 +265,23 @@ def test_prefixes(build: Build) -> None:
     check([Asked(field("srcIP"), group) for group in groups], build)
 
 
+@_BUILDS
+def test_community_ids(build: Build) -> None:
+    values = sorted({value for _, value, _, _ in found([Asked(OPERANDS[-1], [])], build) if value is not None})
+    assert len(values) > 4
+    some = [int(value) for value in values[::2]]
+    check(
+        [Asked(OPERANDS[-1], [(one, one) for one in some]), Asked(OPERANDS[-1], [(0, some[0]), (some[1], some[2])])],
+        build,
+    )
+
+
 def test_sets_of_other_values_have_one_kernel() -> None:
     def text(asked: Asked) -> str:
         reduction = Reduction(asked.expr, Pane(10**9), (), (), (), grouped=False)
         return kernel_source([Node("n", ("Main",), reduction, ())])
 
-    some = text(Asked(field("srcIP"), [(1, 1), (3, 3)]))
-    assert some == text(Asked(field("srcIP"), [(number, number) for number in range(0, 200_000, 2)]))
-    assert some != text(Asked(field("destIP"), [(1, 1), (3, 3)]))
+    few = [(V4 + number, V4 + number) for number in range(0, 4 * IN_TEXT, 2)]
+    many = [(V4 + number, V4 + number + number % 7) for number in range(5, 2**32, 50_021)]
+    assert text(Asked(field("srcIP"), few)) == text(Asked(field("srcIP"), many))
+    assert text(Asked(field("srcIP"), few)) != text(Asked(field("destIP"), few))
