@@ -24,7 +24,7 @@ from lowmark.query.late import Late
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.topics import Topic, TopicKind
 
-__all__ = ["CaptureOptions", "readers_of", "threads_of", "work_of"]
+__all__ = ["CaptureOptions", "readers_of", "threads_of", "work_of", "work_on"]
 
 _LOG = logging.getLogger("lowmark.capture")
 
@@ -70,13 +70,18 @@ def threads_of(
 
 def work_of(config: Config, plans: Sequence[QueryPlan], source: str) -> list[Work]:
     """What the queries have a source do."""
+    return work_on(config, plans, config.sources[source].stream)
+
+
+def work_on(config: Config, plans: Sequence[QueryPlan], stream: str) -> list[Work]:
+    """What the queries have each source of a stream do."""
     stages = {plan.stage.fingerprint: plan.stage for plan in plans}
     send_late = {plan.stage.fingerprint for plan in plans if plan.late is not Late.COUNT}
     return [
         Work(stage, node, Topic(TopicKind.PARTIALS, fingerprint, config.prefix).name, fingerprint in send_late)
         for fingerprint, stage in stages.items()
         for node in stage.nodes
-        if config.sources[source].stream in node.streams
+        if stream in node.streams
     ]
 
 

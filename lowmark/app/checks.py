@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
+from threading import Timer
 
 from lowlevel.config import LowLevelConfigError
-from lowmark.app.capturesources import work_of
+from lowlevel.kernel.cache import prepare
+from lowmark.app.capturesources import work_of, work_on
 from lowmark.app.config import Config, ConfigError, load_config
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.failures import failure_of
@@ -21,6 +24,9 @@ from lowmark.wire.kafka import KafkaProblem, KafkaSettingsError, admin, verify_t
 from lowmark.wire.kafkarights import missing_rights, refused_creations
 
 __all__ = ["CheckResult", "run_checks"]
+
+_BRIEF = 300  # characters of what the compiler says
+_PATIENCE_S = 2.0  # for a kernel, before it is told what is done
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +43,8 @@ def _failed(what: str, error: Exception) -> CheckResult:
     return CheckResult(what, failure.text, failure.exit_code)
 
 
-def run_checks(path: Path, roles: Sequence[Role] = tuple(Role)) -> Iterator[CheckResult]:
-    """`roles`: whose rights in Kafka are asked for."""
+def run_checks(path: Path, roles: Sequence[Role], tell: Callable[[str], None]) -> Iterator[CheckResult]:
+    """`roles`: whose rights in Kafka are asked for. `tell` is given, from any thread, what takes seconds."""
     try:
         config = load_config(path)
     except ConfigError as error:
@@ -55,6 +61,7 @@ def run_checks(path: Path, roles: Sequence[Role] = tuple(Role)) -> Iterator[Chec
             yield CheckResult(f"query {name}")
     yield from map(CheckResult, said_of_stages(plans))
     yield from _tables(config, plans)
+    yield from _kernels(config, plans, tell)
     yield from _captures(config)
     yield _java()
     yield from _kafka(config, plans, roles)
@@ -67,6 +74,36 @@ def _tables(config: Config, plans: Sequence[QueryPlan]) -> Iterator[CheckResult]
         check_tables(nodes, table, asked_table(table))
     except LowLevelConfigError as error:
         yield _failed("tables of groups", error)
+
+
+def _kernels(config: Config, plans: Sequence[QueryPlan], tell: Callable[[str], None]) -> Iterator[CheckResult]:
+    """Those of all captures, on whatever host: compiled here, they are found here later."""
+    for stream in config.streams:
+        work = work_on(config, plans, stream)
+        if not work:
+            continue
+        queries = [
+            plan.name for plan in plans if any(item.stage.fingerprint == plan.stage.fingerprint for item in work)
+        ]
+        what = f"kernel of stream {stream}, for {', '.join(queries)}"
+        late = Timer(_PATIENCE_S, tell, [f"compiling the {what}"])
+        late.daemon = True
+        late.start()
+        try:
+            prepare(
+                [item.node.reduction for item in work], [item.send_late for item in work], config.capture.table.order
+            )
+        except Exception as error:  # an aggregate of somebody's own can lift what no kernel computes
+            yield CheckResult(what, f"it cannot be compiled: {_brief(error)}", 2)
+        else:
+            yield CheckResult(what)
+        finally:
+            late.cancel()
+
+
+def _brief(error: Exception) -> str:
+    """numba tells a page."""
+    return shorten(str(error), _BRIEF, placeholder=" …") or type(error).__name__
 
 
 def _captures(config: Config) -> Iterator[CheckResult]:

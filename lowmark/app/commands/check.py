@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,8 @@ def check(
         typer.Option("--for", help="Ask for the rights in Kafka that this command needs (repeatable). Default: both."),
     ] = None,
 ) -> None:
-    """Check configuration, queries, Java, broker, rights and topics. Nothing is started or changed.
+    """Check configuration, queries, kernels, Java, broker, rights and topics. Nothing is started or changed. Kernels
+    are compiled, which takes seconds, and kept for the captures of this machine.
 
     Exit codes: 0 when all is well; 1 when the environment is not ready; 2 when the configuration is wrong.
 
@@ -33,10 +35,11 @@ def check(
     from rich.console import Console
 
     from lowmark.app.checks import run_checks
+    from lowmark.app.console import error_console
 
-    console = Console(highlight=False, soft_wrap=True)
+    console, notes = Console(highlight=False, soft_wrap=True), error_console()
     failed = 0
-    for result in run_checks(Path(config), role or tuple(Role)):
+    for result in run_checks(Path(config), role or tuple(Role), partial(notes.print, markup=False)):
         mark = "[green]ok[/]  " if result.problem is None else "[red]fail[/]"
         console.print(f"{mark} {result.what}")
         if result.problem is not None:

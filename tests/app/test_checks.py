@@ -1,0 +1,98 @@
+"""`lowmark check` compiles what captures run: it finds what the compiler refuses, and they find it compiled."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+_CHECK = """
+import sys
+from pathlib import Path
+from lowmark.app.checks import run_checks
+for result in run_checks(Path("lowmark.toml"), (), lambda text: print("told", text)):
+    if result.what.startswith("Java"):
+        break
+    print(result.what, "|", result.problem, "|", result.exit_code)
+print("numba" in sys.modules)
+"""
+
+_LIST = ", ".join(f"10.0.{number // 256}.{number % 256}" for number in range(0, 2_000, 2))
+_OTHER = ", ".join(f"10.9.{number // 256}.{number % 256}" for number in range(0, 1_000, 3))
+
+
+def configured(folder: Path, sql: str) -> None:
+    (folder / "lowmark.toml").write_text(
+        '[kafka]\nbootstrap = "127.0.0.1:1"\n[streams.Main]\n[streams.Other]\n'
+        '[sources.tap]\nstream = "Main"\nfile = "-"\nhost = "elsewhere"\n'
+        '[sources.idle]\nstream = "Other"\nfile = "-"\nhost = "elsewhere"\n'
+        f'[queries.asked]\nsql = "{sql}"\n'
+    )
+
+
+def checked(folder: Path) -> list[str]:
+    path = os.pathsep.join((str(folder), str(ROOT)))
+    environment = {**os.environ, "PYTHONPATH": path, "LOWMARK_CACHE": str(folder / "cache")}
+    return subprocess.run(
+        [sys.executable, "-c", _CHECK],
+        env=environment,
+        cwd=folder,
+        check=True,
+        timeout=300,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
+
+
+@pytest.mark.slow
+def test_kernels_are_compiled_and_kept_also_for_lists_of_other_values(tmp_path: Path) -> None:
+    said = "kernel of stream Main, for asked"
+    query = "SELECT srcIP, count(*) [RANGE 1 s] FROM Main WHERE srcIP IN ({}) GROUP BY srcIP"
+    configured(tmp_path, query.format(_LIST))
+    *first, compiler = checked(tmp_path)
+    assert f"{said} | None | 0" in first
+    assert compiler == "True"
+    assert f"told compiling the {said}" in first
+    configured(tmp_path, query.format(_OTHER))
+    again = checked(tmp_path)
+    assert f"{said} | None | 0" in again
+    assert again[-1] == "False"
+    assert not any(line.startswith("told") for line in again)
+
+
+_AGGREGATE = """
+from lowmark.query.aggregates import AggregateFunction, Result
+from lowmark.query.expressions import Call, Named, Op
+from lowmark.query.lifting import Lift
+from lowmark.query.plan import FoldOp
+from lowmark.wire.schema import Kind
+
+def lift(args, order):
+    return Lift(FoldOp.BIT_OR, (Named("", Call(Op.BIT_OR, (args[0], args[0]), Kind.INT, False)),)),
+
+WRONG = AggregateFunction(
+    name="wrong", kinds=frozenset({Kind.FLOAT}), lift=lift, result=lambda args: Result(Kind.INT, True),
+    finish=lambda groups, parameters: groups.folds[0][0],
+)
+"""
+
+
+def test_what_the_compiler_refuses_is_told(tmp_path: Path) -> None:
+    """An aggregate of somebody's own that takes doubles for words."""
+    (tmp_path / "wrong_aggregate.py").write_text(_AGGREGATE)
+    info = tmp_path / "wrong-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: wrong\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[lowmark.aggregates]\nwrong = wrong_aggregate:WRONG\n")
+    configured(tmp_path, "SELECT wrong(len * 1.5) [RANGE 1 s] FROM Main")
+    (problem,) = [line for line in checked(tmp_path) if line.startswith("kernel")]
+    what, why, code = problem.split(" | ")
+    assert what == "kernel of stream Main, for asked"
+    assert why.startswith("it cannot be compiled: ")
+    assert len(why) < 400
+    assert code == "2"
