@@ -28,6 +28,8 @@ from lowmark.query.compile import compile_query
 from lowmark.query.plan import Node
 from lowmark.wire.frames import FrameBlock
 
+__all__ = ["generated", "nodes_of", "packets_of", "timed"]
+
 _BLOCK = 32_768
 _SLOTS = 1 << 20
 _GOAL = 0.85
@@ -69,7 +71,7 @@ class _Case:
 
     @property
     def nodes(self) -> list[Node]:
-        return _nodes(_TEN[: self.queries])
+        return nodes_of(_TEN[: self.queries])
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def _cases(groups: Sequence[int], quick: bool) -> list[_Case]:
     return [case for case in found if case.traffic == plain or (case.traffic.groups == middle and case.mode == "slow")]
 
 
-def _blocks(traffic: Traffic, packets: int) -> list[FrameBlock]:
+def packets_of(traffic: Traffic, packets: int) -> list[FrameBlock]:
     """A minute and a half of packets, in order."""
     times = START_NS + np.arange(packets, dtype=np.int64) * (3 * MINUTE_NS // 2 // packets)
     return list(blocks_of(records_of(traffic, packets), times, _BLOCK))
@@ -116,7 +118,7 @@ def _later(blocks: Sequence[FrameBlock], repetition: int) -> list[FrameBlock]:
     ]
 
 
-def _nodes(queries: Sequence[str]) -> list[Node]:
+def nodes_of(queries: Sequence[str]) -> list[Node]:
     plans = [compile_query(sql, name=f"q{place}", streams={"Main": 1}, buckets=1) for place, sql in enumerate(queries)]
     return [replace(node, name=f"{place}.{node.name}") for place, plan in enumerate(plans) for node in plan.stage.nodes]
 
@@ -124,11 +126,11 @@ def _nodes(queries: Sequence[str]) -> list[Node]:
 _Taking = Callable[[FrameBlock], None]
 
 
-def _timed(timed: Mapping[str, tuple[_Taking, Sequence[FrameBlock]]], repeat: int) -> dict[str, float]:
+def timed(takers: Mapping[str, tuple[_Taking, Sequence[FrameBlock]]], repeat: int) -> dict[str, float]:
     """The least CPU nanoseconds a packet of each. The first repetition warms up."""
-    least = dict.fromkeys(timed, float("inf"))
+    least = dict.fromkeys(takers, float("inf"))
     for repetition in range(repeat + 1):
-        for name, (take, blocks) in timed.items():
+        for name, (take, blocks) in takers.items():
             now = _later(blocks, repetition)
             begun = time.thread_time_ns()
             for block in now:
@@ -146,7 +148,7 @@ def _taking(nodes: SourceNodes) -> _Taking:
     return take
 
 
-def _generated(nodes: Sequence[Node], config: LowLevelConfig) -> _Taking:
+def generated(nodes: Sequence[Node], config: LowLevelConfig) -> _Taking:
     made = SourceNodes(nodes, stream="Main", config=config)
     made.start()
     return _taking(made)
@@ -164,29 +166,29 @@ def measure_kernel(results: Path, packets: int, groups: Sequence[int], repeat: i
     rows = [(of.case.queries, of.case.traffic.name, of.case.mode, of.lowmark_ns, of.c_ns, of.ratio) for of in figures]
     write_csv(results, "kernel", ("queries", "packets", "flush", "lowmark_ns", "c_ns", "ratio"), rows)
     _plot(results, figures)
-    _measure_apart(results, _blocks(Traffic(groups[len(groups) // 2]), packets), repeat)
+    _measure_apart(results, packets_of(Traffic(groups[len(groups) // 2]), packets), repeat)
     _measure_colliding(results, packets, repeat)
 
 
 def _against_c(library: ctypes.CDLL, cases: Sequence[_Case], packets: int, repeat: int) -> Iterator[_Figure]:
     for case in cases:
-        blocks, nodes = _blocks(case.traffic, packets), case.nodes
-        few = _blocks(case.traffic, min(packets, _COMPARED))
+        blocks, nodes = packets_of(case.traffic, packets), case.nodes
+        few = packets_of(case.traffic, min(packets, _COMPARED))
         # Room for all that leaves at once: where it has to wait for room, it is at another packet.
         said = differences(library, nodes, replace(case.config, output_rows=_SLOTS), [*few, *_later(few, 1)])
         if said:
             raise SystemExit(f"{case}: not the same is put out: {'; '.join(said)}")
         by_hand = HandMade(library, nodes, case.config)
-        least = _timed({"lowmark": (_generated(nodes, case.config), blocks), "C": (by_hand.take, blocks)}, repeat)
+        least = timed({"lowmark": (generated(nodes, case.config), blocks), "C": (by_hand.take, blocks)}, repeat)
         yield _Figure(case, least["lowmark"], least["C"])
 
 
 def _measure_apart(results: Path, blocks: Sequence[FrameBlock], repeat: int) -> None:
     """Ten queries in one kernel, against a kernel for each."""
     config = _MODES["slow"]
-    found = {"all": (_generated(_nodes(_TEN), config), blocks)}
-    found |= {f"query {place}": (_generated(_nodes([sql]), config), blocks) for place, sql in enumerate(_TEN, 1)}
-    least = _timed(found, repeat)
+    found = {"all": (generated(nodes_of(_TEN), config), blocks)}
+    found |= {f"query {place}": (generated(nodes_of([sql]), config), blocks) for place, sql in enumerate(_TEN, 1)}
+    least = timed(found, repeat)
     apart = sum(least.values()) - least["all"]
     print(f"ten queries in one kernel {least['all']:.1f} ns, in one each {apart:.1f} ns, the first alone "
           f"{least['query 1']:.1f} ns")  # fmt: skip
@@ -195,7 +197,7 @@ def _measure_apart(results: Path, blocks: Sequence[FrameBlock], repeat: int) -> 
 
 def _measure_colliding(results: Path, packets: int, repeat: int) -> None:
     """Packets of somebody who knows the seed, against the speed at which every packet evicts another group."""
-    least = _timed({name: (_taking(nodes), blocks) for name, (nodes, blocks) in contenders(packets, _BLOCK).items()},
+    least = timed({name: (_taking(nodes), blocks) for name, (nodes, blocks) in contenders(packets, _BLOCK).items()},
                    repeat)  # fmt: skip
     ratio = least["colliding"] / least["two slots"]
     print(f"packets that all collide {least['colliding']:.1f} ns, any in a table of two slots {least['two slots']:.1f}"

@@ -9,7 +9,7 @@ import pytest
 
 from bench.frames import Traffic
 from bench.handmade import HandMade, compiled_library, differences
-from bench.kernel import _MODES, _TEN, _blocks, _later, _nodes
+from bench.kernel import _MODES, _TEN, _later, nodes_of, packets_of
 from lowlevel.config import LowLevelConfig, Order
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
@@ -31,9 +31,9 @@ def test_the_same_rows_in_the_same_order(library: ctypes.CDLL, mode: str, slots:
         slots=slots, flush=of.flush, flush_every=of.flush_every, order=of.order, output_rows=1 << 16
     )  # fmt: skip
     for traffic in (Traffic(GROUPS), Traffic(GROUPS, zipf=True, version=6)):
-        blocks = _blocks(traffic, PACKETS)
+        blocks = packets_of(traffic, PACKETS)
         for queries in (1, 10) if of.order is Order.ANY else (1,):
-            assert differences(library, _nodes(_TEN[:queries]), config, [*blocks, *_later(blocks, 1)]) == []
+            assert differences(library, nodes_of(_TEN[:queries]), config, [*blocks, *_later(blocks, 1)]) == []
 
 
 def test_a_difference_is_noticed(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,10 +41,10 @@ def test_a_difference_is_noticed(library: ctypes.CDLL, monkeypatch: pytest.Monke
         return {"evicted": -1}
 
     monkeypatch.setattr(HandMade, "counts", other)
-    blocks = _blocks(Traffic(GROUPS), PACKETS)
-    (said,) = differences(library, _nodes(_TEN[:1]), LowLevelConfig(slots=1 << 14, output_rows=1 << 16), blocks)
+    blocks = packets_of(Traffic(GROUPS), PACKETS)
+    (said,) = differences(library, nodes_of(_TEN[:1]), LowLevelConfig(slots=1 << 14, output_rows=1 << 16), blocks)
     assert said.endswith("by hand -1")
     lost = [*blocks[:-1], blocks[0]]
     rows = HandMade.rows
     monkeypatch.setattr(HandMade, "rows", lambda self, place: rows(self, place)[:-1])
-    assert len(differences(library, _nodes(_TEN[:1]), LowLevelConfig(slots=1 << 10, output_rows=1 << 16), lost)) == 2
+    assert len(differences(library, nodes_of(_TEN[:1]), LowLevelConfig(slots=1 << 10, output_rows=1 << 16), lost)) == 2
