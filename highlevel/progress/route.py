@@ -87,7 +87,7 @@ def _route(plan: QueryPlan, step: int, sink: StepPlan) -> Route:
         behind = map(partial(_sender, plan), back) if back else members
         follows = tuple(dict.fromkeys(_windowed_below(plan, at) for at in behind))
         return Route(step, window, back, (), (), False, (), False, _finishes(plan, step), follows)
-    nodes, upstream, selections, numbered, counted = [], [], [], False, []
+    nodes, selections, numbered, counted = [], [], False, []
     numbers: list[StepPlan] = []
     pending = []
     for source in plan.steps[step].inputs:
@@ -100,7 +100,6 @@ def _route(plan: QueryPlan, step: int, sink: StepPlan) -> Route:
         at = pending.pop(0)
         between = plan.steps[at].plan
         if isinstance(between, _Windowed):
-            upstream.append(_upstream(plan, step, at))
             continue
         numbered |= isinstance(between, Number | Counted)
         numbers += [between] if isinstance(between, Number | Counted) else []
@@ -112,7 +111,7 @@ def _route(plan: QueryPlan, step: int, sink: StepPlan) -> Route:
                 seen.add(source.step)
                 pending.append(source.step)
     return Route(
-        step, window, tuple(nodes), tuple(upstream), tuple(dict.fromkeys(selections)), numbered,
+        step, window, tuple(nodes), _upstream(plan, step), tuple(dict.fromkeys(selections)), numbered,
         tuple(counted), _by_arrival(plan, step, numbers), _finishes(plan, step), (),
     )  # fmt: skip
 
@@ -150,14 +149,19 @@ def _finishes(plan: QueryPlan, step: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _upstream(plan: QueryPlan, step: int, above: int) -> Upstream:
-    """Follow the paned column from the step back to the aggregate above, through columns passed as they are."""
-    sources = plan.steps[step].inputs
-    at, column, pane = step, None, None
-    while at != above:
-        between, source = plan.steps[at].plan, sources[0]
-        if len(sources) != 1 or isinstance(source, NodeInput):
-            return Upstream(above, None, False)
+def _upstream(plan: QueryPlan, step: int) -> tuple[Upstream, ...]:
+    """Follow the paned column from the step back to the aggregates above, each way by itself: through columns that are
+    passed as they are."""
+    found: dict[Upstream, None] = {}
+    pending: list[tuple[int, Pane | None, str | None]] = [(step, None, None)]
+    seen = set(pending)
+    while pending:
+        at, pane, column = pending.pop(0)
+        between = plan.steps[at].plan
+        if at != step and isinstance(between, _Windowed):
+            known = column in ("window_start", "window_end")
+            found[Upstream(at, pane if known else None, column == "window_end")] = None
+            continue
         if isinstance(between, Reduce) and pane is None:
             pane = between.reduction.pane
             column = pane.attribute
@@ -165,9 +169,9 @@ def _upstream(plan: QueryPlan, step: int, above: int) -> Upstream:
             passed = {named.name: named.expr for named in between.columns}.get(column)
             column = passed.name if isinstance(passed, Field) else None
         elif at != step:
-            return Upstream(above, None, False)
-        at = source.step
-        sources = plan.steps[at].inputs
-    if pane is None or column not in ("window_start", "window_end"):
-        return Upstream(above, None, False)
-    return Upstream(above, pane, column == "window_end")
+            column = None
+        below = ((source.step, pane, column) for source in plan.steps[at].inputs if isinstance(source, StepInput))
+        new = [entry for entry in dict.fromkeys(below) if entry not in seen]
+        seen.update(new)
+        pending += new
+    return tuple(found)

@@ -231,12 +231,13 @@ def stages(draw: st.DrawFn) -> str:
     shown = [f"{key} AS k{i}" for i, key in enumerate(keys)]
     shown += [f"{value} AS v{i}" for i, value in enumerate(draw(st.lists(stage_values, min_size=1, max_size=3)))]
     text += f"SELECT {', '.join(shown)} [{over}] FROM s"
-    text += draw(st.sampled_from(("", " WHERE n > 1", " WHERE b % 2 = 1")))
+    text += draw(st.sampled_from(("", " WHERE n > 1", " WHERE b % 2 = 1", " WHERE b * 50000000000000 > n")))
     return text + (f" GROUP BY {', '.join(keys)}" if keys else "")
 
 
 stage_values = st.sampled_from(("count(*)", "sum(n)", "max(b)", "min(window_start)", "avg(n)", "count(distinct srcIP)",
-                                "median(b)", "sum(b / n)", "max(srcIP)"))  # fmt: skip
+                                "median(b)", "sum(b / n)", "max(srcIP)", "count(b * 50000000000000)",
+                                "sum(n << 59)"))  # fmt: skip
 
 
 @st.composite
@@ -323,6 +324,7 @@ def joins(draw: st.DrawFn, of: tuple[int, ...] = (2, 2, 2, 3)) -> str:
     if len(names) == 3 and draw(st.booleans()):
         conditions.append("x.proto = z.proto")
     conditions += draw(st.lists(st.sampled_from(("x.len > 60", "y.proto <> 17", "x.len <= y.len", "x.ts < y.ts",
+                                                 "x.len * y.len * 1000000000000000 > 7",
                                                  "NOT (x.srcPort = 80 AND y.destPort = 80)")), max_size=2))  # fmt: skip
     if draw(st.booleans()):
         source = ", ".join(written) + last + " WHERE " + " AND ".join(conditions)
@@ -348,7 +350,8 @@ def outer_joins(draw: st.DrawFn) -> str:
         windows = ["", f"[RANGE TUMBLING {draw(st.integers(1, 15))} s]"]
     keys = draw(st.lists(st.sampled_from(JOIN_KEYS), max_size=2, unique=True))
     conditions = [f"{_of('x', a)} = {_of('y', b)}" for a, b in keys]
-    conditions += draw(st.lists(st.sampled_from(("x.len > 60", "y.proto <> 17", "x.len <= y.len")), max_size=2))
+    rest = ("x.len > 60", "y.proto <> 17", "x.len <= y.len", "x.len * y.len * 1000000000000000 > 7")
+    conditions += draw(st.lists(st.sampled_from(rest), max_size=2))
     on = " AND ".join(conditions or ["x.proto <> y.proto"])
     over = draw(st.sampled_from(("", " WHERE {}len > 50", " WHERE {}proto <> 6 AND {}ts % 3 < 2")))
     if "EXISTS" in kind:
@@ -405,6 +408,8 @@ def nested_joins(draw: st.DrawFn) -> str:
 _JOIN_HEADS = (
     "SELECT x.ts, y.ts, x.srcIP, y.len + x.len AS total FROM {}",
     "SELECT x.proto, y.destIP, x.len - y.len AS less FROM {}",
+    "SELECT x.ts, y.ts, x.len * y.len * 1000000000000000 AS far FROM {}",
+    "SELECT x.proto, count(x.len * y.len * 1000000000000000) AS n [RANGE 9 s, WA x.ts] FROM {} GROUP BY x.proto",
     "SELECT x.proto, sum(y.len) AS b, max(x.ts) AS t [RANGE 9 s, SLIDE 3 s, WA x.ts] FROM {} GROUP BY x.proto",
     "SELECT count(*) [RANGE 10 s, WA y.ts] FROM {}",
     "SELECT y.proto, count(*) AS n, min(x.len) AS m [RANGE 20, SLIDE 7, WA x.ts / 3 * 4 + 1] FROM {} GROUP BY y.proto",

@@ -71,6 +71,9 @@ TOLD = {
     "in a union of windows": "CREATE STREAM p AS SELECT srcIP, sum(len) AS b [RANGE 10 s] FROM A GROUP BY srcIP; "
     "CREATE STREAM q AS SELECT destIP AS srcIP, sum(len) AS b [RANGE 10 s] FROM B GROUP BY destIP; "
     f"SELECT srcIP, b * {BIG} AS x FROM p UNION q",
+    "in a union of windows under an aggregate": f"CREATE STREAM p AS SELECT srcIP, sum(len) * {BIG} AS b [RANGE 5 s] "
+    "FROM A GROUP BY srcIP; CREATE STREAM q AS SELECT srcIP, count(*) AS b [RANGE 10 s, SLIDE 4 s] FROM A "
+    "GROUP BY srcIP; SELECT count(b) AS n, count(*) AS m [RANGE 7 s, SLIDE 3 s, WA window_start] FROM p UNION q",
     "in ON": f"SELECT x.ts, y.ts {PAIRS} AND x.len * y.len * {BIG // 10} > 5",
     "in ON of an outer join": "SELECT x.ts, y.ts FROM A AS x [RANGE 5 s] LEFT JOIN B AS y [RANGE 5 s] "
     f"ON x.srcIP = y.srcIP AND x.len * y.len * {BIG // 10} > 5",

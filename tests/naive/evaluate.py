@@ -64,12 +64,14 @@ def is_ordered(text: str) -> bool:
 
 def may_concern_nobody(text: str) -> bool:
     """Whether what is lost of a tuple may be seen by nothing: it may lie in no window (SLIDE is longer than RANGE, or
-    tuples make the windows), or be selected by a query within that asks for more than the one around it reads."""
+    tuples make the windows), be selected by a query within that asks for more than the one around it reads, or be of a
+    row that meets no other in a join, or one that has met another before."""
     script = parse(text)
     nodes = [part for statement in script.statements for part in s.walk(statement)]
     windows = (part for part in nodes if isinstance(part, s.Window))
     within = [part.select for part in nodes if isinstance(part, s.CreateStream | s.Subquery)]
-    return any(window.rattr is not None or _gap(window) for window in windows) or any(map(_selects, within))
+    joins = any(isinstance(part, s.Join | s.Exists) or len(getattr(part, "sources", ())) > 1 for part in nodes)
+    return joins or any(window.rattr is not None or _gap(window) for window in windows) or any(map(_selects, within))
 
 
 def _selects(select: s.Select) -> bool:
