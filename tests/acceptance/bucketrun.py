@@ -131,15 +131,17 @@ def _lossy(plan: QueryPlan, outputs: list[list[Output]]) -> frozenset[tuple[obje
 
 def _certain(outputs: list[Output]) -> list[ResultRow]:
     """Of a query without windows a completion says nothing of rows with later times than its bound, though they may
-    stand before it."""
+    stand before it; so none can be known to speak of a row that shows no time."""
     found: list[ResultRow] = []
     waiting: list[tuple[int, ResultRow]] = []
     for output in outputs:
         if isinstance(output, ResultRows):
             waiting += zip(_least_times(output), _shown(output), strict=True)
         elif isinstance(output, Complete):
-            end = output.end if output.windows is None and output.kind is Kind.TIME else FOREVER
-            found += (row for time, row in waiting if time < end and output.verdict.exact)
+            bounded = output.windows is None and output.kind is Kind.TIME
+            end = output.end if bounded else FOREVER
+            exact = output.verdict.exact
+            found += (row for time, row in waiting if time < end and exact and not (bounded and time == -FOREVER))
             waiting = [(time, row) for time, row in waiting if time >= end]
     return found
 
