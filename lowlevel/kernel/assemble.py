@@ -192,8 +192,12 @@ def _write_run(
                 for node in nodes:
                     node.write_tuple()
             source.line("first_frame = last_frame", "progress[0], progress[1] = first_frame, position")
+            # A node whose output is full stops none behind it: the batch has been taken from all of them.
+            source.line("full = False")
             for node in nodes:
                 node.write_end()
+            with source.block("if full:"):
+                source.line("return False")
         source.line("done = True")
         for node in nodes:
             node.write_last_flush()

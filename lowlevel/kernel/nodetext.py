@@ -235,7 +235,7 @@ class NodeText:
             low_now = low[last]
             if length_ != 0 and (old != 0 or low_now >= open_until@ or open@ - state@[DELAY] > due):
                 if not {self._flush_at("low_now", "0")}:
-                    return False
+                    full = True
         """)
 
     def write_last_flush(self) -> None:
