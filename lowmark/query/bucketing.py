@@ -7,13 +7,24 @@ from dataclasses import dataclass
 
 from lowmark.query.expressions import Expr, Field, fields
 from lowmark.query.plan import has_every_row
-from lowmark.query.relations import Arm, Grouped, Joined, Packets, Relation, Turn, readers_first, substitute
+from lowmark.query.relations import (
+    WINDOW_END,
+    Arm,
+    Grouped,
+    Joined,
+    Packets,
+    Relation,
+    Turn,
+    readers_first,
+    substitute,
+)
 from lowmark.query.syntax import Span
 from lowmark.query.windows import WindowKind
+from lowmark.wire.schema import Kind
 
 __all__ = [
-    "LANDMARK", "NoSuchKey", "Places", "choosing", "joint_keys", "moves_at_end", "over_windows", "places",
-    "reasons_for_one",
+    "LANDMARK", "NoSuchKey", "Places", "bound_to_no_time", "choosing", "joint_keys", "moves_at_end", "over_windows",
+    "places", "reasons_for_one",
 ]  # fmt: skip
 
 _COUNTED = {
@@ -48,6 +59,34 @@ class Places:
 
     def moves(self, reader: Grouped | Joined, arm: Arm) -> bool:
         return (id(reader), id(arm)) in self.moved
+
+
+def bound_to_no_time(relation: Relation, found: Places) -> str | None:
+    """Why rows that would have to change their bucket cannot: an exchange is bounded by promises on a time."""
+    for base in reversed(readers_first(relation)):
+        for attribute, kind in (*_ways_moved(base, found), *_ways_ended(base, found)):
+            if kind is not Kind.TIME:
+                return f"{attribute}, by which rows would change their bucket, is no time"
+    return None
+
+
+def _ways_moved(reader: Grouped | Joined, found: Places) -> Iterator[tuple[str, Kind]]:
+    """The attributes by which what feeds it would go on in other buckets."""
+    relations = (reader.input,) if isinstance(reader, Grouped) else [side.relation for side in reader.sides]
+    panes = (reader.panes,) if isinstance(reader, Grouped) else [side.panes for side in reader.sides]
+    for relation, own in zip(relations, panes, strict=True):
+        for arm, pane in zip(relation.arms, own, strict=True):
+            if not isinstance(arm.base, Packets) and found.moves(reader, arm):
+                kinds = {column.name: column.kind for column in arm.base.columns}
+                yield pane.attribute, kinds.get(pane.attribute, Kind.TIME)
+
+
+def _ways_ended(base: Grouped | Joined, found: Places) -> Iterator[tuple[str, Kind]]:
+    """The attribute by which the rows of its windows would go to where they are put together."""
+    if not isinstance(base, Grouped) or base.counting is not None or not any(found.keys[id(base)]):
+        return
+    if base.totals or moves_at_end(base):
+        yield WINDOW_END, base.window.axis.kind
 
 
 def reasons_for_one(relation: Relation, exchanging: bool) -> Iterator[str]:

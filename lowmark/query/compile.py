@@ -1,18 +1,13 @@
-"""Text to plan: the passes of query analysis, in order.
+"""Text to plan: the passes of query analysis, in order (`PASSES`).
 
-    parse        text -> syntax tree                                   syntax, parser
-    analyse      names, types, windows, groups -> a relation           analysis, scope, lowering, windowing, grouping
-    split        relation -> nodes of the low level, steps above it    split, bucketing
-    fingerprint  nodes -> the stage's name                             fingerprint
-
-Every pass is a pure function: equal arguments give equal plans in every process, so that a plan is handed on as its
-text.
+Every pass is a pure function of the draft that the passes before it have made. Equal arguments give equal plans in
+every process, so that a plan is handed on as its text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from lowmark.query.analysis import analyse, texts
 from lowmark.query.bucketing import NoSuchKey
@@ -21,21 +16,62 @@ from lowmark.query.errors import QueryError, too_large
 from lowmark.query.expected import UNKNOWN, Expected, check_names
 from lowmark.query.expiring import CannotExpire, expiring
 from lowmark.query.fingerprint import exchanges_of, fingerprint
+from lowmark.query.halves import Halves, without_idle_texts
 from lowmark.query.hints import BUCKET
 from lowmark.query.late import Late
 from lowmark.query.limits import DEFAULT_LIMITS, Limits
 from lowmark.query.notes import notes
 from lowmark.query.parser import parse
-from lowmark.query.plan import Aggregate, Node, QueryPlan, Stage, Step
+from lowmark.query.plan import Aggregate, QueryPlan, Stage
+from lowmark.query.pushing import pushed
+from lowmark.query.relations import Relation
 from lowmark.query.sizelimits import TooLarge, placed
 from lowmark.query.split import split
 from lowmark.query.strategy import DEFAULT_RATES, Rates, Strategy
+from lowmark.query.syntax import Script, Span
 from lowmark.query.weighing import chosen
 
-__all__ = ["DEFAULT_BUCKETS", "compile_query"]
+__all__ = ["DEFAULT_BUCKETS", "PASSES", "compile_query"]
 
 DEFAULT_BUCKETS = 16
 """Partitions of a stage whose groups can be spread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked: the arguments of `compile_query`."""
+
+    sql: str
+    name: str
+    streams: Mapping[str, int] | None
+    buckets: int
+    late: Late
+    expected: Expected
+    strategy: Strategy
+    stored: bool
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What the passes have made so far: each fills in what stands behind its name in `PASSES`, or makes it anew."""
+
+    asked: Question
+    script: Script | None = None
+    strings: tuple[str, ...] = ()  # the query's table of texts
+    relation: Relation | None = None
+    ordered: bool = False  # the answer is
+    halves: Halves | None = None
+    plan: QueryPlan | None = None
+
+    @property
+    def answer(self) -> Span:
+        """The statement that is answered, for errors that are about all of it."""
+        assert self.script is not None
+        return self.script.statements[-1].span
+
+    def error(self, message: str, hint: str | None = None) -> QueryError:
+        return QueryError(message, self.asked.sql, self.answer, hint=hint)
 
 
 def compile_query(
@@ -61,64 +97,131 @@ def compile_query(
     """
     if buckets < 1:
         raise ValueError(f"{buckets} buckets: at least one is needed")
-    script = parse(sql)
-    check_names(expected, script)
-    strings = texts(script, streams)
+    draft = Draft(Question(sql, name, streams, buckets, late, expected, strategy, stored, limits))
     try:
-        answer = analyse(script, sql, streams, strings)
-        exchanging = name if buckets > 1 and late is not Late.CORRECT else None
-        with placed(script.statements[-1].span):
-            halves = split(answer.relation, strings, expected, exchanging, late is Late.EMIT)
+        for each in PASSES:
+            draft = each(draft)
     except TooLarge as error:
-        raise too_large(error, sql, script.statements[-1].span) from None
+        raise too_large(error, sql, draft.answer) from None
+    assert draft.plan is not None
+    return draft.plan
+
+
+def parse_text(draft: Draft) -> Draft:
+    """Text to syntax tree, and the table of the texts in it."""
+    asked = draft.asked
+    script = parse(asked.sql)
+    check_names(asked.expected, script)
+    return replace(draft, script=script, strings=texts(script, asked.streams))
+
+
+def bind_names(draft: Draft) -> Draft:
+    """Syntax tree to relation: names, types, windows, groups and joins."""
+    assert draft.script is not None
+    bound = analyse(draft.script, draft.asked.sql, draft.asked.streams, draft.strings)
+    return replace(draft, relation=bound.relation, ordered=bound.ordered)
+
+
+def push_down(draft: Draft) -> Draft:
+    """The same relation: conditions stand as low as they can, and joins know their keys."""
+    assert draft.relation is not None
+    with placed(draft.answer):
+        return replace(draft, relation=pushed(draft.relation))
+
+
+def plan_steps(draft: Draft) -> Draft:
+    """Relation to the nodes of capture processes and the steps of a bucket. Which keys choose the bucket, where rows
+    must change it, and in which order joins probe is decided here."""
+    assert draft.relation is not None
+    asked = draft.asked
+    exchanging = asked.name if asked.buckets > 1 and asked.late is not Late.CORRECT else None
+    try:
+        with placed(draft.answer):
+            halves = split(draft.relation, draft.strings, asked.expected, exchanging, asked.late is Late.EMIT)
     except NoSuchKey as error:
         message = f"{BUCKET} names fields that are equal in all inputs of the join"
-        raise QueryError(message, sql, error.span, error.choices) from None
-    spread = 1 if halves.reasons else buckets
-    rates = _rates(expected, halves.nodes, stored)
-    if limits.expire_idle_ns is not None:
-        try:
-            halves = replace(halves, steps=expiring(halves.steps, limits.expire_idle_ns))
-        except CannotExpire:
-            message = "expire_idle is for windows over rows and slides by tuple with PA, and this query has none"
-            hint = "what other windows keep of a value goes when they close; limits.groups bounds what does not"
-            raise QueryError(message, sql, script.statements[-1].span, hint=hint) from None
-    strategies = chosen(halves.steps, strategy, rates)
-    if strategy is not Strategy.AUTO and not strategies:
-        message = f'strategy = "{strategy.value}" is for sliding and tumbling windows, and this query has none'
-        raise QueryError(message, sql, script.statements[-1].span)
+        raise QueryError(message, asked.sql, error.span, error.choices) from None
+    return replace(draft, halves=without_idle_texts(halves))
+
+
+def expire_idle_partitions(draft: Draft) -> Draft:
+    """The same steps: those that count tuples for values of PA let go of idle values, where that is asked for."""
+    assert draft.halves is not None
+    idle_ns = draft.asked.limits.expire_idle_ns
+    if idle_ns is None:
+        return draft
+    try:
+        return replace(draft, halves=replace(draft.halves, steps=expiring(draft.halves.steps, idle_ns)))
+    except CannotExpire:
+        message = "expire_idle is for windows over rows and slides by tuple with PA, and this query has none"
+        hint = "what other windows keep of a value goes when they close; limits.groups bounds what does not"
+        raise draft.error(message, hint) from None
+
+
+def name_stage(draft: Draft) -> Draft:
+    """Nodes and steps to the plan: the stage is named after all that decides its partials."""
+    assert draft.halves is not None
+    asked, halves = draft.asked, draft.halves
+    spread = 1 if halves.reasons else asked.buckets
     stage = Stage(fingerprint(halves.nodes, spread), halves.nodes, spread)
     plan = QueryPlan(
-        name=name,
-        sql=sql,
+        name=asked.name,
+        sql=asked.sql,
         stage=stage,
-        steps=tuple(_with(step, strategies.get(number)) for number, step in enumerate(halves.steps)),
+        steps=halves.steps,
         output=halves.output,
         window=halves.window,
-        ordered=answer.ordered,
-        notes=notes(halves, buckets, limits),
-        late=late,
-        strategy=strategy,
-        rates=rates,
-        limits=limits,
-        exchanges=exchanges_of(halves.steps, halves.exchanges, stage, name),
+        ordered=draft.ordered,
+        notes=notes(halves, asked.buckets, asked.limits),
+        late=asked.late,
+        strategy=asked.strategy,
+        rates=DEFAULT_RATES,
+        limits=asked.limits,
+        exchanges=exchanges_of(halves.steps, halves.exchanges, stage, asked.name),
     )
-    if late is Late.CORRECT:
-        try:
-            merges(plan)
-        except CannotCorrect as error:
-            message = f'late = "correct" is not for this query: {error.reason}'
-            raise QueryError(message, sql, script.statements[-1].span, hint=error.hint) from None
-    return plan
+    return replace(draft, plan=plan)
 
 
-def _rates(expected: Expected, nodes: Iterable[Node], stored: bool) -> Rates:
-    tuples = expected.together({stream for node in nodes for stream in node.streams})
-    groups = expected.groups or DEFAULT_RATES.groups
-    return Rates(tuples=tuples or DEFAULT_RATES.tuples, groups=groups, stored=stored)
+def choose_window_strategies(draft: Draft) -> Draft:
+    """The same plan: each windowed aggregate has its strategy, as asked for or as costs least. It is named already: a
+    strategy changes neither partials nor exchanges."""
+    assert draft.plan is not None
+    asked, plan = draft.asked, draft.plan
+    tuples = asked.expected.together({stream for node in plan.stage.nodes for stream in node.streams})
+    groups = asked.expected.groups or DEFAULT_RATES.groups
+    rates = Rates(tuples=tuples or DEFAULT_RATES.tuples, groups=groups, stored=asked.stored)
+    strategies = chosen(plan.steps, asked.strategy, rates)
+    if asked.strategy is not Strategy.AUTO and not strategies:
+        raise draft.error(
+            f'strategy = "{asked.strategy.value}" is for sliding and tumbling windows, and this query has none'
+        )
+    steps = list(plan.steps)
+    for number, strategy in strategies.items():
+        aggregate = steps[number].plan
+        assert isinstance(aggregate, Aggregate)
+        steps[number] = replace(steps[number], plan=replace(aggregate, strategy=strategy))
+    return replace(draft, plan=replace(plan, steps=tuple(steps), rates=rates))
 
 
-def _with(step: Step, strategy: Strategy | None) -> Step:
-    if strategy is None or not isinstance(step.plan, Aggregate):
-        return step
-    return replace(step, plan=replace(step.plan, strategy=strategy))
+def check_corrections(draft: Draft) -> Draft:
+    """The same plan, or an error: late tuples are to correct its results, and would make wrong ones."""
+    assert draft.plan is not None
+    if draft.asked.late is not Late.CORRECT:
+        return draft
+    try:
+        merges(draft.plan)
+    except CannotCorrect as error:
+        raise draft.error(f'late = "correct" is not for this query: {error.reason}', error.hint) from None
+    return draft
+
+
+PASSES: tuple[Callable[[Draft], Draft], ...] = (
+    parse_text,
+    bind_names,
+    push_down,
+    plan_steps,
+    expire_idle_partitions,
+    name_stage,
+    choose_window_strategies,
+    check_corrections,
+)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TypeVar, cast
 
 from lowmark.query.expressions import Call, Expr
 from lowmark.query.plan import Exchange, Node, Reduce, Reduction, Step
 from lowmark.query.windows import Window
 from lowmark.wire.schema import Kind, Schema
 
-__all__ = ["Halves", "expressions_of", "mentions_text"]
+__all__ = ["Halves", "expressions_of", "without_idle_texts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,30 @@ class Halves:
     exchanges: tuple[Exchange, ...] = ()
 
 
-def mentions_text(halves: Halves) -> bool:
+def without_idle_texts(halves: Halves) -> Halves:
+    """The same without the query's table of texts, where no text can turn up: its texts are none of the stage's."""
+    return halves if _mentions_text(halves) else _without_texts(halves)
+
+
+_T = TypeVar("_T")
+
+
+def _without_texts(part: _T) -> _T:
+    """Wherever it stands in a plan: it is `strings` of a schema or a reduction."""
+    if isinstance(part, tuple):
+        return cast(_T, tuple(map(_without_texts, part)))
+    if not is_dataclass(part) or isinstance(part, Expr | type):
+        return part
+    texts: dict[str, object] = {}
+    for field in fields(part):
+        value = getattr(part, field.name)
+        new = () if field.name == "strings" else _without_texts(value)
+        if new is not value:
+            texts[field.name] = new
+    return replace(part, **texts) if texts else part
+
+
+def _mentions_text(halves: Halves) -> bool:
     """Whether a text can turn up anywhere in it."""
     schemas = [halves.output, *(node.reduction.schema for node in halves.nodes)]
     schemas += [step.plan.reduction.schema for step in halves.steps if isinstance(step.plan, Reduce)]

@@ -28,6 +28,11 @@ class Reads:
             case Packets() as packets:
                 self._packets.setdefault(packets, []).extend(read)
 
+    @property
+    def number_packets(self) -> bool:
+        """Whether packets are numbered above the low level."""
+        return bool(self._packets)
+
     def of(self, base: Joined | Packets) -> list[Expr]:
         return self._joins[id(base)] if isinstance(base, Joined) else self._packets[base]
 

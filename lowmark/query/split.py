@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from lowmark.query.bucketing import LANDMARK, moves_at_end, places, reasons_for_one
+from lowmark.query.bucketing import LANDMARK, bound_to_no_time, moves_at_end, places, reasons_for_one
 from lowmark.query.columns import itself, itself_of, schema_of, typed
 from lowmark.query.exchanging import end_pane, finished
 from lowmark.query.expected import Expected
 from lowmark.query.expressions import Expr, Field, Named
 from lowmark.query.folding import conjoin
-from lowmark.query.halves import Halves, expressions_of, mentions_text
+from lowmark.query.halves import Halves, expressions_of
 from lowmark.query.joinrates import JoinRates
 from lowmark.query.joinsplit import JoinPlan, Sent, plan_join
 from lowmark.query.keys import free_name
@@ -26,12 +26,11 @@ from lowmark.query.plan import (
     Reduction,
     StepInput,
 )  # fmt: skip
-from lowmark.query.pushing import pushed
 from lowmark.query.reads import Reads, is_above
 from lowmark.query.relations import ROW_NUM, Arm, Grouped, Joined, Packets, Relation, readers_first
 from lowmark.query.rowsteps import Builder, counted, counted_reads
 from lowmark.query.sizelimits import placed
-from lowmark.query.stepping import Input, NoExchange, Steps, shared
+from lowmark.query.stepping import Input, Steps, shared
 from lowmark.query.streamorder import plan_order
 from lowmark.query.unions import common_window
 from lowmark.query.windowing import GRANULE
@@ -45,26 +44,10 @@ __all__ = ["Halves", "split"]
 def split(
     relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None, told: bool = False
 ) -> Halves:  # fmt: skip
-    """`strings` is the query's table of texts. It goes into the plan only where a text can turn up. `exchanging`: rows
-    may change their bucket on the way, by exchanges that are called after this name, the query's; None: they may not.
-    `told`: late tuples are sent on.
+    """`strings` is the query's table of texts. `exchanging`: rows may change their bucket on the way, by exchanges that
+    are called after this name, the query's; None: they may not. `told`: late tuples are sent on.
     """
-    relation = pushed(relation)
-    if exchanging is not None and not relation.order and not any(reasons_for_one(relation, True)):
-        try:
-            halves = _split(relation, strings, expected, exchanging, told)
-            return _split(relation, strings, expected, None, told) if halves.reasons else halves
-        except NoExchange as error:
-            halves = _split(relation, strings, expected, None, told)
-            return replace(halves, reasons=(*halves.reasons, str(error)))
-    return _split(relation, strings, expected, None, told)
-
-
-def _split(
-    relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None, told: bool
-) -> Halves:  # fmt: skip
-    halves = _Split(relation, strings, expected, exchanging, told).halves()
-    return halves if mentions_text(halves) else _Split(relation, (), expected, exchanging, told).halves()
+    return _Split(relation, strings, expected, exchanging, told).halves()
 
 
 class _Split:
@@ -75,13 +58,22 @@ class _Split:
         self._expected = expected
         self._relation = relation
         self._strings = strings
-        self._exchanging = exchanging is not None
         self._made = Steps(exchanging or "", strings)
         self._done: dict[int, tuple[StepInput, Schema]] = {}  # by identity of the grouping or join
         self._places = places(relation)
         self._reads = Reads()
         self._joins: dict[int, JoinPlan] = {}  # by identity of the join
         self._plan_joins()
+        self._stuck: str | None = None  # why rows that would have to change their bucket cannot
+        self._exchanging = exchanging is not None and self._may_exchange()
+
+    def _may_exchange(self) -> bool:
+        """Whether no reason calls for one bucket that exchanges leave as it is."""
+        relation = self._relation
+        if relation.order or self._reads.number_packets or any(reasons_for_one(relation, True)):
+            return False
+        self._stuck = bound_to_no_time(relation, self._places)
+        return self._stuck is None
 
     def _plan_joins(self) -> None:
         """Readers first: a join is planned with the columns that any of them reads."""
@@ -129,6 +121,8 @@ class _Split:
             reasons.append("ORDER BY is over the whole stream")
         if self._made.counts_rows:
             reasons.append("row_num is counted in one place")
+        if self._stuck is not None:
+            reasons.append(self._stuck)
         nodes = [replace(node, bucket_by=()) if reasons else node for node in self._made.nodes]
         output = Schema(self._relation.columns, self._strings)
         exchanges = tuple(self._made.exchanges)

@@ -28,7 +28,7 @@ from lowmark.query.windowing import GRANULE
 from lowmark.query.windows import Window
 from lowmark.wire.schema import Column, Kind, Schema
 
-__all__ = ["Input", "NoExchange", "Steps", "shared"]
+__all__ = ["Input", "Steps", "shared"]
 
 Input = NodeInput | StepInput
 
@@ -37,10 +37,6 @@ _FIELDS = {item.name: Field(item.name, item.kind, item.nullable) for item in (*P
 }
 _ORDER = tuple(Named(f"_by{item.name.replace('.', '_')}", item.expr) for item in ARRIVAL)
 """What a node sends along where its tuples are put into the order of arrival above it."""
-
-
-class NoExchange(Exception):
-    """Rows cannot change their bucket; the message says why."""
 
 
 class Steps:
@@ -109,9 +105,7 @@ class Steps:
         to_all: bool = False,
     ) -> NodeInput:  # fmt: skip
         """A reduction of a step's rows, in the buckets that the hash of the columns `by` chooses: () in one of them."""
-        kind = schema.column(reduction.pane.attribute).kind
-        if kind is not Kind.TIME:
-            raise NoExchange(f"{reduction.pane.attribute}, by which rows would change their bucket, is no time")
+        assert schema.column(reduction.pane.attribute).kind is Kind.TIME, "bounds of exchanges are times"
         name = f"{self._name}.x{len(self.exchanges)}"
         keys = tuple(item.name for item in (*reduction.keys, *reduction.details))
         send = Send(reduction.schema, name, keys, reduction.folds, reduction.grouped)
