@@ -25,6 +25,9 @@ from lowmark.wire.schema import Kind
 FOLDER = Path(__file__).parent
 SECTION = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 
+_SUFFIX = {"counter": "_total", "info": "_info"}
+"""Of a metric's name, where it is served."""
+
 _LEADING = 2**sketches.LEADING_BITS
 _MEANING = {
     "approx_count_distinct": "Number of different values (of several arguments: of combinations), with a standard "
@@ -81,7 +84,7 @@ def _registries() -> dict[str, CollectorRegistry]:
     capture, job = CollectorRegistry(), CollectorRegistry()
     IngestMetrics(capture)
     LowLevelMetrics(capture, lambda: (), lambda: (), lambda: 0)
-    HighLevelMetrics(job)
+    HighLevelMetrics(job, (), {})
     return {"capture": capture, "job": job}
 
 
@@ -147,7 +150,7 @@ def _metrics() -> str:
             for item in families:
                 name, kind, text, labels = _described(item)
                 shown = ", ".join(f"`{label}`" for label in labels)
-                rows.append((f"`{name}{'_total' if kind == 'counter' else ''}`", process, kind, shown, text))
+                rows.append((f"`{name}{_SUFFIX.get(kind, '')}`", process, kind, shown, text))
     return _table(("name", "process", "kind", "labels", "meaning"), sorted(rows))
 
 

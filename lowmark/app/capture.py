@@ -135,7 +135,8 @@ class _Capture:
 
     def _watched(self) -> Iterator[Watched]:
         for thread in self._threads:
-            yield Watched(thread.source.name, thread.source.stream, thread.nodes, thread.outboxes)
+            topics = {node: work.topic for node, work in thread.work.items()}
+            yield Watched(thread.source.name, thread.source.stream, thread.nodes, thread.outboxes, topics)
 
     def _tables(self) -> Iterator[tuple[str, Crowded | None]]:
         for thread in self._threads:

@@ -6,7 +6,6 @@ import hashlib
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from types import FrameType
 from prometheus_client import CollectorRegistry
 
 from highlevel.metrics import HighLevelMetrics
-from highlevel.spark.bundles import Report
 from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, plan_digests
 from highlevel.spark.jobspec import JobSpec
 from highlevel.spark.opening import Standing, begun_anew, carried_on
@@ -102,7 +100,6 @@ class _Job:
         self._master = master
         self._wake = threading.Event()
         self._registry = CollectorRegistry()
-        self._metrics = HighLevelMetrics(self._registry)
 
     def run(self, stack: ExitStack, until_last: bool, anew: bool, progress: Callable[[str], None]) -> int:
         config, settings = self._config, self._config.job
@@ -112,9 +109,11 @@ class _Job:
         dead = Topic(TopicKind.DEAD, None, config.prefix).name
         sink = stack.enter_context(TransactionalSink(config.kafka, self._group, dead))
         checkpoint = self._open(folder, sink, anew)
+        spec = self._spec(folder, checkpoint)
+        metrics = HighLevelMetrics(self._registry, spec.plans, spec.roster, checkpoint.ended)
         query = JobQuery(
-            self._spec(folder, checkpoint), SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder,
-            checkpoint, sink, self._name, self._reported, self._wake,
+            spec, SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder, checkpoint, sink, self._name,
+            metrics.micro_batch, self._wake,
         )  # fmt: skip
         health = HealthServer(
             settings.metrics, "job.metrics", self._registry, lambda: self._ready(query),
@@ -204,9 +203,6 @@ class _Job:
             log=folder.path / "spark.log",
             java_options=MOVES_BYTES,
         )
-
-    def _reported(self, reports: Sequence[Report], seconds: float) -> None:
-        self._metrics.micro_batch(reports, seconds, time.time_ns())
 
     def _ready(self, query: JobQuery) -> Health:
         return Health(query.active, {"job": self._name, "query": "running" if query.active else "not running"})
