@@ -18,6 +18,7 @@ from highlevel.metrics import HighLevelMetrics
 from ingest.metrics import IngestMetrics
 from lowlevel.metrics import LowLevelMetrics
 from lowmark.app.cli import app
+from lowmark.app.processmetrics import process_registry
 from lowmark.query import aggregates, sizelimits, sketches
 from lowmark.query.catalog import DERIVED_FIELDS, field_table
 from lowmark.wire.schema import Kind
@@ -81,7 +82,7 @@ def rewritten(text: str) -> str:
 
 def _registries() -> dict[str, CollectorRegistry]:
     """The metrics of each process."""
-    capture, job = CollectorRegistry(), CollectorRegistry()
+    capture, job = process_registry(), process_registry()
     IngestMetrics(capture)
     LowLevelMetrics(capture, lambda: (), lambda: (), lambda: 0)
     HighLevelMetrics(job, (), {})
@@ -149,6 +150,8 @@ def _metrics() -> str:
             families = [collector] if isinstance(collector, MetricWrapperBase) else list(collector.collect())
             for item in families:
                 name, kind, text, labels = _described(item)
+                if not name.startswith("lowmark_"):  # prometheus-client's own, of the process
+                    continue
                 shown = ", ".join(f"`{label}`" for label in labels)
                 rows.append((f"`{name}{_SUFFIX.get(kind, '')}`", process, kind, shown, text))
     return _table(("name", "process", "kind", "labels", "meaning"), sorted(rows))

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
-from prometheus_client import CollectorRegistry
-
 from ingest.metrics import IngestMetrics
 from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
@@ -27,6 +25,7 @@ from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.keeping import OUTSIDE
 from lowmark.app.planning import plan_queries
+from lowmark.app.processmetrics import process_registry
 from lowmark.app.reloading import Reloading, ensure_topics_of
 from lowmark.app.roll import present_senders
 from lowmark.app.sourcethread import SourceThread
@@ -53,7 +52,7 @@ class _Capture:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._plans = plan_queries(config)
-        self._registry = CollectorRegistry()
+        self._registry = process_registry()
         self._topic = Topic(TopicKind.SOURCES, None, config.prefix).name
         self._process = f"{os.uname().nodename}:{os.getpid()}"
         self._emitter = Emitter(config.kafka, _queue(config))

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from prometheus_client import CollectorRegistry
-
 from highlevel.metrics import HighLevelMetrics
 from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, plan_digests
 from highlevel.spark.jobspec import JobSpec
@@ -29,6 +27,7 @@ from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.jars import SPARK_KAFKA, obtain
 from lowmark.app.java import Java, find_java, spark_java_home
 from lowmark.app.planning import plan_queries, topics_of
+from lowmark.app.processmetrics import process_registry
 from lowmark.app.rights import job_group
 from lowmark.query.plan import QueryPlan, Stage
 from lowmark.wire.kafka import admin, ensure_topics
@@ -99,7 +98,7 @@ class _Job:
         self._group = job_group(config, name)
         self._master = master
         self._wake = threading.Event()
-        self._registry = CollectorRegistry()
+        self._registry = process_registry()
 
     def run(self, stack: ExitStack, until_last: bool, anew: bool, progress: Callable[[str], None]) -> int:
         config, settings = self._config, self._config.job

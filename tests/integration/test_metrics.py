@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lowmark import __version__
 from lowmark.wire.record import BadReason
 from tests.integration import metered
 from tests.integration.pipelinerun import HELD_PACKETS, Pipeline
@@ -131,6 +132,13 @@ def test_stage(capture: Samples, job: Samples, node: dict[str, str], stage: str)
     assert value(job, "lowmark_source_awaited", node=node["node"], source=metered.SOURCE) == 0
 
 
+def test_the_process(capture: Samples, job: Samples) -> None:
+    for process in (capture, job):
+        assert value(process, "lowmark_build_info", version=__version__) == 1
+        for name in ("process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds"):
+            assert (value(process, name) or 0) > 0
+
+
 def test_names_of_queries(capture: Samples, job: Samples, node: dict[str, str], stage: str) -> None:
     queries = {"queries": metered.QUERY}
     assert value(job, "lowmark_stage_info", stage=stage, **queries) == 1
@@ -181,7 +189,7 @@ def test_what_is_served_is_what_is_documented(capture: Samples, job: Samples) ->
     for process, found in (("capture", capture), ("job", job)):
         served: dict[tuple[str, str], set[frozenset[str]]] = {}
         for name, labels in found:
-            if not name.endswith("_created"):
+            if name.startswith("lowmark_") and not name.endswith("_created"):
                 metric = _PARTS_OF_HISTOGRAMS.sub("", name)
                 served.setdefault((process, metric), set()).add(frozenset(dict(labels)) - {"le"})
         assert {metric: {documented.get(metric)} for metric in served} == served
