@@ -18,9 +18,11 @@ from highlevel.metrics import HighLevelMetrics
 from ingest.metrics import IngestMetrics
 from lowlevel.metrics import LowLevelMetrics
 from lowmark.app.cli import app
+from lowmark.app.kafkareach import KafkaReach
 from lowmark.app.processmetrics import process_registry
 from lowmark.query import aggregates, sizelimits, sketches
 from lowmark.query.catalog import DERIVED_FIELDS, field_table
+from lowmark.wire.kafkasettings import KafkaSettings
 from lowmark.wire.schema import Kind
 
 FOLDER = Path(__file__).parent
@@ -86,6 +88,8 @@ def _registries() -> dict[str, CollectorRegistry]:
     IngestMetrics(capture)
     LowLevelMetrics(capture, lambda: (), lambda: (), lambda: 0)
     HighLevelMetrics(job, (), {})
+    for registry in (capture, job):
+        KafkaReach(KafkaSettings("localhost:9092"), registry)
     return {"capture": capture, "job": job}
 
 

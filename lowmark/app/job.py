@@ -26,6 +26,7 @@ from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.jars import SPARK_KAFKA, obtain
 from lowmark.app.java import Java, find_java, spark_java_home
+from lowmark.app.kafkareach import KafkaReach
 from lowmark.app.planning import plan_queries, topics_of
 from lowmark.app.processmetrics import process_registry
 from lowmark.app.rights import job_group
@@ -114,11 +115,13 @@ class _Job:
             spec, SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder, checkpoint, sink, self._name,
             metrics.micro_batch, self._wake,
         )  # fmt: skip
+        reach = KafkaReach(config.kafka, self._registry)
         health = HealthServer(
-            settings.metrics, "job.metrics", self._registry, lambda: self._ready(query),
-            lambda: living([health.helper]),
+            settings.metrics, "job.metrics", self._registry, lambda: self._ready(query, reach),
+            lambda: living([health.helper, reach.helper]),
         )  # fmt: skip
         stack.enter_context(health)
+        stack.enter_context(reach)
         java = find_java()
         jars = obtain(SPARK_KAFKA, java=java, progress=progress)
         stop = stack.enter_context(_signals())
@@ -131,6 +134,7 @@ class _Job:
         while not stop.requested and not (until_last and query.ended):
             query.check()
             health.helper.check()
+            reach.helper.check()
             sink.renew()
             self._wake.wait(_LOOK_EVERY_S)
             self._wake.clear()
@@ -203,5 +207,7 @@ class _Job:
             java_options=MOVES_BYTES,
         )
 
-    def _ready(self, query: JobQuery) -> Health:
-        return Health(query.active, {"job": self._name, "query": "running" if query.active else "not running"})
+    def _ready(self, query: JobQuery, reach: KafkaReach) -> Health:
+        active = query.active
+        detail = {"job": self._name, "query": "running" if active else "not running", **reach.detail}
+        return Health(active and reach.ok, detail)

@@ -177,6 +177,7 @@ def test_health(pipeline: Pipeline) -> None:
     ready = pages["capture/readyz"].json
     assert (ready["held"], ready[metered.SOURCE]) == ("capturing", "ended")
     assert pages["job/readyz"].json["query"] == "running"
+    assert ready["kafka"] == pages["job/readyz"].json["kafka"] == "answers"
 
 
 def test_what_is_served_is_what_is_documented(capture: Samples, job: Samples) -> None:
