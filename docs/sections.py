@@ -18,12 +18,18 @@ from highlevel.metrics import HighLevelMetrics
 from ingest.metrics import IngestMetrics
 from lowlevel.metrics import LowLevelMetrics
 from lowmark.app.cli import app
+from lowmark.app.kafkareach import KafkaReach
+from lowmark.app.processmetrics import process_registry
 from lowmark.query import aggregates, sizelimits, sketches
 from lowmark.query.catalog import DERIVED_FIELDS, field_table
+from lowmark.wire.kafkasettings import KafkaSettings
 from lowmark.wire.schema import Kind
 
 FOLDER = Path(__file__).parent
 SECTION = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+
+_SUFFIX = {"counter": "_total", "info": "_info"}
+"""Of a metric's name, where it is served."""
 
 _LEADING = 2**sketches.LEADING_BITS
 _MEANING = {
@@ -78,10 +84,12 @@ def rewritten(text: str) -> str:
 
 def _registries() -> dict[str, CollectorRegistry]:
     """The metrics of each process."""
-    capture, job = CollectorRegistry(), CollectorRegistry()
+    capture, job = process_registry(), process_registry()
     IngestMetrics(capture)
     LowLevelMetrics(capture, lambda: (), lambda: (), lambda: 0)
-    HighLevelMetrics(job)
+    HighLevelMetrics(job, (), {})
+    for registry in (capture, job):
+        KafkaReach(KafkaSettings("localhost:9092"), registry)
     return {"capture": capture, "job": job}
 
 
@@ -146,8 +154,10 @@ def _metrics() -> str:
             families = [collector] if isinstance(collector, MetricWrapperBase) else list(collector.collect())
             for item in families:
                 name, kind, text, labels = _described(item)
+                if not name.startswith("lowmark_"):  # prometheus-client's own, of the process
+                    continue
                 shown = ", ".join(f"`{label}`" for label in labels)
-                rows.append((f"`{name}{'_total' if kind == 'counter' else ''}`", process, kind, shown, text))
+                rows.append((f"`{name}{_SUFFIX.get(kind, '')}`", process, kind, shown, text))
     return _table(("name", "process", "kind", "labels", "meaning"), sorted(rows))
 
 

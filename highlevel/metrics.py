@@ -1,13 +1,25 @@
-"""What the high level counts, for Prometheus: fed from what each bucket reports of a micro-batch."""
+"""What the high level counts, for Prometheus: fed from what each bucket reports of a micro-batch.
+
+Whatever may be counted is there from the start, at 0: a counter that is born with its first value shows no increase.
+What time alone changes is computed when it is asked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
 
+from highlevel.sourcewaits import SourceReport, SourceWaits
+from lowmark.query.plan import QueryPlan
 from lowmark.wire.promises import FOREVER
+from lowmark.wire.record import BadReason
+from lowmark.wire.results import Reason
 
 __all__ = ["BucketReport", "HighLevelMetrics"]
 
@@ -30,13 +42,9 @@ _COUNTERS: Final = {
 """By the name in `BucketReport.counters`."""
 
 
-class BucketReport(Protocol):
+class BucketReport(SourceReport, Protocol):
     """What a bucket counted in a micro-batch, and where it stands after it. Reasons are `None` for exact windows."""
 
-    @property
-    def stage(self) -> str: ...
-    @property
-    def bucket(self) -> int: ...
     @property
     def counters(self) -> Mapping[str, int]: ...
     @property
@@ -58,15 +66,29 @@ class BucketReport(Protocol):
     @property
     def open_windows(self) -> Mapping[str, int]: ...
     @property
-    def waiting(self) -> Sequence[tuple[str, str]]: ...
-    @property
     def state_bytes(self) -> int: ...
 
 
-class HighLevelMetrics:
-    """The job's metrics in one registry. A bucket that had no records stands where it stood."""
+class HighLevelMetrics(Collector):
+    """The job's metrics in one registry. A bucket that had no records stands where it stood.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    `roster` has the sources of each stream, `ended` the buckets (stage, number) that had come to their end before the
+    job began. `now_ns` is the clock, which attributes in ns since 1970 are behind.
+    """
+
+    def __init__(
+        self, registry: CollectorRegistry, plans: Sequence[QueryPlan], roster: Mapping[str, Sequence[str]],
+        ended: Collection[tuple[str, int]] = (), now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:  # fmt: skip
+        self._plans = tuple(plans)
+        self._now_ns = now_ns
+        self._count_from_the_start(registry)
+        self._lock = threading.Lock()  # of what follows: one thread reports, and others ask
+        self._standing: dict[tuple[str, int], BucketReport] = {}
+        self._waits = SourceWaits(plans, roster, ended, now_ns())
+        registry.register(self)
+
+    def _count_from_the_start(self, registry: CollectorRegistry) -> None:
         self._counters = {
             name: Counter(metric, text, ("stage",), registry=registry) for name, (metric, text) in _COUNTERS.items()
         }
@@ -91,71 +113,117 @@ class HighLevelMetrics:
             "reasons twice.",
             ("query", "reason"), registry=registry,
         )  # fmt: skip
-        self._open = Gauge(
-            "lowmark_windows_open",
-            "At most so many windows hold tuples and are not closed, over all buckets; none of those that slide by "
-            "tuple is counted.",
-            _QUERY, registry=registry,
-        )  # fmt: skip
-        self._lag = Gauge(
-            "lowmark_frontier_lag_seconds", "How far the last bucket's frontier is behind the clock; 0 when ended.",
-            _QUERY, registry=registry,
-        )  # fmt: skip
-        self._waiting = Gauge(
-            "lowmark_source_awaited", "Buckets whose frontier this source holds.", ("node", "source"), registry=registry
-        )
         self._state = Counter(
             "lowmark_state_written_bytes", "Bytes of state that were written.", ("stage",), registry=registry
         )
         self._seconds = Histogram(
             "lowmark_micro_batch_seconds", "How long a micro-batch took.", buckets=_SECONDS, registry=registry
         )
-        self._standing: dict[tuple[str, int], BucketReport] = {}
-        self._awaited: set[tuple[str, str]] = set()
+        for stage in {plan.stage.fingerprint for plan in self._plans}:
+            for counter in (*self._counters.values(), self._state):
+                counter.labels(stage)
+            for bad in BadReason:
+                self._dead.labels(stage, bad.value)
+        for query in (plan.name for plan in self._plans):
+            for counter in (self._rows, self._exchanged, self._late_rows, self._corrections):
+                counter.labels(query)
+            self._windows.labels(query, "exact", "")
+            for reason in Reason:
+                self._windows.labels(query, "lossy", reason.value)
+                self._amended.labels(query, reason.value)
 
-    def micro_batch(self, reports: Sequence[BucketReport], seconds: float, now_ns: int) -> None:
-        """A micro-batch has been written. `now_ns` is the clock, which attributes in ns since 1970 are behind."""
+    def micro_batch(self, reports: Sequence[BucketReport], seconds: float) -> None:
+        """A micro-batch has been written."""
         self._seconds.observe(seconds)
         for report in reports:
             self._count(report)
-            self._standing[report.stage, report.bucket] = report
-        self._show(now_ns)
+        with self._lock:
+            for report in reports:
+                self._standing[report.stage, report.bucket] = report
+                self._waits.take(report, self._now_ns())
 
     def _count(self, report: BucketReport) -> None:
         for name, counter in self._counters.items():
             counter.labels(report.stage).inc(report.counters.get(name, 0))
         for reason, count in report.dead.items():
             self._dead.labels(report.stage, reason).inc(count)
-        for query, count in report.rows.items():
-            self._rows.labels(query).inc(count)
-        for query in report.complete_to:  # every query's: a counter that has not counted yet is there, and 0
-            self._exchanged.labels(query).inc(report.exchanged.get(query, 0))
-            self._late_rows.labels(query).inc(report.late_rows.get(query, 0))
-            self._corrections.labels(query).inc(report.corrections.get(query, 0))
+        for counts, counter in (
+            (report.rows, self._rows),
+            (report.exchanged, self._exchanged),
+            (report.late_rows, self._late_rows),
+            (report.corrections, self._corrections),
+        ):
+            for query, count in counts.items():
+                counter.labels(query).inc(count)
         for query, why, count in report.windows:
             self._windows.labels(query, "exact" if why is None else "lossy", why or "").inc(count)
         for query, reason, count in report.amended:
             self._amended.labels(query, reason).inc(count)
         self._state.labels(report.stage).inc(report.state_bytes)
 
-    def _show(self, now_ns: int) -> None:
-        lags: dict[str, float] = {}
-        open_windows: dict[str, int] = {}
-        awaited: dict[tuple[str, str], int] = dict.fromkeys(self._awaited, 0)
+    def collect(self) -> Iterator[Metric]:
+        now_ns = self._now_ns()
+        with self._lock:
+            families = [*self._queries(now_ns), *self._sources(now_ns)]
+        yield from families
+        yield from self._names()
+
+    def _queries(self, now_ns: int) -> Iterator[Metric]:
+        lag = GaugeMetricFamily(
+            "lowmark_frontier_lag_seconds", "How far the last bucket's frontier is behind the clock; 0 when ended.",
+            labels=_QUERY,
+        )  # fmt: skip
+        open_windows = GaugeMetricFamily(
+            "lowmark_windows_open",
+            "At most so many windows hold tuples and are not closed, over all buckets; none of those that slide by "
+            "tuple is counted.",
+            labels=_QUERY,
+        )
+        bounds: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for report in self._standing.values():
             for query, bound in report.complete_to.items():
                 if bound is not None:
-                    lag = 0.0 if bound == FOREVER else max(0.0, (now_ns - bound) / 1e9)
-                    lags[query] = max(lags.get(query, 0.0), lag)
+                    bounds[query] = min(bound, bounds.get(query, FOREVER))
             for query, count in report.open_windows.items():
-                open_windows[query] = open_windows.get(query, 0) + count
-            for node, source in report.waiting:
-                place = f"{report.stage}/{node}", source  # as the capture processes call the node
-                awaited[place] = awaited.get(place, 0) + 1
-        for query, lag in lags.items():
-            self._lag.labels(query).set(lag)
-        for query, count in open_windows.items():
-            self._open.labels(query).set(count)
-        for (node, source), buckets in awaited.items():
-            self._waiting.labels(node, source).set(buckets)
-        self._awaited = set(awaited)
+                counts[query] = counts.get(query, 0) + count
+        for query, bound in bounds.items():
+            lag.add_metric((query,), 0 if bound == FOREVER else max(0, now_ns - bound) / 1e9)
+        for query, count in counts.items():
+            open_windows.add_metric((query,), count)
+        yield from (lag, open_windows)
+
+    def _sources(self, now_ns: int) -> Iterator[Metric]:
+        awaited = GaugeMetricFamily(
+            "lowmark_source_awaited",
+            "Buckets that wait for this source: their frontier, which it holds, has stood still for 10 s and three "
+            "granules.",
+            labels=("node", "source"),
+        )
+        silent = GaugeMetricFamily(
+            "lowmark_source_silent_seconds",
+            "Time since Kafka took the source's last record or promise, of those that the job has read; until it has "
+            "read one, since the job began; 0 when it has ended.",
+            labels=("source",),
+        )
+        for place, buckets in self._waits.awaited(now_ns).items():
+            awaited.add_metric(place, buckets)
+        for source, silent_s in self._waits.silent_s(now_ns).items():
+            silent.add_metric((source,), silent_s)
+        yield from (awaited, silent)
+
+    def _names(self) -> Iterator[Metric]:
+        """One series of each: all names of what several queries read are in one label, so that a join finds it once."""
+        stage_info = InfoMetricFamily(
+            "lowmark_stage", "The queries that read a stage, by name, with commas between.", labels=("stage", "queries")
+        )
+        node_info = InfoMetricFamily(
+            "lowmark_node", "The queries that read a node's stage, by name, with commas between.",
+            labels=("node", "stage", "queries"),
+        )  # fmt: skip
+        for name, stage in {plan.stage.fingerprint: plan.stage for plan in self._plans}.items():
+            queries = ",".join(sorted(plan.name for plan in self._plans if plan.stage.fingerprint == name))
+            stage_info.add_metric((name, queries), {})
+            for node in stage.nodes:
+                node_info.add_metric((f"{name}/{node.name}", name, queries), {})
+        yield from (stage_info, node_info)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from lowlevel.node import SourceNodes
@@ -24,12 +24,14 @@ _TOPIC = ("topic",)
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A source's part in the metrics. `outboxes` by node; `node` of a label is the stage and the node's name in it."""
+    """A source's part in the metrics. `outboxes` and `topics` by node; `node` of a label is the stage and the node's
+    name in it."""
 
     source: str
     stream: str
     nodes: SourceNodes
     outboxes: Mapping[str, Outbox]
+    topics: Mapping[str, str]
 
 
 class LowLevelMetrics(Collector):
@@ -48,9 +50,27 @@ class LowLevelMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
+        yield from self._names()
         yield from self._sources()
         yield from self._nodes()
         yield from self._queue()
+
+    def _names(self) -> Iterator[Metric]:
+        """One series of each: all names of what several queries read are in one label, so that a join finds it once."""
+        of_topic = InfoMetricFamily(
+            "lowmark_topic", "The queries that read what is sent to a topic, by name, with commas between.",
+            labels=("topic", "queries"),
+        )  # fmt: skip
+        of_node = InfoMetricFamily(
+            "lowmark_node", "The queries that read a node's stage, by name, with commas between.",
+            labels=("node", "stage", "queries"),
+        )  # fmt: skip
+        queries = {state.topic: ",".join(sorted(state.readers)) for state in self._topics()}
+        for topic, names in queries.items():
+            of_topic.add_metric((topic, names), {})
+        for node, topic in sorted({item for at in self._watched() for item in at.topics.items()}):
+            of_node.add_metric((node, node.partition("/")[0], queries.get(topic, "")), {})
+        yield from (of_topic, of_node)
 
     def _sources(self) -> Iterator[Metric]:
         skipped = CounterMetricFamily(

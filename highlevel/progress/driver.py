@@ -127,6 +127,8 @@ class BucketDriver:
             lane.suspect = Reason.GAP
             for query in self._readers[lane.node]:
                 query.shift(lane.node)
+        if lanes is self._lanes:
+            self._standing.hear(lane.source, arrival.appended_ns)
         if is_future(record, arrival, node):
             self._refuse_future(record, lane, arrival)
         elif isinstance(record, Batch):
@@ -157,7 +159,9 @@ class BucketDriver:
         return Progress(
             complete_to,
             tuple((query.plan.name, query.open_windows()) for query in self._queries),
+            tuple(self._standing.fronts()),
             tuple(self._standing.waiting()),
+            tuple(self._standing.heard()),
             all(bound == FOREVER for _, bound in complete_to),
         )
 

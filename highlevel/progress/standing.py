@@ -21,7 +21,9 @@ class Progress:
 
     complete_to: tuple[tuple[str, int | None], ...]  # by query; FOREVER: its sources have ended; None: nothing promised
     open_windows: tuple[tuple[str, int], ...]  # by query: at most so many hold tuples and are not closed
+    fronts: tuple[tuple[str, int], ...]  # by node: the first granule that has not ended
     waiting: tuple[tuple[str, str], ...]  # (node, source): those without whose promise the node's frontier stays
+    heard: tuple[tuple[str, int], ...]  # by source: when its last record was appended, in ns; FOREVER: it has ended
     ended: bool  # all sources have ended: nothing more will come out
 
 
@@ -35,6 +37,12 @@ class Standing:
         self._ledgers = ledgers
         self._lanes = lanes
         self._roster = roster
+        self._heard_ns: dict[str, int] = {}
+
+    def fronts(self) -> Iterator[tuple[str, int]]:
+        """By node, the first granule that has not ended."""
+        for name in self._nodes:
+            yield name, self._ledgers[name].frontier.value
 
     def waiting(self) -> Iterator[tuple[str, str]]:
         """(node, source): those without whose promise the node's frontier stays."""
@@ -43,6 +51,17 @@ class Standing:
             for member in self._roster().members(node.streams):
                 if member.bound(self._lanes.promised(member.source, name)) <= front < FOREVER:
                     yield name, member.source
+
+    def hear(self, source: str, appended_ns: int | None) -> None:
+        """A record of its present epoch has come; None: from no broker."""
+        if appended_ns is not None:
+            self._heard_ns[source] = appended_ns
+
+    def heard(self) -> Iterator[tuple[str, int]]:
+        """When the last record of a source was appended, of those that have sent any; FOREVER: it has ended."""
+        going = {lane.source for lane in self._lanes if lane.promised < FOREVER}
+        for source, appended_ns in self._heard_ns.items():
+            yield source, appended_ns if source in going else FOREVER
 
     def witness(self, nodes: tuple[str, ...]) -> Witness:
         """Who vouches for what the frontiers of these nodes have passed."""

@@ -61,7 +61,9 @@ class Report:
     amended: list[tuple[str, str, int]]  # said to be lossy after that: query, reason, how many
     complete_to: dict[str, int | None]  # by query: a value of the windowing attribute, as `Progress` has it
     open_windows: dict[str, int]  # by query
+    fronts: dict[str, int]  # by node: the first granule that has not ended
     waiting: list[tuple[str, str]]  # (node, source) that hold a frontier
+    heard: dict[str, int]  # by source: when its last record of this micro-batch was appended, in ns; FOREVER: its end
     ended: bool
     state_bytes: int  # written in this micro-batch
     parcel: str | None  # the file with its results; None: there are none

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
-from prometheus_client import CollectorRegistry
-
 from ingest.metrics import IngestMetrics
 from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
@@ -25,8 +23,10 @@ from lowmark.app.config import Config
 from lowmark.app.crowding import Crowding
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, living
+from lowmark.app.kafkareach import KafkaReach
 from lowmark.app.keeping import OUTSIDE
 from lowmark.app.planning import plan_queries
+from lowmark.app.processmetrics import process_registry
 from lowmark.app.reloading import Reloading, ensure_topics_of
 from lowmark.app.roll import present_senders
 from lowmark.app.sourcethread import SourceThread
@@ -53,10 +53,11 @@ class _Capture:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._plans = plan_queries(config)
-        self._registry = CollectorRegistry()
+        self._registry = process_registry()
         self._topic = Topic(TopicKind.SOURCES, None, config.prefix).name
         self._process = f"{os.uname().nodename}:{os.getpid()}"
         self._emitter = Emitter(config.kafka, _queue(config))
+        self._reach = KafkaReach(config.kafka, self._registry)
         self._health = HealthServer(
             config.capture.metrics, "capture.metrics", self._registry, self._ready, lambda: living(self._helpers())
         )
@@ -78,6 +79,7 @@ class _Capture:
         ensure_topics_of(config, self._plans)
         if not options.take_over:
             self._refuse_those_sent()
+        stack.enter_context(self._reach)
         LowLevelMetrics(self._registry, self._emitter.states, self._watched, time.time_ns)
         self._emitter.serve(
             readers_of(self._plans, (item for thread in self._threads for item in thread.work.values()))
@@ -135,7 +137,8 @@ class _Capture:
 
     def _watched(self) -> Iterator[Watched]:
         for thread in self._threads:
-            yield Watched(thread.source.name, thread.source.stream, thread.nodes, thread.outboxes)
+            topics = {node: work.topic for node, work in thread.work.items()}
+            yield Watched(thread.source.name, thread.source.stream, thread.nodes, thread.outboxes, topics)
 
     def _tables(self) -> Iterator[tuple[str, Crowded | None]]:
         for thread in self._threads:
@@ -145,7 +148,7 @@ class _Capture:
     def _helpers(self) -> tuple[Helper, ...]:
         """The threads beside those of the sources."""
         watch = () if self._watch is None else (self._watch.helper,)
-        return (*self._emitter.helpers(), *watch, self._health.helper)
+        return (*self._emitter.helpers(), *watch, self._reach.helper, self._health.helper)
 
     def _ready(self) -> Health:
         states = {thread.source.name: _state(thread) for thread in self._threads}
@@ -156,7 +159,7 @@ class _Capture:
             for state in self._emitter.states()
             if state.failing is not None and state.readers
         }
-        return Health(sent and not failing, states | failing)
+        return Health(sent and not failing and self._reach.ok, states | failing | self._reach.detail)
 
     def _capture(self, stop: threading.Event, reloading: Reloading) -> int:
         threads = self._threads

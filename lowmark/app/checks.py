@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from lowmark.app.capturesources import work_of, work_on
 from lowmark.app.config import Config, ConfigError, load_config
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.failures import failure_of
-from lowmark.app.java import find_java
+from lowmark.app.jars import SPARK_KAFKA, kept
+from lowmark.app.java import find_java, spark_java_home
 from lowmark.app.planning import plan_queries, topics_of
 from lowmark.app.rights import Role, job_group, rights_of
 from lowmark.app.tablememory import asked_table, check_tables
@@ -63,7 +65,8 @@ def run_checks(path: Path, roles: Sequence[Role], tell: Callable[[str], None]) -
     yield from _tables(config, plans)
     yield from _kernels(config, plans, tell)
     yield from _captures(config)
-    yield _java()
+    if Role.RUN in roles:
+        yield from _job_host(config)
     yield from _kafka(config, plans, roles)
 
 
@@ -133,12 +136,30 @@ def _captures(config: Config) -> Iterator[CheckResult]:
             yield CheckResult(f"source {name}: {at.interface or at.file}")
 
 
-def _java() -> CheckResult:
+def _job_host(config: Config) -> Iterator[CheckResult]:
+    """What `lowmark run` needs on this host."""
     try:
         java = find_java()
+        spark_java_home(java)
     except EnvironmentNotReady as error:
-        return _failed("Java", error)
-    return CheckResult(f"Java {java.version} at {java.home}")
+        yield _failed("Java", error)
+    else:
+        yield CheckResult(f"Java {java.version} at {java.home}")
+    what = f"jars of {SPARK_KAFKA.purpose}"
+    try:
+        jars = kept(SPARK_KAFKA)
+    except EnvironmentNotReady as error:
+        yield _failed(what, error)
+    else:
+        yield CheckResult(f"{what} in {jars[0].parent}")
+    checkpoint = config.path.parent / config.job.checkpoint
+    there = next(folder for folder in (checkpoint, *checkpoint.absolute().parents) if folder.exists())
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        yield CheckResult(f"checkpoint {checkpoint}")
+    else:
+        hint = "Let job.checkpoint name a folder that this user can write to"
+        wrong = "cannot be written by this user" if there.is_dir() else "is not a folder"
+        yield CheckResult(f"checkpoint {checkpoint}", f"{there} {wrong}. {hint}", 1)
 
 
 def _kafka(config: Config, plans: list[QueryPlan], roles: Sequence[Role]) -> Iterator[CheckResult]:

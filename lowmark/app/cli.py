@@ -21,6 +21,7 @@ from lowmark.app.commands.capture import capture
 from lowmark.app.commands.check import check
 from lowmark.app.commands.demo import demo
 from lowmark.app.commands.explain import explain
+from lowmark.app.commands.fetch import fetch
 from lowmark.app.commands.query import query
 from lowmark.app.commands.run import run
 from lowmark.app.commands.scan import scan
@@ -90,7 +91,7 @@ def _until_nobody_reads(command: Callable[P, None]) -> Callable[P, None]:
 
 
 # In the order in which a newcomer meets them.
-for _command in (query, explain, scan, demo, check, broker, topics, capture, run, watch, sources):
+for _command in (query, explain, scan, demo, fetch, check, broker, topics, capture, run, watch, sources):
     app.command()(_until_nobody_reads(_command))
 
 

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from lowmark.app.java import Java, Progress, find_java, trust_options
 from lowmark.wire.cachefolder import cache_root
 
 LOCKFILE = Path(__file__).with_name("jars.lock")
+_STAGING = "fetching-"
 _DEADLINE = 900.0  # seconds: 30 on a usual line, and a slow one still gets through
 
 
@@ -107,21 +109,51 @@ def obtain(
     progress: Progress = lambda text: None,
     lock: Lock | None = None,
 ) -> tuple[Path, ...]:
-    """Paths of the set's jars, in a fixed order, fetched if need be; each one is as the lockfile says.
+    """Paths of the set's jars, in a fixed order, fetched if they are not there; each one is as the lockfile says.
 
     Safe among processes and threads that ask at once: one fetches, the others wait for it.
     """
-    expected = (lock if lock is not None else read_lock(LOCKFILE.read_text()))[jar_set.name]
-    root = (cache or cache_root()) / "jars"
-    # Named after its content: another release of lowmark on the same machine has its own.
-    content = hashlib.sha256(repr(sorted(expected.items())).encode()).hexdigest()[:16]
-    folder = root / f"{jar_set.name}-{content}"
+    expected, folder = _place(jar_set, cache, lock)
     if not folder.is_dir():
-        with _alone(root, progress):
+        with _alone(folder.parent, progress):
             if not folder.is_dir():
                 _fetch(jar_set, expected, folder, java or find_java(), progress)
-    _check(_digests(folder), expected, jar_set, f"remove {folder} to fetch the jars again")
+    return kept(jar_set, cache=cache, lock=lock)
+
+
+def kept(jar_set: JarSet, *, cache: Path | None = None, lock: Lock | None = None) -> tuple[Path, ...]:
+    """As `obtain`, of jars that are on this host: EnvironmentNotReady where they are not."""
+    expected, folder = _place(jar_set, cache, lock)
+    if not folder.is_dir():
+        raise EnvironmentNotReady(
+            f"the jars of {jar_set.purpose} are not in {folder.parent}",
+            "`lowmark fetch` gets them; on a host without a network let LOWMARK_CACHE name a folder into which "
+            "`lowmark fetch` has got them elsewhere",
+        )
+    hint = f"`lowmark fetch` replaces them; or remove {folder} to have the jars fetched again"
+    _check(_digests(folder), expected, jar_set, hint)
     return tuple(folder / name for name in sorted(expected))
+
+
+def fetch(
+    jar_set: JarSet, *, java: Java, cache: Path, progress: Progress = lambda text: None, lock: Lock | None = None
+) -> bool:
+    """The set's jars are there and whole, whatever was there before. Whether they had to be fetched."""
+    expected, folder = _place(jar_set, cache, lock)
+    if _digests(folder) == expected:
+        return False
+    with _alone(folder.parent, progress):
+        if _digests(folder) == expected:
+            return False
+        _fetch(jar_set, expected, folder, java, progress)
+    return True
+
+
+def _place(jar_set: JarSet, cache: Path | None, lock: Lock | None) -> tuple[Mapping[str, str], Path]:
+    """What is expected in which folder. It is named after that: another release on the same machine has its own."""
+    expected = (lock if lock is not None else read_lock(LOCKFILE.read_text()))[jar_set.name]
+    content = hashlib.sha256(repr(sorted(expected.items())).encode()).hexdigest()[:16]
+    return expected, (cache or cache_root()) / "jars" / f"{jar_set.name}-{content}"
 
 
 def classpath(jars: Sequence[Path]) -> str:
@@ -145,15 +177,18 @@ def _alone(root: Path, progress: Progress) -> Iterator[None]:
         except BlockingIOError:
             progress("waiting for another process that fetches jars")
             fcntl.flock(handle, fcntl.LOCK_EX)
+        for left in root.glob(f"{_STAGING}*"):  # of processes that were killed
+            shutil.rmtree(left, ignore_errors=True)
         yield
 
 
 def _fetch(jar_set: JarSet, expected: Mapping[str, str], folder: Path, java: Java, progress: Progress) -> None:
     cache = folder.parent.parent
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetching-") as staging:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=_STAGING) as staging:
         fetched = _resolve(jar_set, len(expected), java, cache, Path(staging), progress)
         hint = "the registry or something on the way to it serves another file; nothing of it was kept"
         _check(_digests(fetched), expected, jar_set, hint)
+        shutil.rmtree(folder, ignore_errors=True)
         os.replace(fetched, folder)
 
 
@@ -181,7 +216,7 @@ def _resolve(jar_set: JarSet, total: int, java: Java, cache: Path, staging: Path
         raise EnvironmentNotReady(
             f"the jars of {jar_set.purpose} could not be fetched",
             "check the network; a proxy is named by JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'; "
-            "or copy the folder `jars` from the cache of a machine that has them",
+            "on a host without one let LOWMARK_CACHE name a folder into which `lowmark fetch` has got them elsewhere",
             tuple(last),
         )
     return staging / "jars"
@@ -261,20 +296,16 @@ def resolve_lock(java: Java, progress: Progress) -> Lock:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fetch every set, as for an image that is to start offline; with --lock, rewrite the lockfile instead."""
+    """Make the lockfile of jars anew."""
     parser = argparse.ArgumentParser(prog="python -m lowmark.app.jars", description=main.__doc__)
-    parser.add_argument("--lock", action="store_true", help="rewrite the lockfile from the registry")
-    relock = parser.parse_args(arguments).lock
+    parser.add_argument("--lock", action="store_true", required=True, help="rewrite the lockfile from the registry")
+    parser.parse_args(arguments)
 
     def show(text: str) -> None:
         print(text, file=sys.stderr)
 
     try:
-        if relock:
-            LOCKFILE.write_text(write_lock(resolve_lock(find_java(), show)))
-        else:
-            for jar_set in SETS:
-                obtain(jar_set, progress=show)
+        LOCKFILE.write_text(write_lock(resolve_lock(find_java(), show)))
     except EnvironmentNotReady as error:
         print(error, file=sys.stderr)
         return error.exit_code

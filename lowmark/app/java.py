@@ -211,8 +211,14 @@ def _keytool(java: Java, store: Path, *arguments: str, given: str = "") -> str:
 
 def _write_atomically(target: Path, write: Callable[[Path], object]) -> None:
     """Let `write` make a file beside `target`, then put it there: another process sees all of it or nothing."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        made = Path(folder) / target.name
-        write(made)
-        os.replace(made, target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            made = Path(folder) / target.name
+            write(made)
+            os.replace(made, target)
+    except OSError as error:
+        raise EnvironmentNotReady(
+            f"the cache folder cannot be written: {target.parent}: {error.strerror}",
+            "let LOWMARK_CACHE name a folder that can be",
+        ) from error

@@ -6,17 +6,13 @@ import hashlib
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from prometheus_client import CollectorRegistry
-
 from highlevel.metrics import HighLevelMetrics
-from highlevel.spark.bundles import Report
 from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, plan_digests
 from highlevel.spark.jobspec import JobSpec
 from highlevel.spark.opening import Standing, begun_anew, carried_on
@@ -30,7 +26,9 @@ from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.jars import SPARK_KAFKA, obtain
 from lowmark.app.java import Java, find_java, spark_java_home
+from lowmark.app.kafkareach import KafkaReach
 from lowmark.app.planning import plan_queries, topics_of
+from lowmark.app.processmetrics import process_registry
 from lowmark.app.rights import job_group
 from lowmark.query.plan import QueryPlan, Stage
 from lowmark.wire.kafka import admin, ensure_topics
@@ -101,8 +99,7 @@ class _Job:
         self._group = job_group(config, name)
         self._master = master
         self._wake = threading.Event()
-        self._registry = CollectorRegistry()
-        self._metrics = HighLevelMetrics(self._registry)
+        self._registry = process_registry()
 
     def run(self, stack: ExitStack, until_last: bool, anew: bool, progress: Callable[[str], None]) -> int:
         config, settings = self._config, self._config.job
@@ -112,15 +109,19 @@ class _Job:
         dead = Topic(TopicKind.DEAD, None, config.prefix).name
         sink = stack.enter_context(TransactionalSink(config.kafka, self._group, dead))
         checkpoint = self._open(folder, sink, anew)
+        spec = self._spec(folder, checkpoint)
+        metrics = HighLevelMetrics(self._registry, spec.plans, spec.roster, checkpoint.ended)
         query = JobQuery(
-            self._spec(folder, checkpoint), SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder,
-            checkpoint, sink, self._name, self._reported, self._wake,
+            spec, SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder, checkpoint, sink, self._name,
+            metrics.micro_batch, self._wake,
         )  # fmt: skip
+        reach = KafkaReach(config.kafka, self._registry)
         health = HealthServer(
-            settings.metrics, "job.metrics", self._registry, lambda: self._ready(query),
-            lambda: living([health.helper]),
+            settings.metrics, "job.metrics", self._registry, lambda: self._ready(query, reach),
+            lambda: living([health.helper, reach.helper]),
         )  # fmt: skip
         stack.enter_context(health)
+        stack.enter_context(reach)
         java = find_java()
         jars = obtain(SPARK_KAFKA, java=java, progress=progress)
         stop = stack.enter_context(_signals())
@@ -133,6 +134,7 @@ class _Job:
         while not stop.requested and not (until_last and query.ended):
             query.check()
             health.helper.check()
+            reach.helper.check()
             sink.renew()
             self._wake.wait(_LOOK_EVERY_S)
             self._wake.clear()
@@ -205,8 +207,7 @@ class _Job:
             java_options=MOVES_BYTES,
         )
 
-    def _reported(self, reports: Sequence[Report], seconds: float) -> None:
-        self._metrics.micro_batch(reports, seconds, time.time_ns())
-
-    def _ready(self, query: JobQuery) -> Health:
-        return Health(query.active, {"job": self._name, "query": "running" if query.active else "not running"})
+    def _ready(self, query: JobQuery, reach: KafkaReach) -> Health:
+        active = query.active
+        detail = {"job": self._name, "query": "running" if active else "not running", **reach.detail}
+        return Health(active and reach.ok, detail)

@@ -29,7 +29,7 @@ from lowmark.wire.topics import TopicSettings, suits
 __all__ = [
     "KafkaProblem", "KafkaRefused", "KafkaSettings", "KafkaSettingsError", "KafkaUnavailable", "SaslMechanism",
     "Secret", "SecurityProtocol", "TopicProblem", "admin", "consumer", "ensure_topics", "gapless_producer", "producer",
-    "spark_options", "transactional_producer", "translate", "verify_topics", "watermarks",
+    "spark_options", "transactional_producer", "translate", "unasked_admin", "verify_topics", "watermarks",
 ]  # fmt: skip
 
 _LOG = logging.getLogger("lowmark.kafka")
@@ -160,10 +160,15 @@ def _made(client: Callable[..., C], options: Options, settings: KafkaSettings, o
         raise KafkaSettingsError(f"Kafka's client does not accept the settings: {error.args[0].str()}") from None
 
 
+def unasked_admin(settings: KafkaSettings, on_problem: OnProblem) -> AdminClient:
+    """A client for topics and the cluster, that connects in the background; `on_problem` is called from its `poll`."""
+    return _made(AdminClient, settings.librdkafka(), settings, on_problem)
+
+
 def admin(settings: KafkaSettings, timeout_s: float = 10.0) -> AdminClient:
     """A client for topics, after a broker has answered it. KafkaUnavailable or KafkaRefused otherwise."""
     problems: list[KafkaProblem] = []
-    client = _made(AdminClient, settings.librdkafka(), settings, problems.append)
+    client = unasked_admin(settings, problems.append)
     try:
         client.list_topics(timeout=timeout_s)
     except KafkaException as error:

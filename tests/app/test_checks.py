@@ -9,13 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from lowmark.app.checks import CheckResult, run_checks
+from lowmark.app.jars import SPARK_KAFKA, _place
+from lowmark.app.rights import Role
+
 ROOT = Path(__file__).parents[2]
 
 _CHECK = """
 import sys
 from pathlib import Path
 from lowmark.app.checks import run_checks
-for result in run_checks(Path("lowmark.toml"), (), lambda text: print("told", text)):
+from lowmark.app.rights import Role
+for result in run_checks(Path("lowmark.toml"), tuple(Role), lambda text: print("told", text)):
     if result.what.startswith("Java"):
         break
     print(result.what, "|", result.problem, "|", result.exit_code)
@@ -96,3 +101,40 @@ def test_what_the_compiler_refuses_is_told(tmp_path: Path) -> None:
     assert why.startswith("it cannot be compiled: ")
     assert len(why) < 400
     assert code == "2"
+
+
+def test_what_a_job_needs_is_looked_for_on_this_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configured(tmp_path, "SELECT count(*) [RANGE 1 s] FROM Main")
+
+    def said() -> dict[str, CheckResult]:
+        """By the first word, up to what is said of Kafka."""
+        found = {}
+        with monkeypatch.context() as at:
+            for result in run_checks(tmp_path / "lowmark.toml", (Role.RUN,), lambda text: None):
+                found[result.what.partition(" ")[0]] = result
+                if result.what.startswith("kernel"):  # the cache that has it is left alone
+                    at.setenv("LOWMARK_CACHE", str(tmp_path / "cache"))
+                if result.what.startswith("checkpoint"):
+                    break
+        return found
+
+    found = said()
+    assert f"the jars of Spark's Kafka connector are not in {tmp_path}/cache/jars" in (found["jars"].problem or "")
+    assert "`lowmark fetch` gets them" in (found["jars"].problem or "")
+    assert found["jars"].exit_code == 1
+    assert found["Java"].problem is None is found["checkpoint"].problem
+    assert not (tmp_path / "checkpoint").exists()
+
+    damaged_jars(tmp_path / "cache")
+    (tmp_path / "checkpoint").write_text("")
+    found = said()
+    assert "differ from the lockfile in 4 of 4" in (found["jars"].problem or "")
+    assert f"{tmp_path}/checkpoint is not a folder. Let job.checkpoint name" in (found["checkpoint"].problem or "")
+
+
+def damaged_jars(cache: Path) -> None:
+    """Those of Spark's connector, cut short."""
+    expected, folder = _place(SPARK_KAFKA, cache, None)
+    folder.mkdir(parents=True)
+    for name in expected:
+        (folder / name).write_bytes(b"half of")

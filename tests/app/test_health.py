@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from lowmark import __version__
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, parse_listen
+from lowmark.app.processmetrics import process_registry
 
 
 @dataclass
@@ -42,6 +44,15 @@ def test_metrics_in_the_text_format() -> None:
         status, body = get(f"{server.url}/metrics")
     assert status == 200
     assert "lowmark_tests_total 3.0" in body.splitlines()
+
+
+def test_every_process_tells_its_version_and_its_own_needs() -> None:
+    ready = Health(True, {})
+    with HealthServer("127.0.0.1:0", "job.metrics", process_registry(), lambda: ready, lambda: ready) as server:
+        page = get(f"{server.url}/metrics")[1]
+    assert f'lowmark_build_info{{version="{__version__}"}} 1.0' in page.splitlines()
+    assert "process_cpu_seconds_total " in page
+    assert "python_gc_collections_total{" in page
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")

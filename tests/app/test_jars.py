@@ -15,8 +15,23 @@ from hypothesis import strategies as st
 
 from lowmark.app import jars as module
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.jars import BROKER, LOCKFILE, SETS, SPARK_KAFKA, JarSet, Lock, Module, obtain, read_lock, write_lock
+from lowmark.app.jars import (
+    BROKER,
+    LOCKFILE,
+    SETS,
+    SPARK_KAFKA,
+    JarSet,
+    Lock,
+    Module,
+    fetch,
+    kept,
+    obtain,
+    read_lock,
+    write_lock,
+)
 from lowmark.app.java import Java, find_java
+from lowmark.wire.cachefolder import cache_root
+from tests.acceptance.command import lowmark
 
 SMALL = JarSet("small", "a test", (Module("org.apache.commons", "commons-pool2", "2.13.1", transitive=False),))
 POOL = "commons-pool2-2.13.1.jar"
@@ -114,6 +129,51 @@ def test_a_cached_jar_that_was_changed_is_refused(registry: list[str], tmp_path:
     assert f"remove {jar.parent}" in caught.value.hint
 
 
+JAVA = Java(Path("/nowhere"), 17, bundled=False)
+
+
+def test_fetching_again_fetches_nothing(registry: list[str], tmp_path: Path) -> None:
+    assert fetch(SMALL, java=JAVA, cache=tmp_path, lock=small_lock(A_JAR))
+    (jar,) = kept(SMALL, cache=tmp_path, lock=small_lock(A_JAR))
+    assert not fetch(SMALL, java=JAVA, cache=tmp_path, lock=small_lock(A_JAR))
+    assert obtain(SMALL, cache=tmp_path, lock=small_lock(A_JAR)) == (jar,)
+    assert registry == ["small"]
+
+
+def test_fetching_replaces_what_is_not_whole(registry: list[str], tmp_path: Path) -> None:
+    (jar,) = obtain(SMALL, cache=tmp_path, lock=small_lock(A_JAR))
+    jar.write_bytes(b"a j")
+    with pytest.raises(EnvironmentNotReady, match="`lowmark fetch` replaces them"):
+        kept(SMALL, cache=tmp_path, lock=small_lock(A_JAR))
+    assert fetch(SMALL, java=JAVA, cache=tmp_path, lock=small_lock(A_JAR))
+    assert kept(SMALL, cache=tmp_path, lock=small_lock(A_JAR)) == (jar,)
+
+
+def test_what_cannot_be_fetched_leaves_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "jars" / f"small-{hashlib.sha256(repr([(POOL, A_JAR)]).encode()).hexdigest()[:16]}"
+    folder.mkdir(parents=True)
+    (folder / POOL).write_bytes(b"a j")
+
+    def resolve(*arguments: object) -> Path:
+        raise EnvironmentNotReady("no network", "none")
+
+    monkeypatch.setattr(module, "_resolve", resolve)
+    with pytest.raises(EnvironmentNotReady, match="no network"):
+        fetch(SMALL, java=JAVA, cache=tmp_path, lock=small_lock(A_JAR))
+    assert (folder / POOL).read_bytes() == b"a j"
+
+
+def test_what_a_killed_process_has_left_is_no_jar_and_leaves(registry: list[str], tmp_path: Path) -> None:
+    left = tmp_path / "jars" / "fetching-abc" / "jars"
+    left.mkdir(parents=True)
+    (left / POOL).write_bytes(b"a j")
+    with pytest.raises(EnvironmentNotReady, match=f"the jars of a test are not in {tmp_path}/jars"):
+        kept(SMALL, cache=tmp_path, lock=small_lock(A_JAR))
+    assert fetch(SMALL, java=JAVA, cache=tmp_path, lock=small_lock(A_JAR))
+    (jar,) = kept(SMALL, cache=tmp_path, lock=small_lock(A_JAR))
+    assert {path.name for path in (tmp_path / "jars").iterdir()} == {jar.parent.name, ".lock"}
+
+
 def test_another_lock_has_a_folder_of_its_own(registry: list[str], tmp_path: Path) -> None:
     (old,) = obtain(SMALL, cache=tmp_path, lock=small_lock(A_JAR))
     with pytest.raises(EnvironmentNotReady):
@@ -148,7 +208,9 @@ def test_a_cache_that_cannot_be_written_is_named(registry: list[str], tmp_path: 
 @pytest.mark.slow
 def test_ivy_fetches_what_is_locked_into_a_folder_with_odd_letters(tmp_path: Path) -> None:
     said: list[str] = []
-    (jar,) = obtain(SMALL, cache=tmp_path / "it's [odd] (1)", lock=small_lock(), progress=said.append)
+    cache = tmp_path / "it's [odd] (1)"
+    assert fetch(SMALL, java=find_java(), cache=cache, lock=small_lock(), progress=said.append)
+    (jar,) = kept(SMALL, cache=cache, lock=small_lock())
     assert jar.name == POOL
     assert said[-1] == "fetching the jars of a test: 1 of 1"
     assert {path.name for path in jar.parent.parent.iterdir()} == {jar.parent.name, ".lock"}
@@ -167,6 +229,24 @@ def test_a_jar_that_does_not_exist_shows_what_ivy_says(tmp_path: Path) -> None:
 def test_the_registry_still_serves_every_set(jar_set: JarSet) -> None:
     jars = obtain(jar_set)
     assert [jar.name for jar in jars] == sorted(read_lock(LOCKFILE.read_text())[jar_set.name])
+
+
+@pytest.mark.slow
+def test_the_command_says_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that is stated has all that its environment needs: nothing more is fetched."""
+    for jar_set in SETS:
+        obtain(jar_set)
+    (tmp_path / "jars").symlink_to(cache_root() / "jars")
+    outcome = lowmark("fetch", str(tmp_path))
+    assert outcome.code == 0, outcome.error
+    *each, java, use = outcome.out.splitlines()
+    assert [line.partition(", ")[0] for line in each] == [
+        "there already: 46 jars of the Kafka broker", "there already: 4 jars of Spark's Kafka connector"
+    ]  # fmt: skip
+    assert java.startswith("Java ")
+    assert use == f"to use them: LOWMARK_CACHE={tmp_path}"
+    monkeypatch.setenv("LOWMARK_CACHE", str(tmp_path))
+    assert [len(kept(jar_set)) for jar_set in SETS] == [46, 4]
 
 
 @pytest.mark.slow

@@ -124,6 +124,13 @@ def test_the_wrapper_drops_the_vector_module_and_nothing_else(
     assert spark_java_home(Java(small, 25, bundled=False), tmp_path / "cache") == home
 
 
+def test_a_wrapper_that_cannot_be_written_names_the_folder(tmp_path: Path) -> None:
+    small = write_java(tmp_path / "small", "true")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentNotReady, match="LOWMARK_CACHE"):
+        spark_java_home(Java(small, 25, bundled=False), tmp_path / "file")
+
+
 def test_the_wheel_s_java_starts_through_the_wrapper(bundled: Java, tmp_path: Path) -> None:
     command = [spark_java_home(bundled, tmp_path) / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"]
     subprocess.run(command, check=True, capture_output=True)

@@ -84,13 +84,13 @@ def test_a_topic_that_is_deleted_and_made_again(broker: str, tmp_path: Path) -> 
         goes_on()
         await_true(lambda: get(f"{url}/readyz").status == 503)
         page = get(f"{url}/readyz").json
-        assert set(page) == {"status", "tap", f"topic {lost}"}
+        assert set(page) == {"status", "tap", "kafka", f"topic {lost}"}
         assert "Kafka has taken no records of it, which lost reads: " in page[f"topic {lost}"]
         assert "Was the topic deleted?" in page[f"topic {lost}"]
         assert shown("topic_failing_seconds", lost) > 0 == shown("topic_failing_seconds", kept)
         assert get(f"{url}/healthz").json == {
             "status": "ok", f"emitter {kept}": "running", f"emitter {lost}": "running", "epochs": "running",
-            "health": "running",
+            "kafka": "running", "health": "running",
         }  # fmt: skip
         await_true(lambda: shown("producer_restarts_total", lost) >= 2)
         goes_on()

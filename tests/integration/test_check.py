@@ -18,8 +18,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from lowmark.app.checks import run_checks
 from lowmark.app.config import Config, load_config
+from lowmark.app.jars import SPARK_KAFKA, obtain
 from lowmark.app.planning import plan_queries, topics_of
+from lowmark.app.rights import Role
 from lowmark.wire.kafka import admin, ensure_topics
 from tests.acceptance.command import lowmark
 from tests.integration.jobfeed import BUSY, SOURCES, write_config
@@ -61,6 +64,7 @@ def prefix_of(config: Config) -> str:
 
 @pytest.fixture
 def path(broker: str, tmp_path: Path) -> Path:
+    obtain(SPARK_KAFKA)
     path = write_config(tmp_path, broker, busy=BUSY)
     for source in chain.from_iterable(SOURCES.values()):
         (tmp_path / f"{source}.pcap").write_bytes(bytes.fromhex("d4c3b2a1020004000000000000000000ffff000001000000"))
@@ -89,6 +93,12 @@ def test_rights(path: Path) -> None:
         assert (
             f"consumer group {prefix_of(config)}job.lowmark: this user may not READ" in failed["rights for lowmark run"]
         )
+
+
+def test_a_capture_host_needs_neither_java_nor_jars(path: Path) -> None:
+    looked_at = [result.what.split()[0] for result in run_checks(path, (Role.CAPTURE,), lambda text: None)]
+    assert "Kafka" in looked_at
+    assert not {"Java", "jars", "checkpoint"} & set(looked_at)
 
 
 def test_topics_that_may_not_be_created(path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.lowlevel.plans import SECOND
 from tests.lowlevel.test_table import ALL_FOLDS, NODES, Packet
 
 TOPICS = [
-    TopicState("a", ("q",), records=3, size=700, queued_records=2, queued_bytes=90, restarts=1),
+    TopicState("a", ("q", "p"), records=3, size=700, queued_records=2, queued_bytes=90, restarts=1),
     TopicState("b", ("r",), queued_records=5, failing="gone", failing_s=12.0),
 ]
 
@@ -30,7 +30,9 @@ def test_a_source_its_nodes_and_the_queue_are_shown() -> None:
     for output in nodes.take(taken):
         list(outboxes[output.node].take(output))
     registry = CollectorRegistry()
-    LowLevelMetrics(registry, lambda: TOPICS, lambda: [Watched("eth0", "Main", nodes, outboxes)], lambda: 4 * SECOND)
+    topics = {node.name: "a" for node in NODES}
+    watched = [Watched(source, "Main", nodes, outboxes, topics) for source in ("eth0", "eth1")]
+    LowLevelMetrics(registry, lambda: TOPICS, lambda: watched, lambda: 4 * SECOND)
 
     def shown(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"lowmark_{name}", {"source": "eth0", "stream": "Main"} | labels)
@@ -57,3 +59,8 @@ def test_a_source_its_nodes_and_the_queue_are_shown() -> None:
         "topic_failing_seconds": (0, 12),
     }.items():
         assert tuple(registry.get_sample_value(f"lowmark_{name}", {"topic": topic}) for topic in "ab") == values
+    node = {"node": ALL_FOLDS.name, "stage": ALL_FOLDS.name.partition("/")[0]}
+    assert registry.get_sample_value("lowmark_node_info", node | {"queries": "p,q"}) == 1
+    assert registry.get_sample_value("lowmark_topic_info", {"topic": "b", "queries": "r"}) == 1
+    (info,) = (family for family in registry.collect() if family.name == "lowmark_node")
+    assert len(info.samples) == len(NODES)

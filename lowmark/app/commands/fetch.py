@@ -1,0 +1,51 @@
+"""`lowmark fetch`: what a host needs of others, beforehand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["fetch"]
+
+
+def fetch(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[DIR]", help="Where it is put. Without: this user's cache, where all look.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Get what `lowmark run`, `lowmark broker` and `lowmark demo` would fetch at their first start: the jars of the
+    broker and of Spark's Kafka connector, at pinned versions, checked by hash. They start without a network then.
+
+    What is there and whole is not fetched again; what is not whole is replaced. The folder can be copied to other
+    hosts, or into an image: LOWMARK_CACHE names it there.
+
+    Examples:
+
+    \b
+      lowmark fetch
+      lowmark fetch /opt/lowmark/cache
+    """
+    from lowmark.app.console import telling
+    from lowmark.app.jars import SETS, kept
+    from lowmark.app.jars import fetch as fetch_jars
+    from lowmark.app.java import find_java, spark_java_home
+    from lowmark.wire.cachefolder import cache_root
+
+    cache = (folder or cache_root()).absolute()
+    java = find_java()
+    spark_java_home(java, cache)
+    with telling() as tell:
+        for jar_set in SETS:
+            fetched = fetch_jars(jar_set, java=java, cache=cache, progress=tell)
+            jars = kept(jar_set, cache=cache)
+            size = sum(jar.stat().st_size for jar in jars) / 1e6
+            state = "fetched" if fetched else "there already"
+            typer.echo(f"{state}: {len(jars)} jars of {jar_set.purpose}, {size:.1f} MB, in {jars[0].parent}")
+    typer.echo(f"Java {java.version} is that of {java.home}: each host has its own")
+    if cache != cache_root():
+        typer.echo(f"to use them: LOWMARK_CACHE={cache}")

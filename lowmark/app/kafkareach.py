@@ -1,0 +1,114 @@
+"""Whether Kafka answers this process: asked all the time, since one that has nothing to send would not notice."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import wait
+from types import TracebackType
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from prometheus_client import CollectorRegistry, Gauge
+
+from lowmark.helpers import Helper
+from lowmark.wire.kafka import (
+    KafkaProblem,
+    KafkaRefused,
+    KafkaSettings,
+    KafkaSettingsError,
+    translate,
+    unasked_admin,
+)
+
+__all__ = ["KafkaReach"]
+
+_LOG = logging.getLogger("lowmark.kafka")
+
+_EVERY_S = 2.0
+_ANSWER_WITHIN_S = 5.0
+_LOOK_S = 0.2
+
+
+class KafkaReach:
+    """Inert outside a `with` block; `helper` is the thread that asks. Until it knows better Kafka answers: it has been
+    asked before."""
+
+    def __init__(self, kafka: KafkaSettings, registry: CollectorRegistry) -> None:
+        self.helper = Helper("kafka", self._run, (KafkaSettingsError,))
+        self._kafka = kafka
+        self._failing: tuple[str, float] | None = None  # why, and since when by the monotonic clock
+        unreachable = Gauge(
+            "lowmark_kafka_unreachable_seconds", "For how long no broker has answered; 0: one does.", registry=registry
+        )
+        unreachable.set_function(lambda: self._failing_s)
+
+    @property
+    def ok(self) -> bool:
+        return self._failing is None
+
+    @property
+    def detail(self) -> dict[str, str]:
+        """For whoever reads the page."""
+        failing = self._failing
+        if failing is None:
+            return {"kafka": "answers"}
+        return {"kafka": f"has not answered for {self._failing_s:.0f} s: {failing[0]}"}
+
+    def __enter__(self) -> KafkaReach:
+        self.helper.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.helper.stop()
+
+    @property
+    def _failing_s(self) -> float:
+        failing = self._failing
+        return 0.0 if failing is None else time.monotonic() - failing[1]
+
+    def _run(self, stopping: threading.Event) -> None:
+        try:
+            self._ask(stopping)
+        except KafkaSettingsError as error:  # a secret cannot be read now
+            self._judge(error, time.monotonic())
+            raise
+
+    def _ask(self, stopping: threading.Event) -> None:
+        heard: list[KafkaProblem] = []
+        client = unasked_admin(self._kafka, heard.append)
+        while not stopping.is_set():
+            began_s = time.monotonic()
+            heard.clear()
+            problem = self._asked(client, heard, stopping)
+            if stopping.is_set():
+                return
+            self._judge(problem, began_s)
+            if isinstance(problem, KafkaRefused):
+                client = unasked_admin(self._kafka, heard.append)  # secrets are read again
+            stopping.wait(_EVERY_S)
+
+    def _asked(self, client: AdminClient, heard: list[KafkaProblem], stopping: threading.Event) -> KafkaProblem | None:
+        """Why no answer has come; None: one has, or nobody waits for it any more."""
+        answer = client.describe_cluster(request_timeout=_ANSWER_WITHIN_S)
+        while not wait([answer], _LOOK_S).done and not stopping.is_set():
+            client.poll(0)
+        client.poll(0)  # brings what was the matter while it waited
+        if stopping.is_set():
+            return None
+        try:
+            answer.result()
+        except KafkaException as error:
+            refused = [problem for problem in heard if isinstance(problem, KafkaRefused)]
+            return (refused or heard or [translate(error.args[0], self._kafka)])[0]
+        return None
+
+    def _judge(self, problem: KafkaProblem | KafkaSettingsError | None, began_s: float) -> None:
+        if problem is not None:
+            if self._failing is None:
+                _LOG.warning("Kafka does not answer: %s", problem)
+            self._failing = str(problem), began_s if self._failing is None else self._failing[1]
+        elif self._failing is not None:
+            _LOG.warning("Kafka answers again, after %.0f s", self._failing_s)
+            self._failing = None
