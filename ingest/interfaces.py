@@ -12,10 +12,15 @@ import struct
 import sys
 from dataclasses import dataclass
 
-__all__ = ["ANY", "Interface", "InterfaceError", "interface", "not_permitted"]
+__all__ = ["ANY", "ANY_PROMISCUOUS", "Interface", "InterfaceError", "interface", "not_permitted"]
 
 ANY = "any"
 """The name that stands for all interfaces at once."""
+
+ANY_PROMISCUOUS = (
+    f"the kernel has a promiscuous mode for each interface, and none for {ANY}: make each one a source of its own, by "
+    "its name, or leave promiscuous out"
+)
 
 _FLAGS, _MTU, _HARDWARE, _ETHTOOL = 0x8913, 0x8921, 0x8927, 0x8946  # SIOCGIFFLAGS, SIOCGIFMTU, …
 _UP, _LOOPBACK = 0x1, 0x8

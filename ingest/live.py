@@ -55,6 +55,7 @@ class LiveSource:
         self.name = config.name
         self.stream = config.stream
         self.rank = rank
+        self.live = True
         self.received = 0  # frames that were delivered
         self.merged = 0  # of those, what offloading made of several packets
         self.ended = False  # an interface never ends

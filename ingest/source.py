@@ -44,10 +44,11 @@ class Source(Protocol):
     name: str
     stream: str
     rank: int
+    live: bool  # captured as it happens
     received: int  # frames that were delivered
     ended: bool  # everything was delivered
     damages: list[Damage]  # why that is not all there is, as far as it is known
-    start_ns: int | None  # covered from; None: from whatever the first frame is
+    start_ns: int | None  # of a live one, once it has begun: covered from
 
     bound_ns: int | None  # of measured disorder: the bound at present
     filtering: bool  # the kernel leaves out what nobody wants; known when it is open
@@ -84,6 +85,7 @@ class FileSource:
         self.name = config.name
         self.stream = config.stream
         self.rank = rank
+        self.live = False
         self.received = 0  # frames that were delivered
         self.ended = False  # everything was delivered: all there is, or all that can be read
         self.damages: list[Damage] = []  # known as soon as the reading comes to it

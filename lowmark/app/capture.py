@@ -15,6 +15,7 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry
 
 from ingest.metrics import IngestMetrics
+from ingest.source import Source
 from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
 from lowlevel.metrics import LowLevelMetrics, Watched
@@ -87,7 +88,7 @@ class _Capture:
         # Before this nothing is to be flushed, and waiting for the first bytes of a pipe ends with the process.
         stop = threading.Event()
         _until_signal(stack, stop)
-        self._watch = watch = self._register()
+        self._watch = watch = self._begin()
         watch.start()
         stack.callback(watch.stop)
         names = ", ".join(thread.source.name for thread in self._threads)
@@ -106,22 +107,15 @@ class _Capture:
                 tuple(f"source {source}: {process} (host and process id)" for source, process in present.items()),
             )
 
-    def _register(self) -> EpochWatch:
+    def _begin(self) -> EpochWatch:
+        """All sources are registered before the first ring is opened: from then on a thread empties it, however long
+        Kafka takes to answer for the others."""
         log = SourcesLog(self._config.kafka, self._topic)
         by_name = {thread.source.name: thread for thread in self._threads}
-        epochs = {}
-        for thread in self._threads:
-            thread.source.begin()
+        epochs = {name: log.append(self._registration(thread.source)) for name, thread in by_name.items()}
         for name, thread in by_name.items():
-            start_ns = thread.source.start_ns
-            live = start_ns is not None
-            registration = Registration(
-                source=name, stream=thread.source.stream, kind=SourceKind.LIVE if live else SourceKind.FINITE,
-                run=None if live else uuid.uuid4().hex, start_ns=start_ns, disorder=str(thread.source.disorder),
-                roster_version=0, process=self._process,
-            )  # fmt: skip
-            epochs[name] = log.append(registration)
             thread.begin(epochs[name])
+            thread.start()
             _LOG.info("source %s of stream %s has epoch %d", name, thread.source.stream, epochs[name])
 
         def superseded(source: str, epoch: int) -> None:
@@ -132,6 +126,13 @@ class _Capture:
             return by_name[source].is_alive()
 
         return EpochWatch(self._config.kafka, self._topic, self._process, epochs, superseded, sending)
+
+    def _registration(self, source: Source) -> Registration:
+        return Registration(
+            source=source.name, stream=source.stream, kind=SourceKind.LIVE if source.live else SourceKind.FINITE,
+            run=None if source.live else uuid.uuid4().hex, start_ns=time.time_ns() if source.live else None,
+            disorder=str(source.disorder), roster_version=0, process=self._process,
+        )  # fmt: skip
 
     def _watched(self) -> Iterator[Watched]:
         for thread in self._threads:
@@ -161,8 +162,6 @@ class _Capture:
     def _capture(self, stop: threading.Event, reloading: Reloading) -> int:
         threads = self._threads
         crowding = Crowding(self._tables, _LOG.warning)
-        for thread in threads:
-            thread.start()
         while any(thread.is_alive() for thread in threads) and not any(thread.error for thread in threads):
             if any(helper.failure for helper in self._helpers()) or stop.wait(_LOOK_EVERY_S):
                 break

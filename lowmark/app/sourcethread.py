@@ -84,8 +84,10 @@ class SourceThread(threading.Thread):
         self.nodes.start(touched=True)
 
     def begin(self, epoch: int) -> None:
-        """The source has its epoch: its records can be numbered."""
+        """The source has its epoch: its records can be numbered. What passes from now on is covered; a thread that is
+        started at once misses none of it."""
         self._epoch = epoch
+        self.source.begin()
         self.outboxes = {alias: self._outbox(item, self.source.start_ns) for alias, item in self.work.items()}
 
     def _outbox(self, item: Work, start_ns: int | None) -> Outbox:
