@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.config import RingConfig
-from ingest.interfaces import Interface, InterfaceError, not_permitted
+from ingest.interfaces import Interface, InterfaceError, NotPermitted
 from ingest.socketfilter import NOTHING, Instruction, attach
 
 __all__ = ["RETIRED_MS", "Fanout", "Ring", "RingBlocks"]
@@ -193,12 +193,12 @@ def _packet_socket(at: Interface) -> socket.socket:
     try:
         return socket.socket(socket.AF_PACKET, socket.SOCK_RAW, protocol)
     except PermissionError:
-        raise not_permitted(at.name) from None
+        raise NotPermitted(at.name) from None
 
 
 def _refused(name: str, config: RingConfig, error: OSError) -> InterfaceError:
     if error.errno == errno.EPERM:
-        return not_permitted(name)
+        return NotPermitted(name)
     if error.errno == errno.ENOMEM:
         size = config.ring_bytes >> 20
         return InterfaceError(f"{name}: the kernel has no {size} MiB for the ring: give a smaller ring_bytes")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from ingest.live import LiveSource
 from ingest.source import Source
 from lowlevel.emitter import Emitter
 from lowlevel.node import NodeOutput, SourceNodes
@@ -75,6 +76,11 @@ class SourceThread(threading.Thread):
         late = [alias for alias, item in work.items() if item.send_late]
         source = self.source
         return SourceNodes(nodes, stream=source.stream, rank=source.rank, config=self._table, send_late=late)
+
+    def open_ring(self) -> None:
+        """Of an interface: what takes rights that `open` can do without then. InterfaceError."""
+        if isinstance(self.source, LiveSource):
+            self.source.open()
 
     def open(self) -> None:
         """Opens the source and loads the kernel. CaptureError or InterfaceError when there is nothing to read,
