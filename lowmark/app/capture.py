@@ -24,6 +24,7 @@ from lowlevel.register import EpochWatch, SourcesLog
 from lowmark.app.capturesources import CaptureOptions, check_threads, names_of, readers_of, threads_of
 from lowmark.app.config import Config, ConfigError, load_config
 from lowmark.app.crowding import Crowding
+from lowmark.app.draining import check_all_sent, wait_until_sent
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.keeping import OUTSIDE
@@ -41,7 +42,6 @@ __all__ = ["run_capture"]
 _LOG = logging.getLogger("lowmark.capture")
 
 _DAMAGED = 3
-_DRAIN_S = 60.0
 _LOOK_EVERY_S = 0.2
 
 
@@ -99,10 +99,11 @@ class _Capture:
         LowLevelMetrics(self._registry, self._emitter.states, self._watched, time.time_ns)
         self._emitter.start()
         stack.callback(self._emitter.stop)
-        # Before this nothing is to be flushed, and waiting for the first bytes of a pipe ends with the process.
+        epochs = self._register()
+        # Before this nothing is to be flushed: whatever is waited for ends with the process.
         stop = threading.Event()
         _until_signal(stack, stop)
-        self._watch = watch = self._begin()
+        self._watch = watch = self._begin(epochs)
         watch.start()
         stack.callback(watch.stop)
         names = ", ".join(thread.source.name for thread in self._threads)
@@ -121,12 +122,14 @@ class _Capture:
                 tuple(f"source {source}: {process} (host and process id)" for source, process in present.items()),
             )
 
-    def _begin(self) -> EpochWatch:
-        """All sources are registered before the first ring is opened: from then on a thread empties it, however long
-        Kafka takes to answer for the others."""
+    def _register(self) -> dict[str, int]:
+        """The sources' epochs."""
         log = SourcesLog(self._config.kafka, self._topic)
+        return {thread.source.name: log.append(self._registration(thread.source)) for thread in self._threads}
+
+    def _begin(self, epochs: dict[str, int]) -> EpochWatch:
+        """Not before all sources are registered: from now on a thread empties each ring, and waits for no other."""
         by_name = {thread.source.name: thread for thread in self._threads}
-        epochs = {name: log.append(self._registration(thread.source)) for name, thread in by_name.items()}
         for name, thread in by_name.items():
             thread.begin(epochs[name])
             thread.start()
@@ -200,26 +203,10 @@ class _Capture:
 
     def _drain(self) -> None:
         """Whatever has ended the capture: what Kafka takes of what is left is sent first."""
-        sent = -1
-        while not self._emitter.drained(_DRAIN_S):
-            states = self._emitter.states()
-            arrived = sum(state.records for state in states)
-            if arrived > sent:  # what waits on disk may take longer, as long as something arrives
-                sent = arrived
-                continue
-            break
+        wait_until_sent(self._emitter, self._config.kafka.bootstrap)
         for helper in self._helpers():
             helper.check()
-        left = [state for state in self._emitter.states() if state.queued_records]
-        if left:
-            records = sum(state.queued_records for state in left)
-            raise EnvironmentNotReady(
-                f"Kafka did not take the last {records} records within {_DRAIN_S:.0f} s",
-                "they are lost: the windows they belong to will say so. See to the broker before the next start",
-                tuple(
-                    f"topic {state.topic}: {state.queued_records} records: {state.failing or 'slow'}" for state in left
-                ),
-            )
+        check_all_sent(self._emitter)
 
 
 def _queue(config: Config) -> QueueConfig:
