@@ -181,7 +181,9 @@ class FileSource:
 
     def _scanned(self, capture: CaptureFile | CaptureSeries, flaws: list[Flaw]) -> Iterator[_Promised]:
         """What is wrong is known before anything is promised."""
-        lows = scanned_lows(least_after(self._first_pass(capture)))
+        replay = self._config.replay
+        paced = replay is not None and replay.pace is not None  # what falls due is promised then, and not a block later
+        lows = scanned_lows(least_after(self._first_pass(capture)), within=paced)
         known = list(self.damages)
         if known or self._untimed:
             read = (None if isinstance(item, Damage) else item.columns for item in self._items(capture))
