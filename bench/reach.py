@@ -59,7 +59,6 @@ def _delays(installation: Installation, seconds: float) -> Iterator[float]:
     emitter.start()
     try:
         thread.open()
-        source.begin()
         thread.begin(0)
         thread.start()
         generator = Generator(_RATE, _WARM_UP_S + seconds)

@@ -57,6 +57,7 @@ class _Windows:
     received: int = 0
     ended: bool = False
     damages: list[Damage] = field(default_factory=list)
+    live: bool = False
     start_ns: int | None = None
     bound_ns: int | None = None
     filtering: bool = False

@@ -6,16 +6,19 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import os
 import socket
 import struct
-import sys
 from dataclasses import dataclass
 
-__all__ = ["ANY", "Interface", "InterfaceError", "interface", "not_permitted"]
+__all__ = ["ANY", "ANY_PROMISCUOUS", "Interface", "InterfaceError", "NotPermitted", "interface"]
 
 ANY = "any"
 """The name that stands for all interfaces at once."""
+
+ANY_PROMISCUOUS = (
+    f"the kernel has a promiscuous mode for each interface, and none for {ANY}: make each one a source of its own, by "
+    "its name, or leave promiscuous out"
+)
 
 _FLAGS, _MTU, _HARDWARE, _ETHTOOL = 0x8913, 0x8921, 0x8927, 0x8946  # SIOCGIFFLAGS, SIOCGIFMTU, …
 _UP, _LOOPBACK = 0x1, 0x8
@@ -28,6 +31,21 @@ class InterfaceError(Exception):
     """An interface that cannot be captured from. The text says why and what would be right."""
 
     exit_code = 1
+
+
+class NotPermitted(InterfaceError):
+    """The kernel gives this process no ring."""
+
+    def __init__(self, name: str) -> None:
+        # Not of the interpreter's file, as setcap would: that gives it to all scripts of all users.
+        super().__init__(
+            f"capturing from {name} takes the capability CAP_NET_RAW, which this process does not have; start it with "
+            "that one alone:\n"
+            "    sudo setpriv --reuid=USER --regid=GROUP --init-groups --inh-caps=+net_raw --ambient-caps=+net_raw "
+            "lowmark …\n"
+            "    sudo systemd-run --pty -p User=USER -p AmbientCapabilities=CAP_NET_RAW lowmark …\n"
+            "`sudo lowmark capture --user USER` gives up all rights once it captures"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +106,6 @@ def _all_of_them() -> Interface:
     up = tuple(member for member in members if member.up)
     known = [member.mtu for member in up if member.mtu is not None and not member.loopback]
     return Interface(ANY, 0, mtu=max(known, default=None), members=up)
-
-
-def not_permitted(name: str) -> InterfaceError:
-    """What to say where the kernel refuses."""
-    python = os.path.realpath(sys.executable)
-    return InterfaceError(
-        f"capturing from {name} takes the capability CAP_NET_RAW, which this process does not have; grant it with\n"
-        f"    sudo setcap cap_net_raw+ep {python}\n"
-        "or, in a systemd unit, with AmbientCapabilities=CAP_NET_RAW"
-    )
 
 
 def _present() -> str:

@@ -15,7 +15,7 @@ from ingest.columns import Columns
 from ingest.config import LIVE_DISORDER, LiveConfig
 from ingest.damage import Damage
 from ingest.disorder import Disorder, WithinTime
-from ingest.interfaces import ANY, Interface, InterfaceError, interface
+from ingest.interfaces import ANY, Interface, InterfaceError, NotPermitted, interface
 from ingest.kernelfilter import derived
 from ingest.lows import ClockedLows
 from ingest.ring import RETIRED_MS, Fanout, Ring, RingBlocks
@@ -55,6 +55,7 @@ class LiveSource:
         self.name = config.name
         self.stream = config.stream
         self.rank = rank
+        self.live = True
         self.received = 0  # frames that were delivered
         self.merged = 0  # of those, what offloading made of several packets
         self.ended = False  # an interface never ends
@@ -85,9 +86,16 @@ class LiveSource:
         """There is no saying."""
         return None
 
+    def open(self) -> None:
+        """Opens the ring, which takes CAP_NET_RAW. Raises InterfaceError where that is impossible."""
+        self._ring = self._opened()
+
     def start(self) -> None:
-        """Opens the ring. Raises InterfaceError where that is impossible."""
-        self._ring = ring = self._opened()
+        """Opens the ring, if it is not open yet."""
+        if self._ring is None:
+            self.open()
+        assert self._ring is not None
+        ring = self._ring
         walk_blocks(ring.no_frames(), _UNLIMITED)  # where it has to be compiled, before anything waits for it
         if ring.interface.merging_note is not None:
             self._tell(ring.interface.merging_note)
@@ -163,6 +171,11 @@ class LiveSource:
             try:
                 self._ring = self._opened()
                 self._ring.begin(self._program(self._ring.interface))
+            except NotPermitted:
+                raise InterfaceError(
+                    f"{name} is there again, and another ring for it takes the capability CAP_NET_RAW, which this "
+                    "process has given up: start it again"
+                ) from None
             except InterfaceError:
                 return None
             self._tell(f"{name} is there again")

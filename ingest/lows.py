@@ -83,10 +83,10 @@ def least_after(blocks: Iterable[Columns]) -> npt.NDArray[np.int64]:
     return np.minimum(suffix, min(int(greatest.max()), _LAST))
 
 
-def scanned_lows(least: npt.NDArray[np.int64]) -> Lows:
+def scanned_lows(least: npt.NDArray[np.int64], *, within: bool = False) -> Lows:
     """The low-watermark by what least_after found: exact at the end of each block, and unchanged within it, so that
-    nothing is ever late."""
-    return _Scanned(least)
+    nothing is ever late. `within`: exact before each frame too, for blocks that are cut again."""
+    return _Scanned(least, within)
 
 
 class _Newest:
@@ -252,12 +252,16 @@ class ClockedLows:
 class _Scanned:
     bound_ns = None
 
-    def __init__(self, least: npt.NDArray[np.int64]) -> None:
+    def __init__(self, least: npt.NDArray[np.int64], within: bool) -> None:
         self._promises = iter(least.tolist())
+        self._within = within
         self._low = NEVER
 
     def of(self, columns: Columns) -> tuple[npt.NDArray[np.int64], int]:
         before = np.full(len(columns.ts), self._low, np.int64)
         # A file that was written to between the passes may have more blocks: what is new in it is late.
         self._low = max(self._low, next(self._promises, self._low))
+        if self._within:
+            least = np.minimum(np.where(columns.link >= 0, columns.ts, FOREVER), self._low)
+            np.maximum(before, np.minimum.accumulate(least[::-1])[::-1], out=before)
         return before, self._low

@@ -15,6 +15,8 @@ from lowmark.wire.frames import BAD_TIME, FOREVER, Flaw, FrameBlock
 __all__ = ["replayed"]
 
 _INT64 = np.iinfo(np.int64)
+_MOST_WAIT_S = 0.2
+"""Between blocks: as of a pipe, an empty one says that more is waited for."""
 
 
 def replayed(
@@ -65,7 +67,7 @@ def _as_due(
     now_ns: Callable[[], int],
     wait: Callable[[float], bool],
 ) -> Iterator[FrameBlock | None]:
-    """The block in pieces, each when its last frame is due; None for an end before its time."""
+    """The block in pieces, each when its last frame is due, and empty ones meanwhile. None: an end before its time."""
     if not len(block):
         yield block
         return
@@ -76,9 +78,11 @@ def _as_due(
         if until > at:
             yield _piece(block, at, until)
             at = until
-        elif wait(max(float(due[at]) - now, tick_ns) / 1e9):
+        elif wait(min(max(float(due[at]) - now, tick_ns) / 1e9, _MOST_WAIT_S)):
             yield None
             return
+        elif due[at] > now_ns():
+            yield replace(_piece(block, at, at), dropped=0, flaws=())
 
 
 def _piece(block: FrameBlock, first: int, end: int) -> FrameBlock:

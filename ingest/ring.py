@@ -9,22 +9,25 @@ import select
 import socket
 import struct
 import threading
-from dataclasses import dataclass, replace
+import time
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ingest.config import RingConfig
-from ingest.interfaces import Interface, InterfaceError, not_permitted
+from ingest.interfaces import Interface, InterfaceError, NotPermitted
 from ingest.socketfilter import NOTHING, Instruction, attach
 
-__all__ = ["BLOCK", "RETIRED_MS", "Fanout", "Ring", "RingBlocks"]
+__all__ = ["RETIRED_MS", "Fanout", "Ring", "RingBlocks"]
 
-BLOCK = 256 << 10
-"""Bytes of a block. However little is in it, it is handed over when a timer says so: the ring lasts as many ticks as it
-has blocks, which speaks for small ones."""
+_LEAST_BLOCK = 16 << 10
+_FRAME_HEAD = 128  # bytes of the ring in front of a frame, and up to the next one, at most
+_AT_ONCE = 4 << 20  # bytes of blocks that are lent together, at most: fewer but larger steps when much arrives
 
-_AT_ONCE = 16  # blocks that are lent together, at most: fewer but larger steps when much arrives
+_GATHERED = 256 << 10
+_GATHER_S = 0.002
+"""Blocks of fewer bytes are left for so long to become more: a step has a price of its own, whatever is in it."""
 
 _RETIRE_MS = 20
 RETIRED_MS = 3 * _RETIRE_MS
@@ -62,9 +65,16 @@ class Fanout:
 class RingBlocks:
     """Neighbouring blocks in one piece of memory, borrowed until the ring is asked for the next ones."""
 
+    size: int  # of each, in bytes
     bytes_: npt.NDArray[np.uint8]
     words: npt.NDArray[np.uint32]
-    frames: tuple[int, ...]  # of each block
+    frames: npt.NDArray[np.int64]  # of each
+
+
+def _block_size(snaplen: int) -> int:
+    """Of a ring for frames of so many bytes. However little is in a block, it is handed over when a timer says so: the
+    ring lasts as many ticks as it has blocks, which speaks for small ones. Two frames fit in any case."""
+    return max(_LEAST_BLOCK, 1 << (2 * (snaplen + _FRAME_HEAD)).bit_length())
 
 
 class Ring:
@@ -76,6 +86,7 @@ class Ring:
     ) -> None:
         """Raises InterfaceError."""
         self.interface = at
+        self._size = _block_size(config.snaplen)
         self._socket = _packet_socket(at)
         try:
             self._open(config, promiscuous, fanout)
@@ -97,19 +108,19 @@ class Ring:
                 f"{name} is down, and the packets of an interface can be divided among threads only when it is up: "
                 f"ip link set dev {name} up"
             )
-        ring, blocks = self._socket, config.ring_bytes // BLOCK
+        ring, size, blocks = self._socket, self._size, config.ring_bytes // self._size
         ring.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
         # Nothing passes before all is ready: what came before a share is taken would be seen by all that take one.
         attach(ring, NOTHING)
-        shape = struct.pack("7I", BLOCK, blocks, _FRAME, BLOCK // _FRAME * blocks, _RETIRE_MS, 0, 0)
+        shape = struct.pack("7I", size, blocks, _FRAME, size // _FRAME * blocks, _RETIRE_MS, 0, 0)
         ring.setsockopt(_SOL_PACKET, _RX_RING, shape)
-        if promiscuous and self.interface.index:
+        if promiscuous:
             ring.setsockopt(
                 _SOL_PACKET, _MEMBERSHIP, struct.pack("iHH8s", self.interface.index, _PROMISCUOUS, 0, bytes(8))
             )
-        self._bytes = np.frombuffer(mmap.mmap(ring.fileno(), BLOCK * blocks), np.uint8)
+        self._bytes = np.frombuffer(mmap.mmap(ring.fileno(), size * blocks), np.uint8)
         self._words = self._bytes.view(np.uint32)
-        self._status = self._words[_STATUS :: BLOCK // 4]  # one word a block
+        self._status = self._words[_STATUS :: size // 4]  # one word a block
         self._blocks = blocks
         self._at = 0
         self._lent = 0
@@ -128,21 +139,28 @@ class Ring:
         self._lent = 0
         if not self._status[self._at] & _OURS:
             self._poll.poll(within_ms)
-        while self._lent < min(_AT_ONCE, self._blocks - self._at) and self._status[self._at + self._lent] & _OURS:
-            self._lent += 1
-        if not self._lent:
-            return None
-        lent = self._piece(self._at, self._at + self._lent)
-        return replace(lent, frames=tuple(lent.words[_FRAMES :: BLOCK // 4].tolist()))
+        if 0 < self._ready() * self._size < _GATHERED:
+            time.sleep(_GATHER_S)
+        self._lent = self._ready()
+        return self._piece(self._lent) if self._lent else None
+
+    def _ready(self) -> int:
+        """Neighbouring blocks from here on that are ours."""
+        most = min(_AT_ONCE // self._size, self._blocks - self._at)
+        ready = 0
+        while ready < most and self._status[self._at + ready] & _OURS:
+            ready += 1
+        return ready
 
     def no_frames(self) -> RingBlocks:
         """What blocks look like, without any."""
-        return self._piece(0, 1)
+        return self._piece(0)
 
-    def _piece(self, first: int, end: int) -> RingBlocks:
-        bytes_ = self._bytes[first * BLOCK : end * BLOCK]
+    def _piece(self, blocks: int) -> RingBlocks:
+        begin, end = self._at * self._size, (self._at + blocks) * self._size
+        bytes_, words = self._bytes[begin:end], self._words[begin // 4 : end // 4]
         bytes_.flags.writeable = False
-        return RingBlocks(bytes_, self._words[first * BLOCK // 4 : end * BLOCK // 4], (0,) * (end - first))
+        return RingBlocks(self._size, bytes_, words, words[_FRAMES :: self._size // 4].astype(np.int64))
 
     def take_dropped(self) -> int:
         """Frames that found no room in the ring since this was asked for last."""
@@ -175,12 +193,12 @@ def _packet_socket(at: Interface) -> socket.socket:
     try:
         return socket.socket(socket.AF_PACKET, socket.SOCK_RAW, protocol)
     except PermissionError:
-        raise not_permitted(at.name) from None
+        raise NotPermitted(at.name) from None
 
 
 def _refused(name: str, config: RingConfig, error: OSError) -> InterfaceError:
     if error.errno == errno.EPERM:
-        return not_permitted(name)
+        return NotPermitted(name)
     if error.errno == errno.ENOMEM:
         size = config.ring_bytes >> 20
         return InterfaceError(f"{name}: the kernel has no {size} MiB for the ring: give a smaller ring_bytes")

@@ -44,10 +44,11 @@ class Source(Protocol):
     name: str
     stream: str
     rank: int
+    live: bool  # captured as it happens
     received: int  # frames that were delivered
     ended: bool  # everything was delivered
     damages: list[Damage]  # why that is not all there is, as far as it is known
-    start_ns: int | None  # covered from; None: from whatever the first frame is
+    start_ns: int | None  # of a live one, once it has begun: covered from
 
     bound_ns: int | None  # of measured disorder: the bound at present
     filtering: bool  # the kernel leaves out what nobody wants; known when it is open
@@ -84,6 +85,7 @@ class FileSource:
         self.name = config.name
         self.stream = config.stream
         self.rank = rank
+        self.live = False
         self.received = 0  # frames that were delivered
         self.ended = False  # everything was delivered: all there is, or all that can be read
         self.damages: list[Damage] = []  # known as soon as the reading comes to it
@@ -179,7 +181,9 @@ class FileSource:
 
     def _scanned(self, capture: CaptureFile | CaptureSeries, flaws: list[Flaw]) -> Iterator[_Promised]:
         """What is wrong is known before anything is promised."""
-        lows = scanned_lows(least_after(self._first_pass(capture)))
+        replay = self._config.replay
+        paced = replay is not None and replay.pace is not None  # what falls due is promised then, and not a block later
+        lows = scanned_lows(least_after(self._first_pass(capture)), within=paced)
         known = list(self.damages)
         if known or self._untimed:
             read = (None if isinstance(item, Damage) else item.columns for item in self._items(capture))

@@ -13,6 +13,7 @@ from types import FrameType
 import typer
 
 from ingest.disorder import parse_disorder
+from ingest.interfaces import ANY, ANY_PROMISCUOUS
 from lowlevel.config import Flush, LowLevelConfig, LowLevelConfigError, Order, table_size
 from lowmark.app.bindings import bind, fanned_out
 from lowmark.app.console import Teller, error_console, telling
@@ -64,6 +65,8 @@ def answer(request: Request) -> int:
     disorder = None if request.disorder is None else parse_disorder(request.disorder)
     streams, notes = _streams(_planned(request, None)), list[str]()
     bindings = fanned_out(bind(request.read, request.interfaces, streams, notes.append), request.fanout)
+    if request.promiscuous and any(binding.live and binding.path == ANY for binding in bindings):
+        raise typer.BadParameter(ANY_PROMISCUOUS, param_hint="'--promiscuous'")
     counts = {binding.stream: 0 for binding in bindings}
     for binding in bindings:
         counts[binding.stream] += 1

@@ -13,19 +13,22 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from ingest.metrics import IngestMetrics
+from ingest.source import Source
 from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
 from lowlevel.metrics import LowLevelMetrics, Watched
 from lowlevel.pressure import Crowded
 from lowlevel.register import EpochWatch, SourcesLog
-from lowmark.app.capturesources import CaptureOptions, readers_of, threads_of
-from lowmark.app.config import Config
+from lowmark.app.capturesources import CaptureOptions, check_threads, names_of, readers_of, threads_of
+from lowmark.app.config import Config, ConfigError, load_config
 from lowmark.app.crowding import Crowding
+from lowmark.app.draining import check_all_sent, wait_until_sent
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.kafkareach import KafkaReach
 from lowmark.app.keeping import OUTSIDE
 from lowmark.app.planning import plan_queries
+from lowmark.app.privileges import User, give_up_root, user_called
 from lowmark.app.processmetrics import process_registry
 from lowmark.app.reloading import Reloading, ensure_topics_of
 from lowmark.app.roll import present_senders
@@ -39,7 +42,6 @@ __all__ = ["run_capture"]
 _LOG = logging.getLogger("lowmark.capture")
 
 _DAMAGED = 3
-_DRAIN_S = 60.0
 _LOOK_EVERY_S = 0.2
 
 
@@ -66,14 +68,30 @@ class _Capture:
 
     def run(self, stack: ExitStack, options: CaptureOptions, progress: Callable[[str], None]) -> int:
         """What can be found wrong is found before the sources are registered, which stops whoever sends them."""
-        config = self._config
-        self._threads = threads_of(config, options, self._plans, self._emitter, IngestMetrics(self._registry))
+        config, metrics = self._config, IngestMetrics(self._registry)
+        user = None if options.user is None else user_called(options.user)
+        interfaces, files = names_of(config, options)
         progress("opening captures and loading kernels")
+        self._threads = threads_of(config, interfaces, options, self._plans, self._emitter, metrics)
+        for thread in self._threads:
+            stack.callback(thread.source.close)
+            thread.open_ring()
+        if user is not None:
+            give_up_root(user, max((config.sources[name].priority for name in interfaces + files), default=0))
+            _check_readable(config, user)
+        # All else is opened by whoever opens it again later: no file is looked into before.
+        files_read = threads_of(config, files, options, self._plans, self._emitter, metrics)
+        self._threads += files_read
+        check_threads(config, self._threads)
+        for thread in files_read:
+            stack.callback(thread.source.close)
         for thread in self._threads:
             thread.open()
-            stack.callback(thread.source.close)
             if thread.source.filtering:
                 _LOG.warning("source %s: %s", thread.source.name, OUTSIDE)
+        self._emitter.serve(
+            readers_of(self._plans, (item for thread in self._threads for item in thread.work.values()))
+        )
         stack.enter_context(self._health)
         progress(f"connecting to Kafka at {config.kafka.bootstrap}")
         ensure_topics_of(config, self._plans)
@@ -81,15 +99,13 @@ class _Capture:
             self._refuse_those_sent()
         stack.enter_context(self._reach)
         LowLevelMetrics(self._registry, self._emitter.states, self._watched, time.time_ns)
-        self._emitter.serve(
-            readers_of(self._plans, (item for thread in self._threads for item in thread.work.values()))
-        )
         self._emitter.start()
         stack.callback(self._emitter.stop)
-        # Before this nothing is to be flushed, and waiting for the first bytes of a pipe ends with the process.
+        epochs = self._register()
+        # Before this nothing is to be flushed: whatever is waited for ends with the process.
         stop = threading.Event()
         _until_signal(stack, stop)
-        self._watch = watch = self._register()
+        self._watch = watch = self._begin(epochs)
         watch.start()
         stack.callback(watch.stop)
         names = ", ".join(thread.source.name for thread in self._threads)
@@ -108,22 +124,17 @@ class _Capture:
                 tuple(f"source {source}: {process} (host and process id)" for source, process in present.items()),
             )
 
-    def _register(self) -> EpochWatch:
+    def _register(self) -> dict[str, int]:
+        """The sources' epochs."""
         log = SourcesLog(self._config.kafka, self._topic)
+        return {thread.source.name: log.append(self._registration(thread.source)) for thread in self._threads}
+
+    def _begin(self, epochs: dict[str, int]) -> EpochWatch:
+        """Not before all sources are registered: from now on a thread empties each ring, and waits for no other."""
         by_name = {thread.source.name: thread for thread in self._threads}
-        epochs = {}
-        for thread in self._threads:
-            thread.source.begin()
         for name, thread in by_name.items():
-            start_ns = thread.source.start_ns
-            live = start_ns is not None
-            registration = Registration(
-                source=name, stream=thread.source.stream, kind=SourceKind.LIVE if live else SourceKind.FINITE,
-                run=None if live else uuid.uuid4().hex, start_ns=start_ns, disorder=str(thread.source.disorder),
-                roster_version=0, process=self._process,
-            )  # fmt: skip
-            epochs[name] = log.append(registration)
             thread.begin(epochs[name])
+            thread.start()
             _LOG.info("source %s of stream %s has epoch %d", name, thread.source.stream, epochs[name])
 
         def superseded(source: str, epoch: int) -> None:
@@ -134,6 +145,13 @@ class _Capture:
             return by_name[source].is_alive()
 
         return EpochWatch(self._config.kafka, self._topic, self._process, epochs, superseded, sending)
+
+    def _registration(self, source: Source) -> Registration:
+        return Registration(
+            source=source.name, stream=source.stream, kind=SourceKind.LIVE if source.live else SourceKind.FINITE,
+            run=None if source.live else uuid.uuid4().hex, start_ns=time.time_ns() if source.live else None,
+            disorder=str(source.disorder), roster_version=0, process=self._process,
+        )  # fmt: skip
 
     def _watched(self) -> Iterator[Watched]:
         for thread in self._threads:
@@ -164,8 +182,6 @@ class _Capture:
     def _capture(self, stop: threading.Event, reloading: Reloading) -> int:
         threads = self._threads
         crowding = Crowding(self._tables, _LOG.warning)
-        for thread in threads:
-            thread.start()
         while any(thread.is_alive() for thread in threads) and not any(thread.error for thread in threads):
             if any(helper.failure for helper in self._helpers()) or stop.wait(_LOOK_EVERY_S):
                 break
@@ -190,31 +206,28 @@ class _Capture:
 
     def _drain(self) -> None:
         """Whatever has ended the capture: what Kafka takes of what is left is sent first."""
-        sent = -1
-        while not self._emitter.drained(_DRAIN_S):
-            states = self._emitter.states()
-            arrived = sum(state.records for state in states)
-            if arrived > sent:  # what waits on disk may take longer, as long as something arrives
-                sent = arrived
-                continue
-            break
+        wait_until_sent(self._emitter, self._config.kafka.bootstrap)
         for helper in self._helpers():
             helper.check()
-        left = [state for state in self._emitter.states() if state.queued_records]
-        if left:
-            records = sum(state.queued_records for state in left)
-            raise EnvironmentNotReady(
-                f"Kafka did not take the last {records} records within {_DRAIN_S:.0f} s",
-                "they are lost: the windows they belong to will say so. See to the broker before the next start",
-                tuple(
-                    f"topic {state.topic}: {state.queued_records} records: {state.failing or 'slow'}" for state in left
-                ),
-            )
+        check_all_sent(self._emitter)
 
 
 def _queue(config: Config) -> QueueConfig:
     queue = config.capture.queue
     return queue if queue.spill is None else replace(queue, spill=config.path.parent / queue.spill)
+
+
+def _check_readable(config: Config, user: User) -> None:
+    """SIGHUP reads it again."""
+    try:
+        again = load_config(config.path)
+        for query in again.queries:
+            again.sql(query)
+    except ConfigError as error:
+        raise EnvironmentNotReady(
+            f"the user {user.name!r} cannot read the configuration, as it has to after a SIGHUP: {error}",
+            "give that user the right to, through its group for example",
+        ) from None
 
 
 def _state(thread: SourceThread) -> str:

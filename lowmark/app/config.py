@@ -11,6 +11,7 @@ from pathlib import Path
 from highlevel.config import JobConfig, JobLimits
 from ingest.config import LIVE_DISORDER, RingConfig
 from ingest.disorder import Disorder, DisorderError, Scan, parse_disorder
+from ingest.interfaces import ANY, ANY_PROMISCUOUS
 from lowlevel.config import LowLevelConfig, QueueConfig
 from lowmark.app.health import parse_listen
 from lowmark.app.scheduling import Scheduling
@@ -55,6 +56,8 @@ class CaptureSource:
             raise ValueError(f"fanout is {self.fanout}; it is 1 to 64")
         if self.interface is None and (self.fanout > 1 or self.promiscuous or self.kernel_filter):
             raise ValueError("`fanout`, `promiscuous` and `kernel_filter` are of interfaces; this source reads a file")
+        if self.promiscuous and self.interface == ANY:
+            raise ValueError(ANY_PROMISCUOUS)
         if not 0 <= self.priority <= 99:
             raise ValueError(f"priority is {self.priority}; it is 1 to 99, or 0 for none")
         if self.follow and self.file is None:

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 from highlevel.progress.records import Batch, Record
-from ingest.live import LiveSource
 from ingest.source import Source
 from lowlevel.config import LowLevelConfig
 from lowlevel.node import NodeOutput, SourceNodes
@@ -42,7 +41,7 @@ class Feed:
     def start(self) -> None:
         """Opens the source and loads the kernel."""
         self.source.start()
-        self.nodes.start(touched=isinstance(self.source, LiveSource))
+        self.nodes.start(touched=self.source.live)
 
     def begin(self) -> None:
         """What passes from now on is covered."""
@@ -59,7 +58,7 @@ class Feed:
     @property
     def kind(self) -> SourceKind:
         """Only what is captured as it happens may have begun in the middle of a window."""
-        return SourceKind.FINITE if self.source.start_ns is None else SourceKind.LIVE
+        return SourceKind.LIVE if self.source.live else SourceKind.FINITE
 
     def steps(self) -> Iterator[list[Record]]:
         """The records of each block. A source that is stopped has ended for this run: its last windows come too."""

@@ -33,7 +33,7 @@ class SeenSource:
     epoch: int
     registered_ns: int
     promised_ns: int | None
-    stopped: bool  # before its end
+    stopped: bool  # before its end, all of it
 
     @property
     def ended(self) -> bool:
@@ -115,7 +115,8 @@ def _answers(
 def _promised(
     reader: Consumer, kafka: KafkaSettings, prefix: str, topics: list[str]
 ) -> dict[tuple[str, int], tuple[int, bool]]:
-    """By source and epoch, the least of what its nodes have promised, and whether one of them has stopped."""
+    """By source and epoch, how far all of it is promised, and whether it has stopped. Nodes that stop while others go
+    on are those of queries that are gone: they hold nothing up."""
     latest: dict[tuple[str, int], dict[tuple[str, str], tuple[int, bool]]] = {}
     parsed = {name: parse_topic(name) for name in topics}
     partials = [name for name, of in parsed.items() if of and (of.kind, of.prefix) == (TopicKind.PARTIALS, prefix)]
@@ -126,10 +127,12 @@ def _promised(
             origin = record.origin
             nodes = latest.setdefault((origin.source, origin.epoch), {})
             nodes[origin.stage, origin.node] = bound, record.ending is Ending.STOP
-    return {
-        source: (min(bound for bound, _ in nodes.values()), any(stopped for _, stopped in nodes.values()))
-        for source, nodes in latest.items()
-    }
+    found = {}
+    for source, nodes in latest.items():
+        going_on = [bound for bound, stopped in nodes.values() if not stopped]
+        # Of nodes that have stopped, the last ones did so with the source.
+        found[source] = (min(going_on), False) if going_on else (max(bound for bound, _ in nodes.values()), True)
+    return found
 
 
 def _read(reader: Consumer, kafka: KafkaSettings, topics: Sequence[str], tail: int | None) -> Iterator[Message]:

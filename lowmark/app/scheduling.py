@@ -42,6 +42,6 @@ class Scheduling:
             except PermissionError:
                 raise EnvironmentNotReady(
                     f"source {source} is to run with real-time priority {self.priority}, and this process may not",
-                    "it takes CAP_SYS_NICE: AmbientCapabilities=CAP_NET_RAW CAP_SYS_NICE in a systemd unit, or leave "
-                    "`priority` out",
+                    "it takes CAP_SYS_NICE: AmbientCapabilities=CAP_NET_RAW CAP_SYS_NICE in a systemd unit, or a "
+                    "start as root with --user; or leave `priority` out",
                 ) from None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from ingest.live import LiveSource
 from ingest.source import Source
 from lowlevel.emitter import Emitter
 from lowlevel.node import NodeOutput, SourceNodes
@@ -76,6 +77,11 @@ class SourceThread(threading.Thread):
         source = self.source
         return SourceNodes(nodes, stream=source.stream, rank=source.rank, config=self._table, send_late=late)
 
+    def open_ring(self) -> None:
+        """Of an interface: what takes rights that `open` can do without then. InterfaceError."""
+        if isinstance(self.source, LiveSource):
+            self.source.open()
+
     def open(self) -> None:
         """Opens the source and loads the kernel. CaptureError or InterfaceError when there is nothing to read,
         EnvironmentNotReady when the thread may not run as it is to."""
@@ -84,8 +90,10 @@ class SourceThread(threading.Thread):
         self.nodes.start(touched=True)
 
     def begin(self, epoch: int) -> None:
-        """The source has its epoch: its records can be numbered."""
+        """The source has its epoch: its records can be numbered. What passes from now on is covered; a thread that is
+        started at once misses none of it."""
         self._epoch = epoch
+        self.source.begin()
         self.outboxes = {alias: self._outbox(item, self.source.start_ns) for alias, item in self.work.items()}
 
     def _outbox(self, item: Work, start_ns: int | None) -> Outbox:

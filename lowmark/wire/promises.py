@@ -97,7 +97,7 @@ class Punctuation:
     promise: Promise
     ledger: Ledger
     ending: Ending = Ending.NONE
-    start_ns: int | None = None  # of the epoch, as its registration says: covered from; None: finite sources
+    start_ns: int | None = None  # of the epoch: covered from; None: finite sources
 
 
 # In JSON a bound is {"column", "below"} or {"column", "in"}. An account and a taint are the arrays of their fields in

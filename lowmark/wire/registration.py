@@ -30,7 +30,7 @@ class Registration:
     stream: str
     kind: SourceKind
     run: str | None  # identifies one reading of a finite source
-    start_ns: int | None  # covered from, ns since 1970; None: from whatever the first tuple is (finite sources)
+    start_ns: int | None  # ns since 1970: nothing earlier is covered; None: it is, from the first tuple on (finite)
     disorder: str  # as declared: `ordered`, `within 2 s`, …
     roster_version: int
     process: str  # host and process id, so that a person can find it

@@ -164,6 +164,7 @@ def test_a_query_that_is_wrong_shows_the_spot(lowmark: Command, capture: Path) -
         ((TALKERS, "-r", "{capture}", "--flush", "lazy", "--flush-every", "9"), "for the slow flush, and this one is "),
         ((TALKERS, "-r", "{capture}", "--flush-panes", "0"), "--flush-panes"),
         ((TALKERS, "-r", "{capture}", "--kernel-filter"), "--kernel-filter is of interfaces (-i)"),
+        ((TALKERS, "-i", "any", "--promiscuous"), "has a promiscuous mode for each interface, and none for any"),
         ((TALKERS, "-i", "lo", "--follow"), "it is of files (-r)"),
         ((TALKERS, "-r", "{capture}", "--follow", "--disorder", "scan"), "what is followed has none"),
         ((TALKERS, "-r", "{capture}", "--rate", "Z=5/s"), "no input or stream called Z in this query"),

@@ -158,6 +158,10 @@ TAP = LEAST + '[streams.S]\n[sources.tap]\nstream = "S"\n'
         (TAP + 'interface = "eth0"\nfanout = 0', "sources.tap: fanout is 0; it is 1 to 64"),
         (TAP + 'file = "f"\nfanout = 2', "are of interfaces; this source reads a file"),
         (TAP + 'file = "f"\nkernel_filter = true', "are of interfaces; this source reads a file"),
+        (
+            TAP + 'interface = "any"\npromiscuous = true',
+            "sources.tap: the kernel has a promiscuous mode for each interface, and none for any: make each",
+        ),
         (TAP + 'interface = "eth0"\nfollow = true', "`follow` is of files"),
         (TAP + 'interface = "eth0"\npriority = 100', "priority is 100; it is 1 to 99, or 0 for none"),
         (TAP + 'interface = "eth0"\ndisorder = "scan"', "sources.tap.disorder: scan reads its input twice"),

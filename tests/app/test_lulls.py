@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from highlevel.progress.records import Batch
-from ingest.config import FileConfig
-from ingest.disorder import Ordered
+from ingest.config import FileConfig, Replay
+from ingest.disorder import Disorder, Ordered, Scan, WithinTime
 from ingest.source import FileSource
 from lowlevel.config import LowLevelConfig
 from lowmark.app.feeding import Feed
@@ -55,6 +55,35 @@ def test_a_window_that_has_ended_leaves_while_nothing_comes(follow: bool, tmp_pa
     feed.source.close()
     os.close(writing)
     os.close(reading)
+
+
+class Clock:
+    """It goes on where a replay waits."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def wait(self, seconds: float) -> bool:
+        self.now += round(seconds * SECOND)
+        return False
+
+
+@pytest.mark.parametrize("disorder", [Scan(), Ordered(), WithinTime(2 * SECOND)])
+def test_a_slow_replay_lets_windows_out_in_its_own_time(disorder: Disorder, tmp_path: Path) -> None:
+    """All of the capture is one block of the file."""
+    path = write_pcap(tmp_path / "a.pcap", [frame(Spec(ts=second * SECOND)) for second in range(0, 600, 5)])
+    plan = compile_query("SELECT srcIP, count(*) [RANGE 1 minute] FROM A GROUP BY srcIP", streams={"A": 1}, buckets=1)
+    clock = Clock()
+    config = FileConfig(name="a", stream="A", path=str(path), disorder=disorder, replay=Replay(pace=1.0))
+    source = FileSource(config, now_ns=lambda: clock.now, wait=clock.wait)
+    feed = Feed(source, plan.stage.nodes, LowLevelConfig(), "stage", False)
+    feed.start()
+    feed.begin()
+    said = {bound: clock.now for bound in promises(feed) if bound is not None}
+    feed.source.close()
+    for minute in range(1, 10):
+        promised = min(now for bound, now in said.items() if bound >= minute * 60 * SECOND)
+        assert promised <= (minute * 60 + 10) * SECOND, f"the window that ends with minute {minute}"
 
 
 def test_a_first_occurrence_leaves_while_its_pane_is_open(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from lowmark.wire.results import Reason
 from tests.fixtures.network import Network, ip, namespace, packet
 
 LAG_NS = 50_000_000
+TICK_NS = 20_000_000
 SECOND = 1_000_000_000
 
 
@@ -90,6 +91,37 @@ def test_frames_beyond_the_ring_are_counted(net: Network, live: LiveSource) -> N
     assert received + dropped == sent
     assert dropped > 0
     assert received == live.received
+
+
+def test_a_ring_that_nobody_reads_is_deep_in_ticks_too(net: Network, live: LiveSource) -> None:
+    """At a low rate each tick of the kernel's timer takes a block, however little is in it."""
+    sent = 25
+    for _ in range(sent):
+        net.send("far", [packet(1)])
+        time.sleep(2 * TICK_NS / SECOND)  # the rate
+    live.stop()
+    blocks = list(live.blocks())
+    assert sum(block.dropped for block in blocks) == 0
+    assert sum(map(len, blocks)) == sent
+
+
+@pytest.mark.parametrize("snaplen", [64, 512, 9000, 65_535])
+def test_frames_of_any_size_fit(net: Network, snaplen: int) -> None:
+    ring = RingConfig(ring_bytes=2 << 20, snaplen=snaplen)
+    source = LiveSource(LiveConfig(name="a", stream="A", interface="lo", ring=ring))
+    source.start()
+    source.begin()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for size in (0, 1000, 65_000):
+            sender.sendto(bytes(size), ("127.0.0.1", 9))
+    source.stop()
+    head = 14 + 20 + 8
+    found: set[tuple[int, int]] = set()
+    for block in source.blocks():
+        found |= set(zip(block.captured.tolist(), block.length.tolist(), strict=True))
+    source.close()
+    # Each is answered by a message that nobody listens there.
+    assert {(min(snaplen, head + size), head + size) for size in (0, 1000, 65_000)} <= found
 
 
 def test_frames_of_the_future_move_no_low_watermark(net: Network, clock: Clock, live: LiveSource) -> None:

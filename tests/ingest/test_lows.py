@@ -108,16 +108,32 @@ def test_scan_promises_the_least_of_what_follows(times: list[int | None], cuts: 
 
 
 @given(times=TIMES, cuts=CUTS)
-def test_under_scan_nothing_is_ever_late(times: list[int | None], cuts: list[int]) -> None:
+def test_scan_promises_it_before_each_frame_where_blocks_are_cut_again(
+    times: list[int | None], cuts: list[int]
+) -> None:
     parts = blocks(times, cuts)
-    before, _ = run(scanned_lows(least_after(parts)), parts)
+    before, after = run(scanned_lows(least_after(parts), within=True), parts)
+    assert after == run(scanned_lows(least_after(parts)), parts)[1]
+    greatest = min(max((time for time in times if time is not None), default=NEVER), FOREVER - 1)
+    least = [min((t for t in times[place:] if t is not None), default=greatest) for place in range(len(times))]
+    assert before == [min(low, greatest) for low in least]
+
+
+@given(times=TIMES, cuts=CUTS, within=st.booleans())
+def test_under_scan_nothing_is_ever_late(times: list[int | None], cuts: list[int], within: bool) -> None:
+    parts = blocks(times, cuts)
+    before, _ = run(scanned_lows(least_after(parts), within=within), parts)
     assert all(t is None or t >= low for t, low in zip(times, before, strict=True))
 
 
 @given(declared=DECLARED, times=TIMES, cuts=CUTS)
 def test_the_low_watermark_never_regresses(declared: Declared, times: list[int | None], cuts: list[int]) -> None:
     parts = blocks(times, cuts)
-    makers: list[Callable[[], Lows]] = [lambda: arrival_lows(declared), lambda: scanned_lows(least_after(parts))]
+    makers: list[Callable[[], Lows]] = [
+        lambda: arrival_lows(declared),
+        lambda: scanned_lows(least_after(parts)),
+        lambda: scanned_lows(least_after(parts), within=True),
+    ]
     for lows in makers:
         before, after = run(lows(), parts)
         assert all(a <= b for a, b in pairwise(before))

@@ -80,6 +80,12 @@ def test_frames_come_in_order_never_early_and_at_most_a_tick_late(times: list[li
     assert played[-1][1].low_after == FOREVER
 
 
+@given(times=PARTS)
+def test_a_block_comes_several_times_a_second_whatever_falls_due(times: list[list[int | None]]) -> None:
+    played = play(times, Replay(pace=1.0))
+    assert all(b - a <= 200_000_000 + 1000 for (a, _), (b, _) in pairwise(played))
+
+
 @given(times=PARTS, pace=st.sampled_from([None, 1.0]))
 def test_promises_and_counts_survive_the_cutting(times: list[list[int | None]], pace: float | None) -> None:
     played = [b for _, b in play(times, Replay(pace=pace))]
@@ -143,7 +149,7 @@ def test_a_lull_between_blocks_of_one_frame_is_waited_for_from_the_second_on() -
 
 
 def test_stopping_while_it_waits_ends_the_replay() -> None:
-    played = play([[0, SECOND, 2 * SECOND]], Replay(pace=1.0), Clock(stop_after=1))
+    played = play([[0, SECOND, 2 * SECOND]], Replay(pace=1.0), Clock(stop_after=5))
     assert [ts for _, ts in arrivals(played)] == [0, SECOND]
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError
@@ -26,9 +27,10 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 class Command:
     """`lowmark arguments`, in a session of its own: whatever it starts is found again. Ends with the `with` block."""
 
-    def __init__(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> None:
+    def __init__(self, *arguments: str, stdin: int = subprocess.DEVNULL, under: Sequence[str] = ()) -> None:
+        """`under`: a command that runs the one behind it, in its own place."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "lowmark", *arguments],
+            [*under, sys.executable, "-m", "lowmark", *arguments],
             cwd=_ROOT, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         self._said: dict[str, list[str]] = {"out": [], "error": []}

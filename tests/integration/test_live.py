@@ -14,12 +14,18 @@ from pathlib import Path
 import pytest
 
 from lowmark.app.broker import Broker
+from lowmark.app.config import load_config
+from lowmark.app.planning import plan_queries
+from lowmark.wire.codec import decode
+from lowmark.wire.promises import Punctuation
+from lowmark.wire.registration import Registration
 from lowmark.wire.results import Reason
+from lowmark.wire.topics import Topic, TopicKind
 from tests.acceptance.command import query as query_files
 from tests.fixtures.network import Network, ip, namespace, packet
 from tests.integration.jobprocess import await_true
 from tests.integration.processes import Command
-from tests.integration.readings import Results
+from tests.integration.readings import Results, records
 from tests.naive.frames import write_pcap
 from tests.naive.readers import Frame
 
@@ -252,6 +258,7 @@ def test_through_kafka_with_a_life_that_is_killed(net: Network, tmp_path: Path) 
             first.process.wait()
         killed = Results.of(path)
         assert not killed.reasons
+        assert _covered_from(path) >= _registered(path), "a ring that nobody empties yet is not open yet"
         net.send("far", [packet(3)] * 10)
         with capturing(path) as second:
             net.send("far", [packet(4, port=port) for port in range(1, 401)])
@@ -265,6 +272,28 @@ def test_through_kafka_with_a_life_that_is_killed(net: Network, tmp_path: Path) 
             second.process.send_signal(signal.SIGTERM)
             assert second.wait() == 0, second.error
         assert Results.of(path).sent - found.sent == 400
+
+
+def _registered(path: Path) -> int:
+    """When the last of the sources was, ns."""
+    config = load_config(path)
+    topic = Topic(TopicKind.SOURCES, None, config.prefix).name
+    times = [
+        message.timestamp()[1] * 10**6
+        for message in records(config, topic, 0)
+        if isinstance(decode(message.headers(), message.value(), lambda origin: None), Registration)
+    ]
+    assert len(times) == 2
+    return max(times)
+
+
+def _covered_from(path: Path) -> int:
+    """The earliest time that a source says so of, ns."""
+    config = load_config(path)
+    (plan,) = plan_queries(config)
+    topic = Topic(TopicKind.PARTIALS, plan.stage.fingerprint, config.prefix).name
+    found = [decode(message.headers(), message.value(), lambda origin: None) for message in records(config, topic, 0)]
+    return min(record.start_ns for record in found if isinstance(record, Punctuation) and record.start_ns is not None)
 
 
 @contextmanager

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lowmark.app.broker import Broker
+from tests.acceptance.command import lowmark
 from tests.fixtures.network import Network, namespace, packet
 from tests.integration.jobprocess import await_true
 from tests.integration.processes import Command
@@ -98,9 +101,26 @@ def test_queries_change_and_no_packet_of_those_that_stay_is_missed(net: Network,
             path.write_text(first.split("[queries.packets]")[0] + NEW)
             capture.process.send_signal(signal.SIGHUP)
             await_true(lambda: "queries are pairs" in capture.error)
+            gone_s = time.monotonic()
             net.send("far", [packet(4, port=port) for port in range(1, 301)])
             await_true(lambda: Results.of(path, "pairs").packets["10.0.0.4"] == 300)
+
+            def followed() -> bool:
+                """Sources go on, and what the query that is gone has promised is not what they promise."""
+                asked_s = time.monotonic()
+                states = lowmark("sources", "-c", str(path)).rows
+                assert [state["state"] for state in states] == ["active", "active"]
+                return all(float(str(state["lag_s"])) < asked_s - gone_s for state in states)
+
+            await_true(followed)
+
+            # What it holds at its end waits for Kafka, and that is said.
+            os.kill(broker.pid, signal.SIGSTOP)
             capture.process.send_signal(signal.SIGTERM)
+            await_true(lambda: f"waits for Kafka at {broker.bootstrap} to take its last " in capture.error)
+            assert capture.process.poll() is None
+            os.kill(broker.pid, signal.SIGCONT)
             assert capture.wait() == 0, capture.error
+            assert [state["state"] for state in lowmark("sources", "-c", str(path)).rows] == ["stopped", "stopped"]
         path.write_text(first)
         assert Results.of(path).sent == 100 + sent + 300

@@ -36,6 +36,14 @@ def capture(
             "--take-over", help="Capture also sources that another process is sending: its captures of them stop."
         ),
     ] = False,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Started by root: go on as this user, without any rights, once the rings of the interfaces are open. "
+            "All else is opened as this user.",
+        ),
+    ] = None,
 ) -> None:
     """Reduce packets to partial aggregates and send them, with punctuations, to Kafka.
 
@@ -49,6 +57,7 @@ def capture(
     \b
       lowmark capture -c /etc/lowmark.toml
       lowmark capture --source tap1 --pace 1.0 --rebase
+      sudo lowmark capture -c /etc/lowmark.toml --user lowmark
     """
     from lowmark.app.capture import run_capture
     from lowmark.app.capturesources import CaptureOptions
@@ -60,7 +69,7 @@ def capture(
         raise typer.BadParameter(f"{pace} is not a pace: 1.0 is the files' own", param_hint="'--pace'")
     settings = load_config(Path(config))
     set_up_logs(verbose=False)
-    options = CaptureOptions(sources=tuple(source or ()), pace=pace, rebase=rebase, take_over=take_over)
+    options = CaptureOptions(sources=tuple(source or ()), pace=pace, rebase=rebase, take_over=take_over, user=user)
     with telling() as tell:
         status = run_capture(settings, options, tell)
     raise typer.Exit(status)

@@ -1,0 +1,88 @@
+"""Giving up what only root has, once it is not needed any more: the process goes on as a user without any rights."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import resource
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import lowmark
+from lowmark.app.errors import EnvironmentNotReady
+
+__all__ = ["User", "give_up_root", "user_called"]
+
+_NO_NEW_PRIVS, _AMBIENT, _CLEAR_ALL = 38, 47, 4  # of prctl
+_CAPABILITIES_VERSION = 0x20080522
+_CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapAmb")  # lines of /proc/…/status
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+
+
+def user_called(name: str) -> User:
+    """EnvironmentNotReady where there is none on this host, or it is root."""
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise EnvironmentNotReady(
+            f"there is no user {name!r} on this host", "name one that there is; `useradd --system NAME` makes one"
+        ) from None
+    if entry.pw_uid == 0:
+        raise EnvironmentNotReady(
+            f"the user {name!r} is root, who has every right", "name another one, or leave --user out"
+        )
+    groups = os.getgrouplist(name, entry.pw_gid)
+    return User(name, entry.pw_uid, entry.pw_gid, tuple(groups), entry.pw_dir)
+
+
+def give_up_root(user: User, priority: int) -> None:
+    """For good, in all threads, also for programs that they start. What has been opened stays open, and priorities of
+    SCHED_FIFO up to this one stay allowed. EnvironmentNotReady where the user could not go on."""
+    if priority:
+        with suppress(ValueError):  # where it takes more than this process may, the threads say so that want it
+            resource.setrlimit(resource.RLIMIT_RTPRIO, (priority, priority))
+    try:
+        os.setgroups(user.groups)
+        os.setresgid(user.gid, user.gid, user.gid)
+        os.setresuid(user.uid, user.uid, user.uid)
+    except PermissionError:
+        raise EnvironmentNotReady(
+            f"this process may not become the user {user.name!r}: it was not started by root",
+            "start it as root, or leave --user out: who is not root needs CAP_NET_RAW alone",
+        ) from None
+    _clear_capabilities()
+    os.environ |= {"HOME": user.home, "USER": user.name, "LOGNAME": user.name}
+    for path in (sys.executable, os.__file__, lowmark.__file__):
+        if path and not os.access(path, os.R_OK):
+            raise EnvironmentNotReady(
+                f"the user {user.name!r} may not read {path}, and modules are loaded while a capture goes on",
+                "install Python and lowmark where everybody may read them, such as /opt or /usr/local",
+            )
+
+
+def _clear_capabilities() -> None:
+    """The kernel has cleared those of a root that is none any more; here it is made sure of."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, nothing = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0), (ctypes.c_uint32 * 6)()
+    done = (
+        libc.prctl(_AMBIENT, _CLEAR_ALL, 0, 0, 0),
+        libc.capset(header, nothing),
+        libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0),
+    )
+    if any(done):
+        raise OSError(ctypes.get_errno(), "privileges could not be given up")
+    for thread in Path("/proc/self/task").iterdir():
+        lines = dict(line.split(":", 1) for line in (thread / "status").read_text().splitlines() if ":" in line)
+        if any(int(lines[name], 16) for name in _CAPABILITIES):
+            raise RuntimeError(f"a thread has kept capabilities: {lines['Name'].strip()}")
