@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ingest.columns import Columns, Walk
 from ingest.damage import CaptureError, Damage
+from ingest.identity import Identity
 from ingest.inputs import CaptureBytes, open_bytes
 
 __all__ = ["FRAMES", "NO_FRAMES", "STRETCH", "CaptureFile", "Frames", "open_capture"]
@@ -116,6 +117,15 @@ class CaptureFile:
             if walk.nonsense is not None or (at_end and source.complete):
                 self._judge(walk)
                 return
+
+    @property
+    def head(self) -> bytes:
+        """How the file on disk begins, as far as it has been read."""
+        return self._bytes.head
+
+    def identity(self) -> Identity:
+        """Of the file on disk, as it is now."""
+        return self._bytes.identity()
 
     def interrupt(self) -> None:
         """From another thread: where the reading waits for more to arrive, it ends."""

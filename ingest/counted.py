@@ -68,6 +68,9 @@ class Counted(RawIOBase):
     def _read(self, room: memoryview) -> int | None:
         """Bytes read, 0 at the end; None: nothing has come within a moment. OSError where they cannot be read."""
 
+    def fileno(self) -> int:
+        return self._file.fileno()
+
     def readable(self) -> bool:
         return True
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ingest.counted import Counted, Followed, Piped, Sized
 from ingest.damage import CaptureError
+from ingest.identity import Identity, identity_of
 from ingest.xz import XzReader
 from ingest.zstd import ZstdError, ZstdReader
 
@@ -80,8 +81,12 @@ class CaptureBytes:
 
     @property
     def head(self) -> bytes:
-        """How the file on disk begins."""
+        """How the file on disk begins, as far as it has been read."""
         return self._counted.head
+
+    def identity(self) -> Identity:
+        """Of the file on disk, as it is now."""
+        return identity_of(self._counted.fileno())
 
     def advance(self, position: int, wanted: int) -> int:
         """What stands before data[position] is done with, and `wanted` bytes from there on are hoped for. Reads on at
@@ -100,9 +105,12 @@ class CaptureBytes:
             self.filled += self._take(self._buffer[self.filled :])
             if not self._counted.waiting():
                 break
-        if self._counted.renewed():
-            self.filled = carried
-            self._end(self.broken or "the file was begun anew while it was read")
+        try:
+            if self._counted.renewed():
+                self.filled = carried
+                self._end(self.broken or "the file was begun anew while it was read")
+        except OSError as error:
+            self._end(self.broken or f"reading failed ({error.strerror or error})")
         self.data = self._buffer.view()
         self.data.flags.writeable = False
         return 0
