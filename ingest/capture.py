@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from ingest.columns import Columns, Walk
 from ingest.damage import CaptureError, Damage
-from ingest.inputs import MappedBytes, StreamBytes, open_bytes
+from ingest.identity import Identity
+from ingest.inputs import CaptureBytes, open_bytes
 
 __all__ = ["FRAMES", "NO_FRAMES", "STRETCH", "CaptureFile", "Frames", "open_capture"]
 
@@ -21,7 +22,7 @@ FRAMES = 32_768
 STRETCH = 4 << 20
 """Bytes of the capture that a block is cut from, at most, but for its last frame."""
 
-_HEAD = 28  # bytes that tell the format
+_TELLING = 6  # bytes that tell what this is, where it is no capture
 _FOREIGN = {
     b"\x28\xb5\x2f\xfd": "zstd in zstd (decompress it once more)",
     b"BZh": "bzip2-compressed data (decompress them: bzcat FILE | lowmark query -r - …)",
@@ -57,14 +58,18 @@ class CaptureFile:
     """An open capture. `blocks()` reads it from its beginning: once, or as often as one likes where `rereadable`; the
     blocks of a rereadable capture are cut alike every time."""
 
-    def __init__(self, source: MappedBytes | StreamBytes, path: str) -> None:
+    def __init__(self, source: CaptureBytes) -> None:
+        """CaptureError where it is seen that this is none: of a pipe, or of a file to which somebody still writes, that
+        is left to the reading."""
         self.name = source.name
         self.rereadable = source.rereadable
         self.damages: list[Damage] = []  # of the present reading: found behind the blocks that it has given
-        self._path = path
         self._bytes = source
-        self._walker, self._position = _begin(source)
+        self._walker: _Walker | None = None  # None: not enough has come to tell the format
+        self._position = 0
         self._begun = False
+        while self.rereadable and self._walker is None:
+            self._recognize()
 
     @property
     def read_bytes(self) -> int:
@@ -78,16 +83,27 @@ class CaptureFile:
 
     def blocks(self, frames: int = FRAMES, stretch: int = STRETCH) -> Iterator[Frames]:
         """All frames, in blocks of at most `frames`, cut from about `stretch` bytes. An empty one comes several
-        times a second while more is waited for (not of compressed data). Where the
-        capture is damaged the frames before that come first, then `damage` is set and the iteration ends."""
+        times a second while more is waited for (of compressed data until their first bytes have come). Where the
+        capture is damaged the frames before that come first, then `damages` tells it and the iteration ends."""
         if self._begun:
             self._rewind()
         self._begun = True
-        source, position = self._bytes, self._position
+        source = self._bytes
+        while self._walker is None:
+            try:
+                self._recognize()
+            except CaptureError as error:
+                self.damages.append(Damage(self.name, None, str(error).removeprefix(f"{self.name}: ")))
+                return
+            if source.idle:
+                yield NO_FRAMES
+        walker, position = self._walker, self._position
         columns = Columns.of_size(frames)
         while True:
+            if self.rereadable and source.filled - position < stretch and not source.complete:
+                position = source.advance(position, 0)  # else the rest of each piece would be a block by itself
             stop = min(position + stretch, source.filled)
-            walk = self._walker.walk(source.data, position, stop, source.filled, columns)
+            walk = walker.walk(source.data, position, stop, source.filled, columns)
             position = walk.position
             at_end = position >= source.filled or walk.wanted > 0
             if walk.nonsense is None and at_end and not source.complete and walk.count == 0:
@@ -98,30 +114,50 @@ class CaptureFile:
             if walk.count:
                 yield Frames(source.data, columns.first(walk.count))
                 columns = Columns.of_size(frames)
-            if isinstance(source, MappedBytes):
-                source.passed(position)
             if walk.nonsense is not None or (at_end and source.complete):
                 self._judge(walk)
                 return
+
+    @property
+    def head(self) -> bytes:
+        """How the file on disk begins, as far as it has been read."""
+        return self._bytes.head
+
+    def identity(self) -> Identity:
+        """Of the file on disk, as it is now."""
+        return self._bytes.identity()
 
     def interrupt(self) -> None:
         """From another thread: where the reading waits for more to arrive, it ends."""
         self._bytes.interrupt()
 
     def close(self) -> None:
-        """Lets go of the file. Blocks handed out of a plain file stay readable."""
+        """Lets go of the file."""
         self._bytes.close()
 
     def _rewind(self) -> None:
         if not self.rereadable:
             raise CaptureError(f"{self.name}: it cannot be read twice; a plain file can")
         self.damages = []
-        if isinstance(self._bytes, StreamBytes):
-            self._bytes.close()
-            self._bytes = open_bytes(self._path)
+        self._bytes.rewind()
+        self._walker = None
+
+    def _recognize(self) -> None:
+        """Chooses the walker, or reads on where that cannot be told yet. Raises CaptureError."""
+        # Compiling is left until there is something to read: these take most of a second to import.
+        from ingest import pcap, pcapng
+
+        source = self._bytes
+        head = source.data[: min(pcap.HEADER, source.filled)].tobytes()
+        whole = pcapng.HEADER if head[:4] == pcapng.MAGIC else pcap.HEADER if head[:4] in pcap.MAGICS else _TELLING
+        if source.filled < whole and not source.complete:
+            source.advance(0, whole)
+        elif head[:4] == pcapng.MAGIC:
+            self._walker, self._position = pcapng.PcapngWalker(source.name, head), 0
+        elif head[:4] in pcap.MAGICS:
+            self._walker, self._position = pcap.PcapWalker(source.name, head), pcap.HEADER
         else:
-            self._bytes.rewind()
-        self._walker, self._position = _begin(self._bytes)
+            raise _foreign(source, head)
 
     def _judge(self, walk: Walk) -> None:
         """Tells what is wrong behind the last frame, if anything."""
@@ -140,34 +176,22 @@ class CaptureFile:
 
 
 def open_capture(path: str, follow: Callable[[], bool] | None = None) -> CaptureFile:
-    """Opens a capture file, or standard input for `-`. Raises CaptureError where it is none. `follow`: at its end more
-    is waited for, until this says that there is nothing to wait for."""
+    """Opens a capture file, or standard input for `-`, and waits for nothing. Raises CaptureError where it is none.
+    `follow`: at its end more is waited for, until this says that there is nothing to wait for."""
     source = open_bytes(path, follow)
     try:
-        return CaptureFile(source, path)
+        return CaptureFile(source)
     except BaseException:
         source.close()
         raise
 
 
-def _begin(source: MappedBytes | StreamBytes) -> tuple[_Walker, int]:
-    """The walker for what the capture begins with, and the position where it begins to walk."""
-    # Compiling is left until there is something to read: these take most of a second to import.
-    from ingest.pcap import HEADER, MAGICS, PcapWalker
-    from ingest.pcapng import MAGIC, PcapngWalker
-
-    while source.filled < _HEAD and not source.complete:
-        source.advance(0, _HEAD)
-    head = source.data[: min(_HEAD, source.filled)].tobytes()
-    if head[:4] == MAGIC:
-        return PcapngWalker(source.name, head), 0
-    if head[:4] in MAGICS:
-        return PcapWalker(source.name, head), HEADER
+def _foreign(source: CaptureBytes, head: bytes) -> CaptureError:
     right = "a pcap or pcapng capture, plain or compressed by gzip, xz or zstd, is read"
     if source.broken is not None:
-        raise CaptureError(f"{source.name}: {source.broken} before the capture in them begins; {right}")
+        return CaptureError(f"{source.name}: {source.broken} before the capture in them begins; {right}")
     if not head:
-        raise CaptureError(f"{source.name}: there is nothing in it (0 bytes); {right}")
+        return CaptureError(f"{source.name}: there is nothing in it (0 bytes); {right}")
     known = next((text for magic, text in _FOREIGN.items() if head.startswith(magic)), None)
     found = known or f"no capture (its first bytes are {head[:4].hex(' ')})"
-    raise CaptureError(f"{source.name}: this is {found}; {right}")
+    return CaptureError(f"{source.name}: this is {found}; {right}")

@@ -14,7 +14,10 @@ from ingest.timestamps import to_nanoseconds
 from lowmark.wire.compiled import compiled
 from lowmark.wire.frames import BAD_TIME, NO_TIME, UNKNOWN_INTERFACE
 
-__all__ = ["MAGIC", "PcapngWalker"]
+__all__ = ["HEADER", "MAGIC", "PcapngWalker"]
+
+HEADER = 16
+"""Bytes that tell a capture's byte order and version: the beginning of its first section's header."""
 
 MAGIC = b"\x0a\x0d\x0d\x0a"
 """First four bytes: the type of a section's header, which reads the same in both byte orders."""
@@ -37,7 +40,7 @@ class PcapngWalker:
     """Remembers the byte order and the interfaces of the section that it is in."""
 
     def __init__(self, name: str, head: bytes) -> None:
-        if len(head) < 16:
+        if len(head) < HEADER:
             raise CaptureError(f"{name}: the file ends after {len(head)} bytes, within a pcapng's header")
         if head[8:12] not in _ORDERS:
             raise CaptureError(f"{name}: this begins like pcapng, but has the byte-order mark {head[8:12].hex()}")

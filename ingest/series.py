@@ -5,35 +5,53 @@ from __future__ import annotations
 import glob
 import os
 import re
+import stat
 import threading
+import time
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ingest.capture import NO_FRAMES, CaptureFile, Frames, open_capture
 from ingest.damage import CaptureError, Damage
-from ingest.inputs import STANDARD_INPUT
+from ingest.identity import Identity, identity_at
+from ingest.inputs import STANDARD_INPUT, is_stream
 
 __all__ = ["CaptureSeries", "open_captures"]
 
-_LOOK_S = 0.2  # how often a folder is looked at for another file
+_LOOK_S = 0.2  # how often a folder is looked at for another file, at most
+_REST = 20  # times as long as a look took no other one follows: with very many files each takes its time
 _DIGITS = re.compile(r"(\d+)")
 
 
 class CaptureSeries:
-    """Read as CaptureFile is. Of a damaged file the rest is left out, and reading goes on with the next one."""
+    """Read as CaptureFile is. Of a damaged file the rest is left out, and reading goes on with the next one.
+
+    Where more may come, names are looked at again when all files that were there have been read. A name that was
+    written anew is read anew: from the one read last on and around, as rings of files are written (`tcpdump -W`)."""
 
     def __init__(self, path: str, follow: bool) -> None:
         """Raises CaptureError where there is no file."""
         self.name = path
+        self._pattern = path if not os.path.exists(path) else glob.escape(path)
+        if os.path.isdir(path):
+            self._pattern = os.path.join(self._pattern, "*")
         self.rereadable = not follow
         self.damages: list[Damage] = []  # of the present reading: found behind the blocks that it has given
         self._follow = follow
         self._interrupted = threading.Event()
-        self._begun: set[str] = set()
+        self._waiting: deque[tuple[str, Identity | None]] = deque()  # to be read, as they were when they were listed
+        self._known: dict[str, Identity] = {}  # as they were when they had been read
+        self._whole: set[str] = set()  # of those the ones that were read to their end
+        self._last = ""
         self._present: CaptureFile | None = None
+        self._reading: tuple[int, int] | None = None  # its inode
+        self._next_look_s = 0.0
         self._read_bytes = 0
         # Every reading is of the same files: what vanishes before its turn is told.
-        self._fixed = None if follow else self._there()
+        listed = () if follow else self._there()
+        self._fixed = tuple((file, None if status is None else Identity.of(status)) for file, status in listed)
         if not follow and not self._fixed:
             raise CaptureError(f"{path}: there is no file there; give captures, a folder of them, or a pattern")
 
@@ -45,35 +63,22 @@ class CaptureSeries:
     @property
     def total_bytes(self) -> int | None:
         """Size of the files on disk; None while more may come."""
-        return None if self._fixed is None else sum(map(_size, self._fixed))
+        return None if self._follow else sum(was.size for _, was in self._fixed if was is not None)
 
     def blocks(self) -> Iterator[Frames]:
         """All frames, in blocks; empty ones while more is waited for."""
-        self._begun.clear()
         self._read_bytes = 0
         self.damages = []
+        self._waiting.clear()
+        self._waiting += self._fixed
         while not self._interrupted.is_set():
-            file = self._next()
-            if file is None and self._follow:
+            if self._waiting or (self._follow and self._is_behind()):
+                yield from self._read(*self._waiting.popleft())
+            elif self._follow:
                 self._interrupted.wait(_LOOK_S)
                 yield NO_FRAMES
-                continue
-            if file is None:
+            else:
                 return
-            self._begun.add(file)
-            try:
-                capture = open_capture(file, self._is_behind if self._follow else None)
-            except CaptureError as error:
-                self.damages.append(Damage(file, None, str(error).removeprefix(f"{file}: ")))
-                continue
-            self._present = capture
-            yield from capture.blocks()
-            if self._interrupted.is_set():
-                return
-            self.damages += capture.damages
-            self._read_bytes += capture.read_bytes
-            self._present = None
-            capture.close()
 
     def interrupt(self) -> None:
         """From another thread: where the reading waits for more to arrive, it ends."""
@@ -82,47 +87,96 @@ class CaptureSeries:
             present.interrupt()
 
     def close(self) -> None:
-        """Lets go of the files. Blocks handed out stay readable."""
+        """Lets go of the files."""
         if self._present is not None:
             self._present.close()
 
-    def _next(self) -> str | None:
-        """The first file, in order, that has not been begun."""
-        return next((file for file in self._files() if file not in self._begun), None)
+    def _read(self, file: str, listed: Identity | None) -> Iterator[Frames]:
+        self._last = file
+        try:
+            capture = open_capture(file, self._is_behind if self._follow else None)
+        except CaptureError as error:
+            self._left_out(file, str(error).removeprefix(f"{file}: "))
+            if listed is not None:
+                self._known[file] = listed
+            return
+        self._present = capture
+        if self._interrupted.is_set():  # when there was nothing yet to be told
+            return
+        opened = capture.identity()
+        self._reading = opened.inode
+        expected = listed if self._follow else self._known.get(file, listed)
+        lost = expected is not None and expected.is_begun_anew(opened)
+        if lost:
+            self._left_out(file, "it was written anew before it was read: what stood in it is lost")
+        if self._follow or not lost:
+            yield from capture.blocks()
+            if self._interrupted.is_set():
+                return
+            self.damages += capture.damages
+            (self._whole.discard if capture.damages else self._whole.add)(file)
+            # With a time that no file has: whether it was written to since the last byte was read shows its head.
+            self._known[file] = Identity(opened.inode, max(opened.size, capture.read_bytes), -1, capture.head)
+        self._read_bytes += capture.read_bytes
+        self._present = self._reading = None
+        capture.close()
+
+    def _left_out(self, file: str, reason: str) -> None:
+        self.damages.append(Damage(file, None, reason))
 
     def _is_behind(self) -> bool:
-        """Whether there is a later file: then nobody writes to the present one any more."""
-        return any(file not in self._begun for file in self._files())
+        """Whether there is another file to be read: then nobody writes to the present one any more."""
+        began_s = time.monotonic()
+        if not self._waiting and began_s >= self._next_look_s:
+            self._waiting += self._news()
+            ended_s = time.monotonic()
+            self._next_look_s = ended_s + max(_LOOK_S, _REST * (ended_s - began_s))
+        return bool(self._waiting)
 
-    def _files(self) -> list[str]:
-        """Into an empty one somebody is about to write, where they are followed."""
-        return [file for file in self._there() if _size(file)] if self._fixed is None else self._fixed
+    def _news(self) -> list[tuple[str, Identity]]:
+        """The files that are to be read, in the order in which a ring of files is written."""
+        there = self._there()
+        self._known = {file: self._known[file] for file, _ in there if file in self._known}
+        news = []
+        for file, status in there:
+            if status is None or not status.st_size:  # somebody is about to write into it
+                continue
+            known = self._known.get(file)
+            seen = Identity.of(status)
+            if (known is not None and known.is_unchanged(seen)) or (file == self._last and seen.inode == self._reading):
+                continue
+            now = identity_at(file) or seen
+            if known is None or known.is_begun_anew(now):
+                news.append((file, now))
+                continue
+            if file in self._whole and now.size > known.size:
+                self._whole.discard(file)  # once is enough
+                reason = f"it grew by {now.size - known.size} bytes when a later file had been begun: they are not read"
+                self._left_out(file, f"{reason}; each writer is to have a folder of its own")
+            self._known[file] = replace(now, head=known.head)
+        at = next((at for at, (file, _) in enumerate(news) if _place(file) > _place(self._last)), 0)
+        return news[at:] + news[:at]
 
-    def _there(self) -> list[str]:
-        found = glob.glob(os.path.join(glob.escape(self.name), "*") if os.path.isdir(self.name) else self.name)
-        return sorted((file for file in found if os.path.isfile(file) or _leads_nowhere(file)), key=_place)
-
-
-def _leads_nowhere(file: str) -> bool:
-    return os.path.islink(file) and not os.path.exists(file)
-
-
-def _size(file: str) -> int:
-    """In bytes; 0 where it has gone."""
-    try:
-        return os.stat(file).st_size
-    except OSError:
-        return 0
+    def _there(self) -> list[tuple[str, os.stat_result | None]]:
+        """In the order of their names; None for links that lead nowhere."""
+        found: list[tuple[str, os.stat_result | None]] = []
+        for file in sorted(glob.glob(self._pattern), key=_place):
+            try:
+                status = os.stat(file)
+            except OSError:  # it has gone meanwhile, if it is no link
+                found += [(file, None)] if os.path.islink(file) else []
+            else:
+                found += [(file, status)] if stat.S_ISREG(status.st_mode) else []
+        return found
 
 
 def open_captures(path: str, follow: bool = False) -> CaptureFile | CaptureSeries:
     """A capture file, a folder of them, or those that a pattern names (`*`, `?`, `[…]`). `follow`: more may be written,
     and is waited for. Raises CaptureError."""
-    if path != STANDARD_INPUT and (os.path.isdir(path) or (glob.has_magic(path) and not os.path.exists(path))):
+    there = path == STANDARD_INPUT or os.path.exists(path)
+    if os.path.isdir(path) or (glob.has_magic(path) and not there) or (follow and there and not is_stream(path)):
         return CaptureSeries(path, follow)
-    if not follow:
-        return open_capture(path)
-    return open_capture(path, lambda: False)
+    return open_capture(path)
 
 
 def _place(file: str) -> tuple[str, list[str | int]]:

@@ -231,14 +231,20 @@ class FileSource:
         """A reading of the capture, until it is stopped: blocks, and what was found unreadable between them. What the
         reading was cut off from is no damage."""
         told = 0
-        for frames in capture.blocks():
+        blocks = capture.blocks()
+        while not self._stopping.is_set():
+            try:
+                frames = next(blocks, None)
+            except OSError as error:  # of a disk that fails it is this source that ends, and no other
+                frames, reason = None, f"reading failed ({error.strerror or error})"
+                capture.damages.append(Damage(capture.name, None, reason))
             if self._stopping.is_set():
                 return
             yield from capture.damages[told:]
             told = len(capture.damages)
+            if frames is None:
+                return
             yield frames
-        if not self._stopping.is_set():
-            yield from capture.damages[told:]
 
     def _found(self, damage: Damage) -> None:
         self.damages.append(damage)

@@ -8,11 +8,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 from ingest.config import LIVE_DISORDER, FileConfig, LiveConfig, Replay
+from ingest.inputs import is_stream
 from ingest.live import LiveSource
 from ingest.metrics import IngestMetrics
 from ingest.ring import Fanout
+from ingest.series import open_captures
 from ingest.source import FileSource, Source
 from lowlevel.emitter import Emitter
 from lowmark.app.config import Config, ConfigError
@@ -118,8 +121,10 @@ def _sources(
     at, disorder = config.sources[name], config.disorder(name)
     ranks = _ranks(config)
     if at.file is not None:
-        path = "-" if str(at.file) == "-" else str(config.path.parent / at.file)
-        file = FileConfig(name=name, stream=at.stream, path=path, disorder=disorder, replay=replay, follow=at.follow)
+        file = FileConfig(
+            name=name, stream=at.stream, path=config.capture_path(name), disorder=disorder, replay=replay,
+            follow=at.follow,
+        )  # fmt: skip
         tell = partial(_LOG.error, "source %s: %s", name)
         yield FileSource(file, rank=ranks[name], metrics=metrics.of(name, at.stream), tell=tell)
         return
@@ -153,12 +158,10 @@ def _earliest_ns(config: Config, names: Sequence[str]) -> int | None:
     first = []
     for name in names:
         at = config.sources[name]
-        if at.file is None or str(at.file) == "-" or at.follow:
+        if at.file is None or at.follow or is_stream(path := config.capture_path(name)):
             continue
-        source = FileSource(FileConfig(name=name, stream=at.stream, path=str(config.path.parent / at.file)))
-        source.start()
-        block = next(iter(source.blocks()))
-        timed = block.ts[block.link >= 0]
-        first += [int(timed.min())] if len(timed) else []
-        source.close()
+        capture = open_captures(path)
+        times = (frames.columns.ts[frames.columns.link >= 0] for frames in capture.blocks())
+        first += [int(timed.min()) for timed in islice(filter(len, times), 1)]
+        capture.close()
     return min(first, default=None)

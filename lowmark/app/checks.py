@@ -111,6 +111,7 @@ def _brief(error: Exception) -> str:
 
 def _captures(config: Config) -> Iterator[CheckResult]:
     from ingest.damage import CaptureError
+    from ingest.inputs import is_stream
     from ingest.interfaces import InterfaceError, interface
     from ingest.ring import Ring
     from ingest.series import open_captures
@@ -123,13 +124,13 @@ def _captures(config: Config) -> Iterator[CheckResult]:
         except EnvironmentNotReady as error:
             yield _failed(f"source {name}", error)
             continue
-        if str(at.file) == "-" or at.follow:
+        if at.file is not None and (at.follow or is_stream(config.capture_path(name))):
             continue
         try:
             if at.interface is not None:
                 Ring(interface(at.interface), config.capture.ring).close()
             else:
-                open_captures(str(config.path.parent / str(at.file))).close()
+                open_captures(config.capture_path(name)).close()
         except (CaptureError, InterfaceError) as error:
             yield _failed(f"source {name}", error)
         else:

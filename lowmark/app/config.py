@@ -11,6 +11,7 @@ from pathlib import Path
 from highlevel.config import JobConfig, JobLimits
 from ingest.config import LIVE_DISORDER, RingConfig
 from ingest.disorder import Disorder, DisorderError, Scan, parse_disorder
+from ingest.inputs import STANDARD_INPUT
 from ingest.interfaces import ANY, ANY_PROMISCUOUS
 from lowlevel.config import LowLevelConfig, QueueConfig
 from lowmark.app.health import parse_listen
@@ -163,6 +164,11 @@ class Config:
         if at.interface is not None and isinstance(disorder, Scan):
             raise DisorderError("scan reads its input twice, and packets of an interface come once; declare within …")
         return disorder
+
+    def capture_path(self, source: str) -> str:
+        """Of a source that reads a file; `-` is standard input."""
+        file = str(self.sources[source].file)
+        return STANDARD_INPUT if file == STANDARD_INPUT else str(self.path.parent / file)
 
     def sql(self, query: str) -> str:
         """The query's text."""

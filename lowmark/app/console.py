@@ -48,7 +48,7 @@ class Teller:
         """A line that stays. Said once, however many say it."""
         if text not in self._noted:
             self._noted.add(text)
-            self._console.print(text)
+            self._console.print(text, markup=False)
 
 
 @contextmanager

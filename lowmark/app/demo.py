@@ -256,8 +256,8 @@ def _await_ready(port: int, children: list[_Child], tell: Teller, what: str) -> 
 
 def _pointers(config: _Written, folder: Path) -> str:
     topic = Topic(TopicKind.RESULTS, QUERY).name
-    return f"""[bold]lowmark is running[/]: two links, one query
-  query     {QUERY}: {" ".join(SQL.split()).replace("[", chr(92) + "[")}
+    return f"""lowmark is running: two links, one query
+  query     {QUERY}: {" ".join(SQL.split())}
   metrics   http://127.0.0.1:{config.capture_port}/metrics (capture)  http://127.0.0.1:{config.job_port}/metrics (job)
   broker    {config.bootstrap}, results on topic {topic}
   try       lowmark watch {QUERY} -c {config.path}

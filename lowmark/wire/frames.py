@@ -45,7 +45,7 @@ class Flaw:
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameBlock:
     """Frames in order of arrival, all of one source. The arrays have one entry a frame; `data` is borrowed from the
-    source (a mapped file, a ring block) and valid until the next block is asked for."""
+    source (a buffer that is read into, a ring block) and valid until the next block is asked for."""
 
     data: npt.NDArray[np.uint8]
     offset: npt.NDArray[np.int64]  # of the frame's first byte in data

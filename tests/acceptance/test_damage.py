@@ -91,13 +91,15 @@ def test_damage_in_the_middle_of_a_series_is_of_the_windows_around_it(
 
 
 def test_every_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "of [" / "bold]"  # it is no markup
+    folder.mkdir(parents=True)
     for place, data in enumerate([pcap(WHOLE[:9]), b"", b"text", pcap(WHOLE[9:20])[:-1], pcap([]), b"more text"]):
-        (tmp_path / f"{place}.pcap").write_bytes(data)
-    outcome = lowmark("query", "-r", str(tmp_path), SQL)
+        (folder / f"{place}.pcap").write_bytes(data)
+    outcome = lowmark("query", "-r", str(folder), SQL)
     assert outcome.code == 3
     for place, kind in ((1, "left out"), (2, "left out"), (3, "damaged"), (5, "left out")):
-        assert f"{kind}: {tmp_path}/{place}.pcap: " in outcome.error
-    assert f"{tmp_path}/4.pcap" not in outcome.error  # it has a header, and no packet
+        assert f"{kind}: {folder}/{place}.pcap: " in outcome.error
+    assert f"{folder}/4.pcap" not in outcome.error  # it has a header, and no packet
 
 
 @pytest.mark.parametrize("name", ["a.pcap", "a.pcapng"])
@@ -189,6 +191,14 @@ class Followed:
         with self._news:
             assert self._news.wait_for(lambda: any(part in text for text in self.said), 20), self.said
 
+    def receives(self, frames: int) -> None:
+        with self._news:
+            for _ in range(2000):
+                if self.run.received == frames:
+                    return
+                self._news.wait(0.01)  # what is received nobody tells
+        raise AssertionError(self.run.received)
+
     def stop(self) -> None:
         self.run.stop()
         self.thread.join(20)
@@ -213,11 +223,15 @@ def test_a_followed_file_that_is_begun_anew_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     path.write_bytes(pcap(WHOLE[:9]))
     followed = Followed(path)
+    followed.receives(9)
     os.truncate(path, 24)
     followed.hears("the file shrank from")
-    followed.thread.join(20)  # nothing follows
+    with path.open("ab") as file:  # what stands there now is read from its beginning
+        file.write(pcap(WHOLE[12:18])[24:])
+    followed.receives(15)
     followed.stop()
-    assert [span.verdict.exact for span in followed.told.spans] == [True, False]
+    spans = [(span.windows.first, span.verdict.exact) for span in followed.told.spans if span.windows]
+    assert spans == [(0, True), (1, False), (2, False)]
 
 
 @pytest.mark.parametrize("disorder", ["scan", "ordered", "within 1 s", "within 3 tuples", "measured"])

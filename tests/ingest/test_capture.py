@@ -345,14 +345,42 @@ def test_a_frame_larger_than_a_piece_of_a_stream(tmp_path: Path) -> None:
 
 
 def test_a_file_cut_while_it_is_read_is_damage(tmp_path: Path) -> None:
+    """What has been handed out stays as it was read, whatever becomes of the file."""
     path = tmp_path / "a.pcap"
-    path.write_bytes(captures.pcap([(bytes(1000), 1000, n, 0) for n in range(1000)]).data)
+    path.write_bytes(captures.pcap([(bytes([n % 251]) * 1000, 1000, n, 0) for n in range(10_000)]).data)
     capture = open_capture(str(path))
-    blocks = capture.blocks(frames=10)
-    next(blocks)
-    os.truncate(path, 500_000)
-    assert 10 + sum(len(b) for b in blocks) == (500_000 - 24) // 1016
+    blocks = capture.blocks()
+    first = next(blocks)
+    os.truncate(path, 6_000_000)
+    last = len(first) - 1
+    assert first.data[first.columns.offset[last] :][:1000].tobytes() == bytes([last % 251]) * 1000
+    assert len(first) + sum(len(b) for b in blocks) == (6_000_000 - 24) // 1016
     assert "shrank from" in told(capture)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("longer", [0, 3000])
+def test_a_file_begun_anew_while_it_is_read_is_damage(tmp_path: Path, packed: bool, longer: int) -> None:
+    """None of the packets that stand there now is taken for one of those that stood there when it was opened."""
+    path = tmp_path / "a.pcap"
+
+    def write(second: int, packets: int) -> None:
+        noise = random.Random(second)
+        data = bytes(captures.pcap([(noise.randbytes(1000), 1000, second, n) for n in range(packets)]).data)
+        with path.open("r+b" if path.exists() else "wb") as file:  # the same file, as `tcpdump -W` writes it
+            file.truncate(0)
+            file.write(gzip.compress(data, 0) if packed else data)
+
+    write(1, 12_000)
+    capture = open_capture(str(path))
+    blocks = capture.blocks()
+    times = set(next(blocks).columns.ts.tolist())
+    write(2, 12_000 + longer)
+    for block in blocks:
+        times |= set(block.columns.ts.tolist())
+    assert {ts // 10**9 for ts in times} == {1}
+    assert len(times) < 12_000
+    assert "begun anew" in told(capture)
 
 
 @pytest.mark.parametrize(

@@ -97,24 +97,14 @@ def test_standard_input_and_pipes_are_not_scanned(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     data = bytes(captures.pcap([(b"x", 1, 7, 0)]).data)
-    for disorder in (Scan(), None):
-        writer = threading.Thread(target=feed, args=(pipe, data))
-        writer.start()
-        of = source(pipe, disorder)
-        if disorder is not None:
-            with pytest.raises(DisorderError, match="can be read once; declare ordered or within"):
-                of.start()
-        else:
-            assert copied(of)[-2:] == [([7 * SECONDS], [NEVER], NEVER), ([], [], FOREVER)]
-            assert of.disorder == Ordered()
-        writer.join()
-
-
-def feed(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except BrokenPipeError:
-        return
+    with pytest.raises(DisorderError, match="can be read once; declare ordered or within"):
+        source(pipe, Scan()).start()
+    writer = threading.Thread(target=pipe.write_bytes, args=(data,))
+    writer.start()
+    of = source(pipe, None)
+    assert copied(of)[-2:] == [([7 * SECONDS], [NEVER], NEVER), ([], [], FOREVER)]
+    assert of.disorder == Ordered()
+    writer.join()
 
 
 def test_a_damaged_capture_ends_with_its_damage_known(tmp_path: Path) -> None:
@@ -130,7 +120,7 @@ def test_a_damaged_capture_ends_with_its_damage_known(tmp_path: Path) -> None:
     assert [damage.offset for damage in of.damages] == [45]
     assert value(registry, "lowmark_capture_damaged_total") == 1
     assert value(registry, "lowmark_frames_received_total") == 1
-    assert value(registry, "lowmark_capture_read_bytes_total") == 45
+    assert value(registry, "lowmark_capture_read_bytes_total") == path.stat().st_size
 
 
 def test_metrics_follow_the_blocks(tmp_path: Path) -> None:
