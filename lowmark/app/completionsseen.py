@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from lowmark.app.lossywindows import LossyWindows
+from lowmark.wire import values
 from lowmark.wire.results import Amendment, Complete, OpenCount, Reason
 
 __all__ = ["CompletionsSeen"]
@@ -18,7 +19,6 @@ class CompletionsSeen:
     rows: int = 0
     tuples: int = 0
     _windows: LossyWindows = field(default_factory=LossyWindows)
-    _bounds: int = 0  # of an answer without windows: how often it was said to be lossy
     _late: Counter[int] = field(default_factory=Counter)  # by bucket: each tells those of the whole stream
     _dropped: Counter[int] = field(default_factory=Counter)
 
@@ -34,8 +34,9 @@ class CompletionsSeen:
 
     @property
     def lossy(self) -> int:
-        """Windows, each once for all buckets; at least so many."""
-        return self._windows.count + self._bounds
+        """Windows, and of an answer without windows the bounds up to which it was told, each once for all buckets; at
+        least so many."""
+        return self._windows.count
 
     @property
     def late(self) -> int:
@@ -59,6 +60,7 @@ class CompletionsSeen:
         if reasons and record.windows is not None:
             self._windows.add(record.windows.first, record.windows.to, reasons)
         elif reasons:
-            self._bounds += 1
+            bound = values.parse_time(record.end) if isinstance(record.end, str) else int(record.end)
+            self._windows.add(bound, bound, reasons)
         self._late[record.bucket] += record.late
         self._dropped[record.bucket] += record.dropped

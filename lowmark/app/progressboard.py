@@ -38,9 +38,10 @@ class ProgressBoard:
     def registered(self, source: str, epoch: int) -> None:
         self._promises.registered(source, epoch)
 
-    def promised(self, record: Punctuation) -> None:
-        self._promises.take(record)
-        self._exchanged.take(record)
+    def promised(self, record: Punctuation, at_ns: int) -> None:
+        """`at_ns`: when it was written."""
+        self._promises.take(record, at_ns)
+        self._exchanged.take(record, at_ns)
         for query in self._queries.values():
             query.promised(self._promises, record.origin.stage)
 
@@ -52,8 +53,8 @@ class ProgressBoard:
         if record.query in self._queries:
             self._queries[record.query].amended(record)
 
-    def progress(self) -> list[QueryProgress]:
-        return [query.progress(self._promises, self._exchanged) for query in self._queries.values()]
+    def progress(self, now_ns: int) -> list[QueryProgress]:
+        return [query.progress(self._promises, self._exchanged, now_ns) for query in self._queries.values()]
 
 
 class _Query:
@@ -68,7 +69,7 @@ class _Query:
 
     def promised(self, promises: PromisesSeen, stage: str) -> None:
         if self._windows is not None and not self._windows.begins and stage == self._plan.stage.fingerprint:
-            self._windows.begin(self._inputs(promises))
+            self._windows.begin(self._inputs(promises, 0))
 
     def complete(self, record: Complete) -> None:
         if record.generation > self._seen.generation:
@@ -80,8 +81,8 @@ class _Query:
         if record.generation == self._seen.generation:
             self._seen.amended(record)
 
-    def progress(self, promises: PromisesSeen, exchanged: PromisesSeen) -> QueryProgress:
-        plan, seen, inputs = self._plan, self._seen, self._inputs(promises)
+    def progress(self, promises: PromisesSeen, exchanged: PromisesSeen, now_ns: int) -> QueryProgress:
+        plan, seen, inputs = self._plan, self._seen, self._inputs(promises, now_ns)
         waits = QueryWaits(plan, self._reach, inputs, exchanged, seen)
         windows, count = range(0), None
         if self._windows is not None:
@@ -110,8 +111,8 @@ class _Query:
             lossy_windows=seen.lossy,
         )
 
-    def _inputs(self, promises: PromisesSeen) -> QueryInputs:
-        return QueryInputs(self._plan.stage.fingerprint, self._reach.nodes, self._rosters, promises)
+    def _inputs(self, promises: PromisesSeen, now_ns: int) -> QueryInputs:
+        return QueryInputs(self._plan.stage.fingerprint, self._reach.nodes, self._rosters, promises, now_ns)
 
     def _window(self, number: int, waits: QueryWaits) -> OpenWindow:
         window = self._reach.window

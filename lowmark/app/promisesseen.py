@@ -11,6 +11,9 @@ from lowmark.wire.promises import FOREVER, Ending, Punctuation
 
 __all__ = ["LaneSeen", "PromisesSeen"]
 
+_SLACK_NS = 5 * 10**9
+"""For the disorder of a source, what its table takes to let go of a pane, and clocks that differ."""
+
 _KEPT = 10_000
 """Granules of a lane, the latest with tuples."""
 
@@ -24,6 +27,7 @@ class LaneSeen:
     granule: int  # the first that is not promised
     promised_ns: int  # FOREVER: it has ended
     stopped: bool
+    heard_ns: int  # when its last promise was written, by the broker's clock
     counted: int | None  # tuples in this epoch; None: it does not say
     former: int = 0  # tuples in epochs before
     tuples: dict[int, int] = field(default_factory=dict)  # by granule
@@ -33,6 +37,11 @@ class LaneSeen:
     @property
     def ended(self) -> bool:
         return self.promised_ns == FOREVER
+
+    def overdue(self, pane: Pane, now_ns: int) -> bool:
+        """It has promised nothing for longer than a source that is well ever does: a pane, by the clock."""
+        pane_ns = pane.start(self.granule + 1) - pane.start(self.granule) if not self.ended else 0
+        return not self.ended and now_ns - self.heard_ns > pane_ns + _SLACK_NS
 
     def ahead(self, frontier: int) -> int:
         """Tuples of granules from here on."""
@@ -83,7 +92,8 @@ class PromisesSeen:
         lane = self._lanes.get((stage, node, source))
         return None if lane is None or lane.epoch < self._epochs.get(source, 0) else lane
 
-    def take(self, record: Punctuation) -> None:
+    def take(self, record: Punctuation, at_ns: int) -> None:
+        """`at_ns`: when it was written."""
         origin, ledger = record.origin, record.ledger
         pane = self._panes.get((origin.stage, origin.node))
         granule = None if pane is None else promised_granule(record.promise, pane)
@@ -94,7 +104,7 @@ class PromisesSeen:
         promised_ns = FOREVER if granule == FOREVER else record.promise.below("ts")
         stopped, counted = record.ending is Ending.STOP, ledger.counters.get("promised")
         shown_ns = pane.start(granule) if promised_ns is None else promised_ns
-        lane = LaneSeen(origin.epoch, granule, shown_ns, stopped, counted)
+        lane = LaneSeen(origin.epoch, granule, shown_ns, stopped, at_ns, counted)
         accounts = [account for account in ledger.accounts if account.everywhere]
         if before is not None:
             lane.follow(before)

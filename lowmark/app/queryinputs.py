@@ -18,9 +18,11 @@ class QueryInputs:
     """As things stand."""
 
     def __init__(
-        self, stage: str, nodes: tuple[Node, ...], rosters: Mapping[str, tuple[str, ...]], promises: PromisesSeen
+        self, stage: str, nodes: tuple[Node, ...], rosters: Mapping[str, tuple[str, ...]], promises: PromisesSeen,
+        now_ns: int,
     ) -> None:  # fmt: skip
         self._promises = promises
+        self.now_ns = now_ns
         self._nodes = nodes
         self.sources: dict[str, list[tuple[Node, LaneSeen | None]]] = {}
         for node in nodes:
@@ -99,5 +101,13 @@ class QueryInputs:
             elif (bound := min(lane.promised_ns for lane in found)) == FOREVER:
                 yield SourceProgress(source, "ended")
             else:
-                state = "stopped" if any(lane.stopped for lane in found) else "promising"
-                yield SourceProgress(source, state, bound, max(0, (self.furthest_ns or bound) - bound))
+                heard = max(lane.heard_ns for lane in found)
+                behind = max(0, (self.furthest_ns or bound) - bound)
+                yield SourceProgress(source, self._state(lanes), bound, behind, heard, max(0, self.now_ns - heard))
+
+    def _state(self, lanes: list[tuple[Node, LaneSeen | None]]) -> str:
+        """Of a source that has not ended, and has promised something at all of its nodes."""
+        found = [(node.reduction.pane, lane) for node, lane in lanes if lane is not None]
+        if any(lane.stopped for _, lane in found):
+            return "stopped"
+        return "overdue" if any(lane.overdue(pane, self.now_ns) for pane, lane in found) else "promising"

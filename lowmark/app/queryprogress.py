@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lowmark.wire import values
 from lowmark.wire.fields import Json
 
-__all__ = ["OpenWindow", "QueryProgress", "SourceProgress", "Waiting"]
+__all__ = ["ROWS", "TIME", "OpenWindow", "QueryProgress", "SourceProgress", "Waiting"]
 
 _NS = 10**9
 
@@ -16,29 +16,55 @@ Shown = int | str | None
 """A value of an attribute, as rows show it."""
 
 
+TIME, ROWS = "time", "rows"
+"""What windows wait for that nobody holds up."""
+
+
 def _seconds(ns: int | None) -> float | None:
     return None if ns is None else ns / _NS
 
 
+def _time(ns: int | None) -> str | None:
+    return None if ns is None else values.time(ns)
+
+
+def _span(ns: int) -> str:
+    """For people: what is below a tenth of a second they do not act on."""
+    return f"{round(ns / _NS, 1):,.10g} s"
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """`who`: a source, `the job`, or `rows` where the window is short of them. `up_to`: how far a source has promised,
-    or buckets have come; `behind_ns`: how far that is behind what is waited for."""
+    """`who`: a source, `the job`, or `time` or `rows` where the window is short of them: then nobody holds it up.
+    `up_to`: how far a source has promised, or buckets have come; `behind_ns`: how far that is behind what is waited
+    for. `heard_ns`: when a source promised last; `silent_ns`: how long ago that is."""
 
     who: str
     why: str
     up_to: Shown = None
     behind_ns: int | None = None
+    heard_ns: int | None = None
+    silent_ns: int | None = field(default=None, compare=False)  # as time goes on nothing has changed
+
+    @property
+    def healthy(self) -> bool:
+        return self.who in (TIME, ROWS)
 
     @property
     def text(self) -> str:
+        if self.who == TIME and self.behind_ns is not None:
+            return f"{self.who}: {_span(self.behind_ns)} more must come"
         parts = [] if self.up_to is None else [f"up to {self.up_to}"]
-        parts += [] if self.behind_ns is None else [f"{self.behind_ns / _NS:.10g} s behind"]
+        parts += [] if self.behind_ns is None else [f"{_span(self.behind_ns)} behind"]
+        parts += [] if self.silent_ns is None else [f"last promise {_span(self.silent_ns)} ago"]
         return f"{self.who}: {self.why}" + (f" ({', '.join(parts)})" if parts else "")
 
     @property
     def json(self) -> Json:
-        return {"who": self.who, "why": self.why, "up_to": self.up_to, "behind_s": _seconds(self.behind_ns)}
+        return {
+            "who": self.who, "why": self.why, "up_to": self.up_to, "behind_s": _seconds(self.behind_ns),
+            "heard": _time(self.heard_ns),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +80,37 @@ class OpenWindow:
         return {"start": self.start, "end": self.end, "waiting": [item.json for item in self.waiting]}
 
 
+_STATES = {
+    "never seen": "never seen", "silent": "has promised nothing yet", "overdue": "overdue", "stopped": "has stopped",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """`state`: never seen, silent (it has promised nothing in its present life), promising, stopped or ended."""
+    """`state`: never seen, silent (it has promised nothing in its present life), promising, overdue (it has promised
+    nothing for longer than its pane), stopped or ended."""
 
     source: str
     state: str
     promised_ns: int | None = None  # the least of what its nodes have; None: nothing, or it has ended
     behind_ns: int | None = None  # the query's source that has promised most, and has not ended
+    heard_ns: int | None = None  # when its last promise was written
+    silent_ns: int | None = field(default=None, compare=False)  # how long ago that is
 
     @property
     def json(self) -> Json:
-        promised = None if self.promised_ns is None else values.time(self.promised_ns)
         return {
-            "source": self.source, "state": self.state, "promised": promised, "behind_s": _seconds(self.behind_ns),
+            "source": self.source, "state": self.state, "promised": _time(self.promised_ns),
+            "behind_s": _seconds(self.behind_ns), "heard": _time(self.heard_ns),
         }  # fmt: skip
+
+    @property
+    def text(self) -> str:
+        """What there is to say of the source that holds the frontier."""
+        if self.silent_ns is None:
+            return f"{self.source}, {_STATES[self.state]}"
+        said = "" if self.state == "promising" else f"{_STATES[self.state]}, "
+        return f"{self.source}, {said}last promise {_span(self.silent_ns)} ago"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +132,14 @@ class QueryProgress:
     late: int
     dropped: int
     lossy_windows: int  # by completions and amendments, each once for all buckets
+
+    @property
+    def holders(self) -> tuple[SourceProgress, ...]:
+        """The sources that hold the frontier: those that have promised nothing, else the one that has promised
+        least."""
+        unheard = tuple(at for at in self.sources if at.state in ("never seen", "silent"))
+        promised = [at for at in self.sources if at.promised_ns is not None]
+        return unheard or tuple(sorted(promised, key=lambda at: at.promised_ns or 0)[:1])
 
     @property
     def json(self) -> dict[str, Json]:

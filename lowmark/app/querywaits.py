@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from highlevel.progress.channel import bucket_source
 from highlevel.progress.reach import Reach
@@ -10,7 +10,7 @@ from highlevel.progress.roster import NEVER
 from lowmark.app.completionsseen import CompletionsSeen
 from lowmark.app.promisesseen import LaneSeen, PromisesSeen
 from lowmark.app.queryinputs import QueryInputs
-from lowmark.app.queryprogress import Waiting
+from lowmark.app.queryprogress import ROWS, TIME, SourceProgress, Waiting
 from lowmark.query.plan import Exchange, Node, QueryPlan
 from lowmark.wire import values
 from lowmark.wire.promises import FOREVER
@@ -19,6 +19,16 @@ from lowmark.wire.schema import Kind
 __all__ = ["QueryWaits"]
 
 _JOB = "the job"
+
+_UNHEARD = ("never seen", "silent")
+_FAULTS = (*_UNHEARD, "overdue", "stopped")
+_SENDING = ("promising", "overdue", "stopped")
+_ANY = (*_UNHEARD, *_SENDING)
+_WHY = {
+    "never seen": "it has never been seen", "silent": "it has promised nothing yet", "stopped": "it has stopped",
+    "overdue": "its promises do not come any more",
+}  # fmt: skip
+"""Of sources that are in no state to promise more."""
 
 Short = Callable[[Node, LaneSeen], int | None]
 """How far a lane's promise, in ns, is behind what is waited for; None: it is not waited for."""
@@ -55,7 +65,7 @@ class QueryWaits:
         else:
             held = tuple(self._behind())
         if self._open_in_partitions and not self._inputs.ended:
-            held = (*held, Waiting("rows", "more of their partitions must come"))
+            held = (*held, Waiting(ROWS, "more of their partitions must come"))
         return held + (tuple(self._exchange(goal, goal)) or tuple(self._untold(goal)))
 
     def _for_rows(self, number: int) -> Iterator[Waiting]:
@@ -63,7 +73,7 @@ class QueryWaits:
         complete = self._seen.complete_to(self._plan.stage.buckets)
         if before is None or (complete is not None and before < complete - 1):  # its end is the number of the next row
             yield from self._behind()
-            yield Waiting("rows", "how many have come is not known")
+            yield Waiting(ROWS, "how many have come is not known")
             return
         missing = self._reach.needed_rows(number + 1) - before
         if missing <= 0:
@@ -71,45 +81,62 @@ class QueryWaits:
             return
         yield from self._behind()
         if missing > ahead:
-            yield Waiting("rows", f"{missing - ahead:,} more must come")
+            yield Waiting(ROWS, f"{missing - ahead:,} more must come")
 
     @property
     def _open_in_partitions(self) -> bool:
         return self._seen.open is not None and self._seen.open.windows > 0
 
     def _short(self, goal: int, why: str) -> Iterator[Waiting]:
-        """Sources without whose promise the answer does not come to this."""
+        """What the answer needs to come to this: the sources that hold it up, by what they are or because another has
+        promised enough; when none does, time."""
 
         def short(node: Node, lane: LaneSeen) -> int | None:
             needed = self._reach.needed(node.name, goal)
             return needed - lane.promised_ns if needed > lane.promised_ns else None
 
-        return self._sources(short, why)
+        lacking = {at.source: self._most(at, short) for at in self._progress}
+        another = any(lacking[at.source] is None for at in self._progress if at.state in _SENDING)
+        held = tuple(self._sources(short, why, _ANY if another else _FAULTS))
+        behind = [(each, at.promised_ns) for at in self._progress if (each := lacking[at.source]) is not None]
+        if held or not behind:
+            return iter(held)
+        most, up_to = max(behind)
+        return iter((Waiting(TIME, "more must come", None if up_to is None else values.time(up_to), _told(most)),))
 
     def _behind(self) -> Iterator[Waiting]:
-        """Sources that are behind the one that has promised most by a granule, on whose grid rows are numbered and
-        answers complete; or that will promise no more."""
+        """Sources that have promised nothing; else those that are behind the one that has promised most by a granule,
+        on whose grid rows are numbered and answers complete, or that will promise no more; else those that do not
+        promise any more."""
         furthest, others_ended = self._inputs.furthest_ns or 0, any(at.state == "ended" for at in self._progress)
+        unheard = any(at.state in _UNHEARD for at in self._progress)
 
         def short(node: Node, lane: LaneSeen) -> int | None:
             waited = lane.granule < node.reduction.pane.index(furthest) or lane.stopped or others_ended
             return furthest - lane.promised_ns if waited and not lane.ended else None
 
-        return self._sources(short, "another has promised more")
+        def overdue(node: Node, lane: LaneSeen) -> int | None:
+            return 0 if lane.overdue(node.reduction.pane, self._inputs.now_ns) else None
 
-    def _sources(self, short: Short, why: str) -> Iterator[Waiting]:
+        why = "another has promised more"
+        behind = tuple(self._sources(short, why, _UNHEARD if unheard else _ANY))
+        return iter(behind or tuple(self._sources(overdue, why, _ANY)))
+
+    def _sources(self, short: Short, why: str, states: Collection[str]) -> Iterator[Waiting]:
+        """Those in such a state that are short."""
         for at in self._progress:
-            if at.state == "never seen":
-                yield Waiting(at.source, "it has never been seen")
-            elif at.state == "silent":
-                yield Waiting(at.source, "it has promised nothing yet")
-            elif at.promised_ns is not None:
-                found = [short(node, lane) for node, lane in self._inputs.sources[at.source] if lane is not None]
-                behind = max((each for each in found if each is not None), default=None)
-                if behind is not None:
-                    told = behind if 0 < behind < FOREVER // 2 else None  # what is needed may be its end
-                    why_so = "it has stopped" if at.state == "stopped" else why
-                    yield Waiting(at.source, why_so, values.time(at.promised_ns), told)
+            if at.state not in states:
+                continue
+            why_so = _WHY.get(at.state, why)
+            if at.promised_ns is None:
+                yield Waiting(at.source, why_so)
+            elif (behind := self._most(at, short)) is not None:
+                up_to = values.time(at.promised_ns)
+                yield Waiting(at.source, why_so, up_to, _told(behind), at.heard_ns, at.silent_ns)
+
+    def _most(self, at: SourceProgress, short: Short) -> int | None:
+        found = [short(node, lane) for node, lane in self._inputs.sources[at.source] if lane is not None]
+        return max((each for each in found if each is not None), default=None)
 
     def _job(self, number: int) -> Iterator[Waiting]:
         """All sources are past a window's end."""
@@ -167,6 +194,11 @@ class QueryWaits:
             return Waiting(_JOB, why)
         behind = end - reached if kind is Kind.TIME and end != FOREVER else None
         return Waiting(_JOB, why, values.show(kind, reached), behind)
+
+
+def _told(behind_ns: int) -> int | None:
+    """What is needed may be a source's end: that is at no distance."""
+    return behind_ns if 0 < behind_ns < FOREVER // 2 else None
 
 
 def _named(buckets: Sequence[int]) -> str:

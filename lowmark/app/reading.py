@@ -44,10 +44,15 @@ class PatientReader:
         """The first offset, and the one behind the last."""
         return watermarks(self._consumer, TopicPartition(topic, partition), self._kafka)
 
-    def batches(self, stop: Callable[[], bool]) -> Iterator[list[Message]]:
-        """What has come, as soon as something has; nothing, about once a second, when nothing has. Until `stop`."""
+    def positions(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Behind what has been read of these partitions, marks of transactions too: of those that have been read of."""
+        found = self._consumer.position([TopicPartition(*place) for place in places])
+        return {(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
+
+    def batches(self, stop: Callable[[], bool], wait_s: float = _LOOK_EVERY_S) -> Iterator[list[Message]]:
+        """What has come, as soon as something has; nothing, about once in `wait_s`, when nothing has. Until `stop`."""
         while not stop():
-            first = self._consumer.poll(_LOOK_EVERY_S)
+            first = self._consumer.poll(wait_s)
             found = [] if first is None else [first, *self._consumer.consume(_AT_ONCE, timeout=0)]
             yield [message for message in found if self._usable(message)]
             self._hear(bool(found))

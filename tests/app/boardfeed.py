@@ -15,6 +15,9 @@ from lowmark.wire.schema import Kind
 
 SECOND = 10**9
 
+NOW = 1_700_000_000
+"""By the clock, in seconds."""
+
 
 def lagging(plan: QueryPlan, **tuples: Sequence[int]) -> ProgressBoard:
     """Source a has promised 47 s, b 22; of each the seconds of its tuples are given."""
@@ -25,16 +28,18 @@ def lagging(plan: QueryPlan, **tuples: Sequence[int]) -> ProgressBoard:
 
 
 def go_on(
-    of: ProgressBoard, plan: QueryPlan, source: str, second: float | None, tuples: Sequence[int] = (), before: int = 0
+    of: ProgressBoard, plan: QueryPlan, source: str, second: float | None, tuples: Sequence[int] = (), before: int = 0,
+    at: int = NOW,
 ) -> None:  # fmt: skip
-    """It promises, with the seconds of its tuples since it last did, and how many there had been before."""
+    """It promises, with the seconds of its tuples since it last did, and how many there had been before; `at` by the
+    clock, in seconds."""
     promised = Promise((), True) if second is None else Promise((Bound("ts", round(second * SECOND)),))
     for node in plan.stage.nodes:
         granules = Counter(node.reduction.pane.index(at * SECOND) for at in tuples)
         ledger = Ledger(
             {"promised": before + len(tuples)}, tuple(Account(at, 0, count) for at, count in sorted(granules.items()))
         )
-        of.promised(Punctuation(Origin(plan.stage.fingerprint, source, 5, node.name), 0, promised, ledger))
+        of.promised(Punctuation(Origin(plan.stage.fingerprint, source, 5, node.name), 0, promised, ledger), at * SECOND)
 
 
 def completed(plan: QueryPlan, bucket: int, windows: WindowSpan | None, end: int, attribute: str = "ts") -> Complete:
@@ -44,10 +49,10 @@ def completed(plan: QueryPlan, bucket: int, windows: WindowSpan | None, end: int
     )  # fmt: skip
 
 
-def only(of: ProgressBoard) -> QueryProgress:
-    (found,) = of.progress()
+def only(of: ProgressBoard, now: int = NOW) -> QueryProgress:
+    (found,) = of.progress(now * SECOND)
     return found
 
 
-def waits(of: ProgressBoard) -> list[tuple[str, str]]:
-    return [(item.who, item.why) for item in only(of).waiting]
+def waits(of: ProgressBoard, now: int = NOW) -> list[tuple[str, str]]:
+    return [(item.who, item.why) for item in only(of, now).waiting]

@@ -6,18 +6,24 @@ import contextlib
 import json
 import signal
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from lowlevel.register import SourcesLog
 from lowmark.app.broker import Broker
+from lowmark.wire.kafka import KafkaSettings
+from lowmark.wire.registration import Presence, PresenceState
+from lowmark.wire.topics import Topic, TopicKind
 from tests.acceptance.command import Row, lowmark
 from tests.acceptance.test_golden import at, clock
 from tests.integration.jobprocess import JobProcess, await_true
 from tests.integration.processes import Command
 from tests.naive.frames import frame, write_pcap
+from tests.terminal import Terminal
 
 pytestmark = pytest.mark.slow
 
@@ -111,22 +117,26 @@ def test_one_silent_source_holds_up_a_join_a_window_over_rows_and_an_exchange(br
         quiet = Pipe(stack, config, "quiet", [4, 22])
         job = stack.enter_context(JobProcess(config))
         await_true(lambda: all(held(row) == ["quiet"] for row in told(config).values()))
+        await_true(lambda: all(overdue(row) for row in told(config).values()))
+        for columns in (80, 120):
+            view_names_the_quiet_source(config, columns)
         found = told(config)
+        gone = "its promises do not come any more"  # nothing has come of it, for longer than its panes last
         assert [(item["why"], item["behind_s"]) for item in found["joined"]["waiting"]] == [
-            ("it has not promised to be past it", 10),  # of 32 s: A.ts waits 2 s for B
+            (gone, 10),  # of 32 s: A.ts waits 2 s for B
         ]
         assert found["joined"]["complete_to"] == found["top"]["complete_to"] == clock("12:00:20")
         assert [(item["why"], item["behind_s"]) for item in found["rows"]["waiting"]] == [
-            ("another has promised more", 25), ("2 more must come", None),
+            (gone, 25), ("2 more must come", None),
         ]  # fmt: skip
         assert (found["rows"]["complete_to"], found["rows"]["tuples_ahead"]) == (5, 1)
         assert [(item["why"], item["behind_s"]) for item in found["top"]["waiting"]] == [
-            ("it has not promised to be past it", 10),
+            (gone, 10),
         ]
         # Five rows of one partition: the windows that end at the sixth and the eighth.
         assert (found["parted"]["open_windows"], found["parted"]["open_partitions"]) == (2, 1)
         assert [(item["why"], item["behind_s"]) for item in found["parted"]["waiting"]] == [
-            ("another has promised more", 25), ("more of their partitions must come", None),
+            (gone, 25), ("more of their partitions must come", None),
         ]  # fmt: skip
         job.terminate()
         assert job.wait() == 0, job.said
@@ -140,13 +150,50 @@ def test_one_silent_source_holds_up_a_join_a_window_over_rows_and_an_exchange(br
         assert bucket["why"] == "all sources are past it, bucket 0 has not completed it"
 
 
+def overdue(row: Row) -> list[str]:
+    return [source["source"] for source in row["sources"] if source["state"] == "overdue"]
+
+
+def view_names_the_quiet_source(config: Path, columns: int) -> None:
+    with Terminal("watch", "--progress", "--once", "-c", str(config), columns=columns, rows=100) as terminal:
+        assert terminal.wait() == 0, terminal.text
+    *lines, _ = terminal.lines
+    assert max(map(len, lines)) <= columns, terminal.text
+    heads = [line for line in lines if not line.startswith(" ")]
+    assert [head.split("  ")[0] for head in heads] == ["joined", "parted", "rows", "top"], terminal.text
+    fronts = [line for line in lines if line.startswith("  frontier ")]
+    assert len(fronts) == 4
+    assert all("Z: quiet, overdue, last promise " in line for line in fronts), terminal.text
+    assert f"top  complete to {clock('12:00:20')}" in lines
+    assert sum("quiet: its promises do not come any more" in line for line in lines) >= 4, terminal.text
+
+
+@contextlib.contextmanager
+def unceasing(broker: str, prefix: str) -> Iterator[None]:
+    """Meanwhile the topic of sources is given a record some twenty times a second."""
+    over, asked = threading.Event(), Presence("nobody", 0, "here", PresenceState.GONE)
+    log = SourcesLog(KafkaSettings(broker), Topic(TopicKind.SOURCES, None, f"{prefix}-").name)
+
+    def give() -> None:
+        while not over.wait(0.05):
+            log.append(asked)
+
+    giving = threading.Thread(target=give)
+    giving.start()
+    try:
+        yield
+    finally:
+        over.set()
+        giving.join()
+
+
 def held(row: Row) -> list[str]:
     return [item["who"] for item in row["waiting"] if item["who"] != "rows"]
 
 
 def test_a_window_waits_first_for_a_source_then_for_another_then_for_the_job(broker: str, tmp_path: Path) -> None:
-    config = tmp_path / "lowmark.toml"
-    config.write_text(CONFIG.format(broker=broker, prefix=uuid4().hex[:8]))
+    config, prefix = tmp_path / "lowmark.toml", uuid4().hex[:8]
+    config.write_text(CONFIG.format(broker=broker, prefix=prefix))
     assert {name: item["why"] for name, item in waiting(config).items()} == {
         "pipe": "it has never been seen", "other": "it has never been seen",
     }  # fmt: skip
@@ -161,6 +208,8 @@ def test_a_window_waits_first_for_a_source_then_for_another_then_for_the_job(bro
         capture.process.stdin.flush()
         # Both are past the first window, which nobody closes: there is no job.
         await_true(lambda: list(waiting(config)) == ["the job"])
+        with unceasing(broker, prefix):
+            assert list(waiting(config)) == ["the job"]
         capture.process.stdin.close()
         assert capture.wait() == 0, capture.error
 
