@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 from prometheus_client import CollectorRegistry
+from rich.markup import escape
 
 from highlevel.metrics import HighLevelMetrics
 from highlevel.spark.bundles import Report
@@ -26,6 +27,7 @@ from highlevel.spark.sink import TransactionalSink
 from highlevel.spark.sinkhistory import History, read_history
 from highlevel.spark.source import SourceSettings
 from lowmark.app.config import Config
+from lowmark.app.console import error_console
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.jars import SPARK_KAFKA, obtain
@@ -33,6 +35,7 @@ from lowmark.app.java import Java, find_java, spark_java_home
 from lowmark.app.planning import plan_queries, topics_of
 from lowmark.app.rights import job_group
 from lowmark.query.plan import QueryPlan, Stage
+from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka import admin, ensure_topics
 from lowmark.wire.registration import SourceKind
 from lowmark.wire.topics import Topic, TopicKind
@@ -41,6 +44,15 @@ __all__ = ["run_job"]
 
 _LOOK_EVERY_S = 0.25
 _NAME_LENGTH = 100
+
+_SLOW_S = 10.0
+"""What takes longer makes the job not ready."""
+
+_START_WITHIN_S = 300.0  # of a Java that starts; five seconds are usual
+_ANSWER_WITHIN_S = 60.0  # of Spark, asked how it is
+
+_END_WITHIN_S = 25.0
+"""Of a job that is told to end, or has failed. Kubernetes kills after 30 s, systemd after 90."""
 
 
 def run_job(
@@ -72,21 +84,16 @@ def _job_name(config: Config, queries: Sequence[str] | None) -> str:
     return f"{config.job.name}.{subset}"
 
 
-@dataclass
-class _Stop:
-    requested: bool = False
-
-
 @contextmanager
-def _signals() -> Iterator[_Stop]:
-    stop = _Stop()
+def _signals(request: Callable[[], None]) -> Iterator[None]:
+    """From here on the main thread calls only what lets Python hear a signal: nothing of Kafka's client."""
 
-    def request(number: int, frame: FrameType | None) -> None:
-        stop.requested = True
+    def heard(number: int, frame: FrameType | None) -> None:
+        request()
 
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield stop
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -103,14 +110,31 @@ class _Job:
         self._wake = threading.Event()
         self._registry = CollectorRegistry()
         self._metrics = HighLevelMetrics(self._registry)
+        self._watchdog = Watchdog(self._end)
+        self._spark: Spark | None = None
+        self._stopping = False
+        self._failed: Exception | None = None
 
     def run(self, stack: ExitStack, until_last: bool, anew: bool, progress: Callable[[str], None]) -> int:
+        stack.enter_context(self._watchdog)
+        try:
+            self._run(stack, until_last, anew, progress)
+        except Exception as error:
+            self._failed = error
+            raise
+        finally:
+            self._stop()  # it has no more time to end than when it is told to
+        progress("ending")
+        return 0
+
+    def _run(self, stack: ExitStack, until_last: bool, anew: bool, progress: Callable[[str], None]) -> None:
         config, settings = self._config, self._config.job
+        watchdog = self._watchdog
         progress("checking topics")
         self._ensure_topics()
         folder = stack.enter_context(CheckpointFolder(config.path.parent / settings.checkpoint / self._name))
         dead = Topic(TopicKind.DEAD, None, config.prefix).name
-        sink = stack.enter_context(TransactionalSink(config.kafka, self._group, dead))
+        sink = stack.enter_context(TransactionalSink(config.kafka, self._group, dead, watchdog))
         checkpoint = self._open(folder, sink, anew)
         query = JobQuery(
             self._spec(folder, checkpoint), SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder,
@@ -118,26 +142,49 @@ class _Job:
         )  # fmt: skip
         health = HealthServer(
             settings.metrics, "job.metrics", self._registry, lambda: self._ready(query),
-            lambda: living([health.helper]),
+            lambda: living([health.helper, watchdog.helper]),
         )  # fmt: skip
         stack.enter_context(health)
         java = find_java()
         jars = obtain(SPARK_KAFKA, java=java, progress=progress)
-        stop = stack.enter_context(_signals())
+        stack.enter_context(_signals(self._stop))
         progress("starting Spark")
-        spark = stack.enter_context(Spark(self._spark_settings(folder, java, jars)))
-        query.start(spark.session)
+        self._spark = Spark(self._spark_settings(folder, java, jars))
+        with watchdog.within(_START_WITHIN_S, "Spark's start"):
+            stack.enter_context(self._spark)
+            query.start(self._spark.session)
         stack.callback(query.stop)
         names = ", ".join(plan.name for plan in self._plans)
         progress(f"running {names}: generation {checkpoint.generation}, run {checkpoint.run}; {health.url}/metrics")
-        while not stop.requested and not (until_last and query.ended):
-            query.check()
+        while not self._stopping and not (until_last and query.ended):
+            with watchdog.within(_ANSWER_WITHIN_S, "Spark's answer to how it is"):
+                query.check()
             health.helper.check()
-            sink.renew()
+            watchdog.helper.check()
+            query.renew()
             self._wake.wait(_LOOK_EVERY_S)
             self._wake.clear()
-        progress("ending")
-        return 0
+
+    def _stop(self) -> None:
+        if not self._stopping:
+            self._stopping = True
+            self._watchdog.begin(_END_WITHIN_S, "the job's end")
+
+    def _end(self, reason: str) -> None:
+        """Of a process in which something hangs: the next one goes on with what has been written."""
+        orderly = self._stopping and self._failed is None
+        console = error_console()
+        console.show_cursor()
+        if self._failed is not None:
+            console.print(f"[bold red]error:[/] {escape(str(self._failed))}")
+        told = "[bold yellow]note:[/]" if orderly else "[bold red]error:[/]"
+        console.print(
+            f"{told} {escape(reason)}. This process ends itself by force; nothing is lost, and the job goes on when it "
+            "is started again"
+        )
+        if self._spark is not None:
+            self._spark.kill()
+        os._exit(0 if orderly else 1)
 
     def _ensure_topics(self) -> None:
         problems = ensure_topics(admin(self._config.kafka), topics_of(self._config, self._plans))
@@ -209,4 +256,7 @@ class _Job:
         self._metrics.micro_batch(reports, seconds, time.time_ns())
 
     def _ready(self, query: JobQuery) -> Health:
+        slow = self._watchdog.slow(_SLOW_S)
+        if slow is not None:
+            return Health(False, {"job": self._name, "waits for": slow})
         return Health(query.active, {"job": self._name, "query": "running" if query.active else "not running"})
