@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,14 +26,18 @@ __all__ = ["Delivery"]
 _NOTE = "pending.json"
 
 
+Then = Callable[[BaseException | None], None]
+
+
 class Delivery:
-    """At most one batch is on its way. The sink is open, and stays the caller's to close."""
+    """At most one batch is on its way, in a thread of its own: the only one that calls into Kafka's client, so that no
+    other one can hang there, nor a signal wait for it. The sink is open, and stays the caller's to close."""
 
     def __init__(self, folder: Path, sink: TransactionalSink) -> None:
         self._parcels = Parcels(folder)
         self._note = folder / _NOTE
         self._sink = sink
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="delivery")
+        self._turn = threading.Lock()  # of those who give the thread work
         self._under_way: Future[None] | None = None
 
     def catch_up(self, checkpoint: str) -> None:
@@ -43,22 +48,33 @@ class Delivery:
         if noted is not None and written is not None and noted[0].checkpoint == written.checkpoint == checkpoint:
             token, parcels = noted
             if written.batch < token.batch:
+                self._begin(lambda: self._sink.write(self._parcels.bundles(parcels), token))
                 try:
-                    self._sink.write(self._parcels.bundles(parcels), token)
+                    self.wait()
                 except (OSError, pa.ArrowException) as error:
                     raise self._damaged(error) from None
         self._parcels.clear()
 
-    def hand_over(self, token: Token, parcels: Sequence[str], then: Callable[[BaseException | None], None]) -> None:
+    def hand_over(self, token: Token, parcels: Sequence[str], then: Then) -> None:
         """Begin to write a batch: it will be visible, whatever happens. Waits for the one before it, and raises why
         that could not be written. `then` is called when it is visible, or with the reason why not, by any thread."""
-        self.wait()
-        if parcels and token.batch > 0:
-            self._write_note(token, parcels)
-        self._under_way = self._thread.submit(self._deliver, token, parcels)
-        self._under_way.add_done_callback(lambda delivered: then(delivered.exception()))
+        with self._turn:
+            self.wait()
+            if parcels and token.batch > 0:
+                self._write_note(token, parcels)
+            self._begin(lambda: self._deliver(token, parcels), then)
         if token.batch == 0:
             self.wait()
+
+    def renew(self, then: Then) -> None:
+        """To be called now and then: lets the sink renew its token when it should and nothing is on its way. Never
+        waits."""
+        if self._sink.renewal_due and self._turn.acquire(blocking=False):
+            try:
+                if self.idle:
+                    self._begin(self._sink.renew, then)
+            finally:
+                self._turn.release()
 
     def discard(self, parcels: Sequence[str]) -> None:
         """Of a batch that has been written before."""
@@ -73,9 +89,21 @@ class Delivery:
         if self._under_way is not None:
             self._under_way.result(within_s)
 
-    def close(self) -> None:
-        """What is on its way stays noted, if it has not arrived."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+    def _begin(self, work: Callable[[], None], then: Then = lambda error: None) -> None:
+        future: Future[None] = Future()
+        future.add_done_callback(lambda done: then(done.exception()))
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:  # whatever it is, it is told to whoever waits
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+        self._under_way = future
+        # The end of the process does not wait for it: what has not arrived stays noted.
+        threading.Thread(target=run, name="delivery", daemon=True).start()
 
     def _deliver(self, token: Token, parcels: Sequence[str]) -> None:
         if parcels or token.batch == 0:  # which leaves a token in any case: without one, later batches are refused

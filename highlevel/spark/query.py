@@ -112,7 +112,10 @@ class JobQuery:
                 self._query.stop()
         with contextlib.suppress(Exception):  # what has failed was told; what takes too long stays noted
             self._delivery.wait(_COMMIT_WITHIN_S)
-        self._delivery.close()
+
+    def renew(self) -> None:
+        """To be called now and then, so that Kafka does not forget how far the job has come. Never waits."""
+        self._delivery.renew(self._delivered)
 
     def _take(self, batch: DataFrame, number: int) -> None:
         try:
@@ -132,10 +135,7 @@ class JobQuery:
         def delivered(error: BaseException | None) -> None:
             if error is None:
                 self._on_batch(reports, time.monotonic() - began)
-            elif isinstance(error, Exception):
-                self._failure = error
-            if error is not None or self.ended:
-                self._wake.set()
+            self._delivered(error)
 
         if number > self._written:
             token = Token(self._job, self._checkpoint.id, self._checkpoint.run, number)
@@ -145,6 +145,12 @@ class JobQuery:
             delivered(None)
         self._note_ended(reports)  # not before: who sees that all have ended must find the last results under way
         if self.ended:
+            self._wake.set()
+
+    def _delivered(self, error: BaseException | None) -> None:
+        if isinstance(error, Exception):
+            self._failure = error
+        if error is not None or self.ended:
             self._wake.set()
 
     def _note_ended(self, reports: Sequence[Report]) -> None:

@@ -134,7 +134,7 @@ class Spark:
     def stop(self) -> None:
         """End the session and the JVM, by force after 20 s; does nothing when there is none."""
         session, self._session = self._session, None
-        process, self._process = self._process, None
+        process = self._process
         if process is None:
             return
         try:
@@ -153,6 +153,13 @@ class Spark:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            self._process = None
+
+    def kill(self) -> None:
+        """End the JVM at once, from any thread; whoever calls it ends, too."""
+        process = self._process
+        if process is not None:
+            process.kill()
 
     def _drain(self, output: IO[bytes]) -> None:
         with output:

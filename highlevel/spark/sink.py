@@ -8,24 +8,40 @@ that has been down for longer finds no token and is refused, which is for a pers
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from highlevel.spark.bundles import Bundle
 from highlevel.spark.errors import JobFailed, TakenOver
+from lowmark.watchdog import Watchdog
 from lowmark.wire.codec import decode, encode
-from lowmark.wire.kafka import KafkaSettings, consumer, transactional_producer, translate
+from lowmark.wire.kafka import (
+    KafkaProblem,
+    KafkaSettings,
+    KafkaUnavailable,
+    consumer,
+    log_problem,
+    transactional_producer,
+    translate,
+)
 from lowmark.wire.record import BadRecord, RecordKind, headers_of
 from lowmark.wire.sinktoken import Token
 
 __all__ = ["TransactionalSink"]
 
-_ANSWER_WITHIN_S = 60.0
+_ANSWER_WITHIN_S = 45.0
+
+_RETURN_WITHIN_S = 60.0
+"""The client's calls do not all return in the time that they are given: while a broker is away
+`send_offsets_to_transaction` may never (librdkafka's issue 5456). By then Kafka has undone the transaction."""
+
+_ROOM_WITHIN_S = 90.0
+"""What the client does not deliver it gives up after a minute: then its queue has room again."""
+
 _RENEW_AFTER_S = 6 * 3600.0
 _ATTEMPTS = 5
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
@@ -42,17 +58,18 @@ R = TypeVar("R")
 
 
 class TransactionalSink:
-    """Inert until `open`. `job` names the transactions and the group: a second process of the
-    same job takes them over. The token is
-    kept with partition 0 of `token_topic`, which exists."""
+    """Inert until `open`. `job` names the transactions and the group: a second process of the same job takes them over.
+    The token is kept with partition 0 of `token_topic`, which exists. For one thread at a time, but `close` never waits
+    for another one."""
 
-    def __init__(self, settings: KafkaSettings, job: str, token_topic: str) -> None:
+    def __init__(self, settings: KafkaSettings, job: str, token_topic: str, watchdog: Watchdog) -> None:
         self._settings = settings
         self._job = job
         self._place = TopicPartition(token_topic, 0)
-        self._lock = threading.Lock()
+        self._watchdog = watchdog
         self._producer: Producer | None = None
-        self._consumer: Consumer | None = None
+        self._group: object = None  # what Kafka's client wants to know of the group, in its own form
+        self._disconnected = False  # the producer has been, from a broker
         self._token: Token | None = None
         self._written_at = time.monotonic()
 
@@ -68,37 +85,46 @@ class TransactionalSink:
         """Of the last batch that has been written, by whatever checkpoint's job."""
         return self._token
 
+    @property
+    def renewal_due(self) -> bool:
+        """The token has stood for so long that `renew` should be called."""
+        return self._token is not None and time.monotonic() - self._written_at > _RENEW_AFTER_S
+
     def open(self) -> None:
         """Fence the job's former process, whose unfinished transaction is undone, and read the token that stands."""
-        self._producer = transactional_producer(self._settings, self._job, _LINGER_MS)
-        self._consumer = consumer(self._settings, self._job)
-        self._ask(self._producer.init_transactions, _ANSWER_WITHIN_S)
-        committed = self._ask(self._consumer.committed, [self._place], _ANSWER_WITHIN_S)[0]
+        self._disconnected = False
+        self._producer = transactional_producer(self._settings, self._job, _LINGER_MS, self._note_problem)
+        reader = consumer(self._settings, self._job)
+        try:
+            self._ask(self._producer.init_transactions)
+            committed = self._ask(reader.committed, [self._place])[0]
+            self._group = reader.consumer_group_metadata()
+        finally:
+            with self._watchdog.within(_RETURN_WITHIN_S, _name(reader.close)):
+                reader.close()
         if committed.error is not None:
             raise translate(committed.error, self._settings)
-        if committed.offset >= 0:
-            self._token = _read(committed.metadata or "", self._job)
+        self._token = _read(committed.metadata or "", self._job) if committed.offset >= 0 else None
+
+    def _note_problem(self, problem: KafkaProblem) -> None:
+        self._disconnected |= isinstance(problem, KafkaUnavailable)
+        log_problem(problem)
+
+    def _open_again(self) -> None:
+        """A producer that a broker has left may wait for it for ever, though it is back: `send_offsets_to_transaction`
+        holds on to a connection that librdkafka has given up (its issue 5511). A new one knows of none."""
+        expected = self._token
+        self.open()
+        if self._token != expected:
+            raise self._taken_over()
 
     def close(self) -> None:
         """An unfinished transaction is undone by the next process of the job, or by Kafka after a minute."""
-        with self._lock:
-            if self._consumer is not None:
-                self._consumer.close()
-            self._producer = self._consumer = None
+        self._producer = None
 
     def write(self, bundles: Iterable[Bundle], token: Token) -> None:
         """All of it becomes visible at once, with the token, or nothing does. TakenOver when it is another's turn.
         Bundles are gone through once more when a transaction was undone and is tried again."""
-        with self._lock:
-            self._transact(bundles, token)
-
-    def renew(self) -> None:
-        """To be called now and then: commits the token again before Kafka forgets it."""
-        with self._lock:
-            if self._token is not None and time.monotonic() - self._written_at > _RENEW_AFTER_S:
-                self._transact((), self._token)
-
-    def _transact(self, bundles: Iterable[Bundle], token: Token) -> None:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._attempt(bundles, token)
@@ -110,69 +136,102 @@ class TransactionalSink:
                 self._written_at = time.monotonic()
                 return
 
+    def renew(self) -> None:
+        """Commit the token again, before Kafka forgets it."""
+        if self._token is not None:
+            self.write((), self._token)
+
     def _attempt(self, bundles: Iterable[Bundle], token: Token) -> None:
-        producer, reader = self._producer, self._consumer
-        assert producer is not None, "not open"
-        assert reader is not None
-        self._ask(producer.begin_transaction)
+        assert self._producer is not None, "not open"
+        self._producer.poll(0)
+        if self._disconnected:
+            self._open_again()
+        producer = self._producer
+        try:
+            producer.begin_transaction()  # asks nobody
+        except KafkaException as error:
+            raise self._judged(error.args[0]) from None
         for bundle in bundles:
             self._produce(producer, bundle)
+        self._ask(producer.flush)
+        if self._disconnected:
+            raise self._undone(producer, "a broker has gone while it took the rows")
         place = TopicPartition(
             self._place.topic, self._place.partition, token.batch + 1, encode(token).value.decode()
         )  # fmt: skip
-        group = reader.consumer_group_metadata()
-        self._ask(producer.send_offsets_to_transaction, [place], group, _ANSWER_WITHIN_S)
-        self._ask(producer.commit_transaction, _ANSWER_WITHIN_S)
+        self._ask(producer.send_offsets_to_transaction, [place], self._group)
+        self._ask(producer.commit_transaction)
 
     def _produce(self, producer: Producer, bundle: Bundle) -> None:
         """Once for each row of the job's answers: nothing is called here but what sends it."""
         produce, topic, partition, headers = producer.produce, bundle.topic, bundle.partition, list(bundle.headers)
         for value in bundle.values():
+            try:
+                produce(topic, value, partition=partition, headers=headers)
+            except BufferError:
+                self._produce_when_there_is_room(producer, bundle, value)
+            except KafkaException as error:
+                raise self._judged(error.args[0]) from None
+
+    def _produce_when_there_is_room(self, producer: Producer, bundle: Bundle, value: bytes) -> None:
+        """librdkafka's queue is full."""
+        with self._watchdog.within(_ROOM_WITHIN_S, f"the sending of rows to {bundle.topic}"):
             while True:
+                producer.poll(0.1)
                 try:
-                    produce(topic, value, partition=partition, headers=headers)
-                    break
-                except BufferError:  # librdkafka's queue is full: let it send
-                    producer.poll(0.1)
+                    producer.produce(bundle.topic, value, partition=bundle.partition, headers=list(bundle.headers))
+                    return
+                except BufferError:
+                    continue
                 except KafkaException as error:
-                    raise self._judged(error.args[0]) from None
+                    problem: KafkaError = error.args[0]
+                    break
+        raise self._judged(problem)
 
     def _ask(self, call: Callable[..., R], *arguments: object) -> R:
-        """A call to the broker, repeated while that may help."""
-        deadline = time.monotonic() + 2 * _ANSWER_WITHIN_S
-        while True:
-            try:
-                return call(*arguments)
-            except KafkaException as error:
-                problem: KafkaError = error.args[0]
+        """A call to the broker, whose last argument is the time it is given; repeated while that may help."""
+        deadline = time.monotonic() + _ANSWER_WITHIN_S
+        with self._watchdog.within(_RETURN_WITHIN_S, _name(call)):
+            while True:
+                try:
+                    return call(*arguments, max(1.0, deadline - time.monotonic()))
+                except KafkaException as error:
+                    problem: KafkaError = error.args[0]
                 passing = problem.retriable() or problem.code() in _PASSING
                 if problem.txn_requires_abort() or not passing or time.monotonic() > deadline:
-                    raise self._judged(problem) from None
+                    break
                 time.sleep(_PAUSE_S)
+        raise self._judged(problem)
 
     def _judged(self, problem: KafkaError) -> Exception:
         """What to raise; the transaction has been undone where it can be tried again."""
-        if problem.code() in _FENCED:
-            return TakenOver(
-                f"another process runs job {self._job}: this one has been taken over and ends. It has written nothing "
-                "since; end one of the two"
-            )
         if problem.txn_requires_abort() and self._producer is not None:
-            try:
-                self._producer.abort_transaction(_ANSWER_WITHIN_S)
-            except KafkaException as error:
-                return self._judged_fatal(error.args[0])
-            return _Undone(str(translate(problem, self._settings)))
-        return self._judged_fatal(problem)
+            return self._undone(self._producer, str(translate(problem, self._settings)))
+        return self._taken_over() if problem.code() in _FENCED else translate(problem, self._settings)
 
-    def _judged_fatal(self, problem: KafkaError) -> Exception:
-        if problem.code() in _FENCED:
-            return self._judged(problem)
-        return translate(problem, self._settings)
+    def _undone(self, producer: Producer, reason: str) -> Exception:
+        """What to raise after the transaction has been undone, or after that has failed, too."""
+        try:
+            with self._watchdog.within(_RETURN_WITHIN_S, _name(producer.abort_transaction)):
+                producer.abort_transaction(_ANSWER_WITHIN_S)
+        except KafkaException as error:
+            problem: KafkaError = error.args[0]
+            return self._taken_over() if problem.code() in _FENCED else translate(problem, self._settings)
+        return _Undone(reason)
+
+    def _taken_over(self) -> TakenOver:
+        return TakenOver(
+            f"another process runs job {self._job}: this one has been taken over and ends. It has written nothing "
+            "since; end one of the two"
+        )
 
 
 class _Undone(Exception):
     """The transaction has been aborted; another may succeed."""
+
+
+def _name(call: Callable[..., object]) -> str:
+    return f"the call {call.__name__} of Kafka's client"
 
 
 def _read(metadata: str, job: str) -> Token:

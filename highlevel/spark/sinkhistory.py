@@ -12,8 +12,7 @@ from highlevel.progress.roster import NEVER
 from highlevel.spark.checkpoint import BucketKey, Completed
 from highlevel.spark.suppression import digest
 from lowmark.wire.codec import decode
-from lowmark.wire.kafka import KafkaSettings, translate, watermarks
-from lowmark.wire.kafkasettings import consumer_options
+from lowmark.wire.kafka import KafkaSettings, consumer, translate, watermarks
 from lowmark.wire.record import Headers, Refused
 from lowmark.wire.results import Amendment, Complete, Correction
 
@@ -34,8 +33,7 @@ def read_history(
 ) -> History:  # fmt: skip
     """`topics`: by query, its result topic and the number of its partitions; `exchanges`: topics and the numbers of
     theirs. Reads the ends of the topics only, which nobody writes meanwhile."""
-    options = consumer_options(settings, group) | {"enable.partition.eof": True}
-    reader = Consumer(options)
+    reader = consumer(settings, group, tell_ends=True)
     try:
         generation, told = 0, {}
         for query, (topic, partitions) in topics.items():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+
+from rich.markup import escape
 
 from highlevel.metrics import HighLevelMetrics
 from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, plan_digests
@@ -22,6 +24,7 @@ from highlevel.spark.sink import TransactionalSink
 from highlevel.spark.sinkhistory import History, read_history
 from highlevel.spark.source import SourceSettings
 from lowmark.app.config import Config
+from lowmark.app.console import error_console
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.jars import SPARK_KAFKA, obtain
@@ -31,6 +34,7 @@ from lowmark.app.planning import plan_queries, topics_of
 from lowmark.app.processmetrics import process_registry
 from lowmark.app.rights import job_group
 from lowmark.query.plan import QueryPlan, Stage
+from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka import admin, ensure_topics
 from lowmark.wire.registration import SourceKind
 from lowmark.wire.topics import Topic, TopicKind
@@ -39,6 +43,15 @@ __all__ = ["run_job"]
 
 _LOOK_EVERY_S = 0.25
 _NAME_LENGTH = 100
+
+_SLOW_S = 10.0
+"""What takes longer makes the job not ready."""
+
+_START_WITHIN_S = 300.0  # of a Java that starts; five seconds are usual
+_ANSWER_WITHIN_S = 60.0  # of Spark, asked how it is
+
+_END_WITHIN_S = 25.0
+"""Of a job that is told to end, or has failed. Kubernetes kills after 30 s, systemd after 90."""
 
 
 def run_job(
@@ -70,21 +83,16 @@ def _job_name(config: Config, queries: Sequence[str] | None) -> str:
     return f"{config.job.name}.{subset}"
 
 
-@dataclass
-class _Stop:
-    requested: bool = False
-
-
 @contextmanager
-def _signals() -> Iterator[_Stop]:
-    stop = _Stop()
+def _signals(request: Callable[[], None]) -> Iterator[None]:
+    """From here on the main thread calls only what lets Python hear a signal: nothing of Kafka's client."""
 
-    def request(number: int, frame: FrameType | None) -> None:
-        stop.requested = True
+    def heard(number: int, frame: FrameType | None) -> None:
+        request()
 
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield stop
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -100,14 +108,31 @@ class _Job:
         self._master = master
         self._wake = threading.Event()
         self._registry = process_registry()
+        self._watchdog = Watchdog(self._end)
+        self._spark: Spark | None = None
+        self._stopping = False
+        self._failed: Exception | None = None
 
     def run(self, stack: ExitStack, until_last: bool, anew: bool, progress: Callable[[str], None]) -> int:
+        stack.enter_context(self._watchdog)
+        try:
+            self._run(stack, until_last, anew, progress)
+        except Exception as error:
+            self._failed = error
+            raise
+        finally:
+            self._stop()  # it has no more time to end than when it is told to
+        progress("ending")
+        return 0
+
+    def _run(self, stack: ExitStack, until_last: bool, anew: bool, progress: Callable[[str], None]) -> None:
         config, settings = self._config, self._config.job
+        watchdog = self._watchdog
         progress("checking topics")
         self._ensure_topics()
         folder = stack.enter_context(CheckpointFolder(config.path.parent / settings.checkpoint / self._name))
         dead = Topic(TopicKind.DEAD, None, config.prefix).name
-        sink = stack.enter_context(TransactionalSink(config.kafka, self._group, dead))
+        sink = stack.enter_context(TransactionalSink(config.kafka, self._group, dead, watchdog))
         checkpoint = self._open(folder, sink, anew)
         spec = self._spec(folder, checkpoint)
         metrics = HighLevelMetrics(self._registry, spec.plans, spec.roster, checkpoint.ended)
@@ -118,28 +143,51 @@ class _Job:
         reach = KafkaReach(config.kafka, self._registry)
         health = HealthServer(
             settings.metrics, "job.metrics", self._registry, lambda: self._ready(query, reach),
-            lambda: living([health.helper, reach.helper]),
+            lambda: living([health.helper, reach.helper, watchdog.helper]),
         )  # fmt: skip
         stack.enter_context(health)
         stack.enter_context(reach)
         java = find_java()
         jars = obtain(SPARK_KAFKA, java=java, progress=progress)
-        stop = stack.enter_context(_signals())
+        stack.enter_context(_signals(self._stop))
         progress("starting Spark")
-        spark = stack.enter_context(Spark(self._spark_settings(folder, java, jars)))
-        query.start(spark.session)
+        self._spark = Spark(self._spark_settings(folder, java, jars))
+        with watchdog.within(_START_WITHIN_S, "Spark's start"):
+            stack.enter_context(self._spark)
+            query.start(self._spark.session)
         stack.callback(query.stop)
         names = ", ".join(plan.name for plan in self._plans)
         progress(f"running {names}: generation {checkpoint.generation}, run {checkpoint.run}; {health.url}/metrics")
-        while not stop.requested and not (until_last and query.ended):
-            query.check()
+        while not self._stopping and not (until_last and query.ended):
+            with watchdog.within(_ANSWER_WITHIN_S, "Spark's answer to how it is"):
+                query.check()
             health.helper.check()
             reach.helper.check()
-            sink.renew()
+            watchdog.helper.check()
+            query.renew()
             self._wake.wait(_LOOK_EVERY_S)
             self._wake.clear()
-        progress("ending")
-        return 0
+
+    def _stop(self) -> None:
+        if not self._stopping:
+            self._stopping = True
+            self._watchdog.begin(_END_WITHIN_S, "the job's end")
+
+    def _end(self, reason: str) -> None:
+        """Of a process in which something hangs: the next one goes on with what has been written."""
+        orderly = self._stopping and self._failed is None
+        console = error_console()
+        console.show_cursor()
+        if self._failed is not None:
+            console.print(f"[bold red]error:[/] {escape(str(self._failed))}")
+        told = "[bold yellow]note:[/]" if orderly else "[bold red]error:[/]"
+        console.print(
+            f"{told} {escape(reason)}. This process ends itself by force; nothing is lost, and the job goes on when it "
+            "is started again"
+        )
+        if self._spark is not None:
+            self._spark.kill()
+        os._exit(0 if orderly else 1)
 
     def _ensure_topics(self) -> None:
         problems = ensure_topics(admin(self._config.kafka), topics_of(self._config, self._plans))
@@ -208,6 +256,8 @@ class _Job:
         )
 
     def _ready(self, query: JobQuery, reach: KafkaReach) -> Health:
-        active = query.active
+        active, slow = query.active, self._watchdog.slow(_SLOW_S)
         detail = {"job": self._name, "query": "running" if active else "not running", **reach.detail}
-        return Health(active and reach.ok, detail)
+        if slow is not None:
+            detail["waits for"] = slow
+        return Health(active and slow is None and reach.ok, detail)

@@ -28,8 +28,9 @@ from lowmark.wire.topics import TopicSettings, suits
 
 __all__ = [
     "KafkaProblem", "KafkaRefused", "KafkaSettings", "KafkaSettingsError", "KafkaUnavailable", "SaslMechanism",
-    "Secret", "SecurityProtocol", "TopicProblem", "admin", "consumer", "ensure_topics", "gapless_producer", "producer",
-    "spark_options", "transactional_producer", "translate", "unasked_admin", "verify_topics", "watermarks",
+    "Secret", "SecurityProtocol", "TopicProblem", "admin", "consumer", "ensure_topics", "gapless_producer",
+    "log_problem", "producer", "spark_options", "transactional_producer", "translate", "unasked_admin", "verify_topics",
+    "watermarks",
 ]  # fmt: skip
 
 _LOG = logging.getLogger("lowmark.kafka")
@@ -99,7 +100,7 @@ def _problem(error: KafkaError, where: str) -> KafkaProblem:
 OnProblem = Callable[[KafkaProblem], None]
 
 
-def _log(problem: KafkaProblem) -> None:
+def log_problem(problem: KafkaProblem) -> None:
     _LOG.warning("%s", problem)
 
 
@@ -107,12 +108,12 @@ def _reporting(options: Options, settings: KafkaSettings, on_problem: OnProblem)
     return {**options, "error_cb": lambda error: on_problem(translate(error, settings))}
 
 
-def producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: OnProblem = _log) -> Producer:
+def producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: OnProblem = log_problem) -> Producer:
     """An idempotent producer. It connects in the background; `on_problem` is called from its `poll`."""
     return _made(Producer, producer_options(settings, linger_ms), settings, on_problem)
 
 
-def gapless_producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: OnProblem = _log) -> Producer:
+def gapless_producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: OnProblem = log_problem) -> Producer:
     """As `producer`; and a message that cannot be delivered is fatal, so that none behind it arrives without it. For
     messages that are compressed already."""
     options = producer_options(settings, linger_ms) | {
@@ -124,15 +125,20 @@ def gapless_producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: On
 
 
 def transactional_producer(
-    settings: KafkaSettings, transactional_id: str, linger_ms: int = 0, on_problem: OnProblem = _log
+    settings: KafkaSettings, transactional_id: str, linger_ms: int = 0, on_problem: OnProblem = log_problem
 ) -> Producer:
     """A producer of transactions. `init_transactions`, which fences the predecessor, is the caller's to call."""
     return _made(Producer, transactional_options(settings, transactional_id, linger_ms), settings, on_problem)
 
 
-def consumer(settings: KafkaSettings, group: str, reset: str = "earliest", on_problem: OnProblem = _log) -> Consumer:
-    """A read_committed consumer that commits only when told to."""
-    return _made(Consumer, consumer_options(settings, group, reset), settings, on_problem)
+def consumer(
+    settings: KafkaSettings, group: str, reset: str = "earliest", on_problem: OnProblem = log_problem,
+    tell_ends: bool = False,
+) -> Consumer:  # fmt: skip
+    """A read_committed consumer that commits only when told to. With `tell_ends` it says when a partition has no more
+    records for now (_PARTITION_EOF)."""
+    options = consumer_options(settings, group, reset) | {"enable.partition.eof": tell_ends}
+    return _made(Consumer, options, settings, on_problem)
 
 
 def watermarks(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> tuple[int, int]:

@@ -1,10 +1,12 @@
-"""What a job says when Spark does not start, or dies, and that it ends when it is told to while Kafka is away."""
+"""What a job says when Spark does not start, or dies, and that it ends when it is told to while Kafka is away, or when
+Kafka's client hangs."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from lowmark.app.broker import Broker
 from lowmark.app.config import load_config
 from tests.integration.jobfeed import BUSY, Feed, write_config
 from tests.integration.jobprocess import JobProcess, await_true
+from tests.integration.processes import get
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -66,3 +69,54 @@ def test_a_job_whose_broker_is_gone_ends_when_it_is_told_to(tmp_path):
             process.terminate()
             assert process.wait() == 0
     assert "Traceback" not in process.said
+
+
+HANGING = """\
+import ctypes, os
+import confluent_kafka
+
+class Hanging(confluent_kafka.Producer):
+    def send_offsets_to_transaction(self, *arguments):
+        while os.path.exists({flag!r}):
+            ctypes.CDLL(None).pause()
+        super().send_offsets_to_transaction(*arguments)
+
+confluent_kafka.Producer = Hanging
+from highlevel.spark import sink
+sink._RETURN_WITHIN_S = {within}
+"""
+
+
+def test_a_call_that_never_returns_makes_the_job_not_ready_and_ends_it(broker, tmp_path):
+    path = write_config(tmp_path, broker, busy=BUSY)
+    feed = Feed(load_config(path), seed=13)
+    flag = tmp_path / "hang"
+
+    def job(within: float, *options: str) -> JobProcess:
+        (tmp_path / "sitecustomize.py").write_text(HANGING.format(flag=str(flag), within=within))
+        return JobProcess(path, *options, python_path=str(tmp_path))
+
+    with job(1000) as process:
+        url = process.url()
+        feed.panes(2)
+        await_true(lambda: any(feed.results(feed.plans[0]).values()))
+        assert get(f"{url}/readyz").status == 200
+        flag.touch()
+        feed.panes(2)
+        await_true(lambda: get(f"{url}/readyz").status == 503)
+        assert "send_offsets_to_transaction" in get(f"{url}/readyz").json["waits for"]
+        told = time.monotonic()
+        process.terminate()
+        assert process.wait() == 0, process.said
+        assert time.monotonic() - told < 35  # it has 25; the rest is for this machine
+
+    with job(2) as process:
+        assert process.wait() == 1, process.said
+    assert "the call send_offsets_to_transaction of Kafka's client has not come to an end within 2 s" in process.said
+    assert "Traceback" not in process.said
+
+    flag.unlink()
+    feed.panes(1, end=True)
+    with job(60, "--until-last") as process:
+        assert process.wait() == 0, process.said
+    assert feed.results(feed.plans[0]) == feed.expected(feed.plans[0])

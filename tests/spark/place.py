@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from highlevel.spark.bundles import Bundle
 from highlevel.spark.sink import TransactionalSink
 from highlevel.spark.sinkhistory import History, read_history
+from lowmark.watchdog import Watchdog
 from lowmark.wire.announcements import result_headers
 from lowmark.wire.codec import encode
 from lowmark.wire.kafka import KafkaSettings, admin, ensure_topics
@@ -38,7 +39,7 @@ class Place:
         assert ensure_topics(admin(self.settings), wanted) == []
 
     def sink(self) -> TransactionalSink:
-        return TransactionalSink(self.settings, self.job, self.dead)
+        return TransactionalSink(self.settings, self.job, self.dead, Watchdog(lambda reason: None))
 
     def rows(self, values: list[bytes], partition: int = 0, generation: int = 1) -> Bundle:
         starts = np.cumsum([0, *map(len, values)]).astype(np.int64)
