@@ -14,13 +14,12 @@ import numpy as np
 from bench.baselines.buffering import BufferingOperator
 from bench.reports import Figure, write_csv
 from highlevel.chain import Chain, build
-from highlevel.interface import Operator, Out, Port, State, Words
+from highlevel.interface import Operator, Out, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.plan import Aggregate, QueryPlan, StepPlan
 from lowmark.query.strategy import Strategy
-from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Promise
 from lowmark.wire.values import INT64_MIN
 
@@ -47,10 +46,6 @@ class _Seconds:
 
 class _Nothing:
     """In the place of the aggregate: what is left is the cost of scanning the stream."""
-
-    def __init__(self, plan: Aggregate) -> None:
-        self.inputs = (Port(plan.input, (PANE,)),)
-        self.outputs = (Port(plan.output, ()),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         pass
@@ -108,7 +103,7 @@ def _buffering(plan: StepPlan, limit: GroupLimit) -> Operator:
 
 
 def _scanning(plan: StepPlan, limit: GroupLimit) -> Operator:
-    return _Nothing(plan) if isinstance(plan, Aggregate) else build(plan, limit)
+    return _Nothing() if isinstance(plan, Aggregate) else build(plan, limit)
 
 
 def _run(plan: QueryPlan, builder: Build, stream: Words) -> tuple[float, Words]:

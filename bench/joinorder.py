@@ -14,7 +14,7 @@ import numpy as np
 from bench.baselines.orderedjoins import InputBufferedJoin, OutputBufferedJoin
 from bench.joining import NS, Flows, Pace, rows_of, run_chain, with_join
 from bench.reports import Figure, spread, write_csv
-from highlevel.interface import Operator, Out, Port, State, Words
+from highlevel.interface import Operator, Out, State, Words
 from highlevel.join import JoinOperator
 from lowmark.query.compile import compile_query
 from lowmark.query.plan import Join, Node
@@ -131,14 +131,6 @@ class _Individually:
 
     def __init__(self, plan: Join) -> None:
         self._inner = JoinOperator(plan)
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return self._inner.inputs
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        return self._inner.outputs
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         self._inner.on_batch(port, rows, state, out)

@@ -115,7 +115,7 @@ def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:
         case Totals():
             return TotalsOperator(plan)
         case Send():
-            return SendOperator(plan)
+            return SendOperator()
         case Join(kind=JoinKind.INNER):
             return JoinOperator(plan)
         case Join():

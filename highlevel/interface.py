@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from lowmark.wire.promises import Promise
 from lowmark.wire.results import Reason
-from lowmark.wire.schema import Schema
 
-__all__ = ["Operator", "Out", "Port", "Space", "State", "Words"]
+__all__ = ["Operator", "Out", "Space", "State", "Words"]
 
 Words = npt.NDArray[np.uint64]
 """Rows in word form, C-contiguous, `schema.words` wide."""
@@ -65,24 +64,8 @@ class Out(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
-    """One input or output. `progress`: the columns on which promises come. `key`: the columns whose hash chose the
-    bucket. `order`: the columns by which rows arrive sorted, if they do."""
-
-    schema: Schema
-    progress: tuple[str, ...]
-    key: tuple[str, ...] = ()
-    order: tuple[str, ...] = ()
-
-
 class Operator(Protocol):
     """Built from a frozen plan node. Several inputs, several outputs."""
-
-    @property
-    def inputs(self) -> tuple[Port, ...]: ...
-    @property
-    def outputs(self) -> tuple[Port, ...]: ...
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         """Take rows in. Runs between two promises may come as one."""

@@ -16,7 +16,7 @@ from highlevel.aggregate.incoming import in_windows, panes_of
 from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.resultrows import ResultRows
 from highlevel.aggregate.spaces import ONLY, rows_space
-from highlevel.interface import Out, Port, State, Words
+from highlevel.interface import Out, State, Words
 from lowmark.query.plan import Aggregate
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import Promise
@@ -41,14 +41,6 @@ class BufferingOperator:
         self._high = INT64_MIN
         self._next: int | None = None  # the first window that is open
         self.dropped = 0
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.input, (PANE,), self._plan.keys),)
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.output, (), self._plan.keys),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         panes, rows = in_windows(panes_of(rows), rows, self._window)

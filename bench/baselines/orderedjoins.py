@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from highlevel.interface import Out, Port, Space, State, Words
+from highlevel.interface import Out, Space, State, Words
 from highlevel.join import JoinOperator
 from highlevel.join.base import WindowJoin
 from highlevel.join.lookups import Key, keys_of, lookups, matchable
@@ -46,15 +46,6 @@ class OutputBufferedJoin:
         self._time, self._at = _first_time(plan)
         words = plan.output.words
         self._waiting: Space[Waiting] = Space("waiting", _encode, lambda data: _decode(data, words))
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return self._inner.inputs
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        (port,) = self._inner.outputs
-        return (Port(port.schema, (self._time,), order=(self._time,)),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         made = _Made(out)

@@ -23,7 +23,7 @@ from highlevel.aggregate.spaces import ONLY, Closing, closing_space, tables_spac
 from highlevel.aggregate.switching import COSTS, Costs
 from highlevel.aggregate.together import complete, progressing, within_reach
 from highlevel.aggregate.wid import WidHolding
-from highlevel.interface import Out, Port, State, Words
+from highlevel.interface import Out, State, Words
 from highlevel.limits import GroupLimit
 from lowmark.query.aggregates import kept_by
 from lowmark.query.cells import cells_of
@@ -52,20 +52,6 @@ class AggregateOperator:
         self._holding = _holding_of(plan, self._cells.window, layout, costs)
         self._result = ResultRows(plan)
         self._keys_progress = tuple(map(progressing, plan.progress))
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.input, (PANE,), self._plan.keys),)
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        if self._window.kind is WindowKind.NONE:
-            progressing = tuple(key.name for key in self._plan.progress)
-        elif self._window.kind is WindowKind.LANDMARK:
-            progressing = self._plan.output.names[1:2]
-        else:
-            progressing = self._plan.output.names[:2]
-        return (Port(self._plan.output, progressing, self._plan.keys),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         closing, panes = state.get(self._closing, ONLY), panes_of(rows)

@@ -14,7 +14,7 @@ from highlevel.aggregate.incoming import in_windows, panes_of, timely, with_pane
 from highlevel.aggregate.layout import keyed_by_pane
 from highlevel.aggregate.spaces import ONLY, Closing, closing_space, tables_space
 from highlevel.aggregate.splitting import split
-from highlevel.interface import Out, Port, State, Words
+from highlevel.interface import Out, State, Words
 from lowmark.query.evaluate import Ints
 from lowmark.query.plan import Aggregate, Counted
 from lowmark.wire.partials import PANE
@@ -39,14 +39,6 @@ class CrowdedAggregateOperator:
         )
         self._bins = tables_space("bins", self._extents.layout)
         self._closing = closing_space()
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.input, (PANE,), self._plan.keys),)
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.output, self._plan.output.names[:2], self._plan.keys),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         closing, panes = state.get(self._closing, ONLY), panes_of(rows)

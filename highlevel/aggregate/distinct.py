@@ -13,7 +13,7 @@ from highlevel.aggregate.resultrows import ResultRows
 from highlevel.aggregate.spaces import ONLY, Closing, closing_space, tables_space
 from highlevel.aggregate.splitting import split
 from highlevel.aggregate.together import complete, progressing, within_reach
-from highlevel.interface import Out, Port, State, Words
+from highlevel.interface import Out, State, Words
 from lowmark.query.plan import Aggregate
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
@@ -33,14 +33,6 @@ class DistinctOperator:
         self._closing = closing_space()
         self._result = ResultRows(plan)
         self._progress = tuple(map(progressing, plan.progress))
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.input, (PANE,), self._plan.keys),)
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.output, tuple(key.name for key in self._plan.progress), self._plan.keys),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         closing, panes = state.get(self._closing, ONLY), panes_of(rows)

@@ -10,7 +10,7 @@ import numpy as np
 
 from highlevel.aggregate.ordering import same_as_before, sort_keys, sorted_rows
 from highlevel.aggregate.totals import add_totals
-from highlevel.interface import Out, Port, State, Words
+from highlevel.interface import Out, State, Words
 from lowmark.query.evaluate import Ints, Values, assemble, evaluate, holds, lost_in
 from lowmark.query.expressions import Field
 from lowmark.query.plan import Finish
@@ -42,14 +42,6 @@ class FinishOperator:
             found = progress(named.expr, plan.input.names)
             if found is not None:
                 self._carried.setdefault(found.attribute, []).append((named.name, found))
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.input, tuple(self._carried)),)
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.output, tuple(name for carried in self._carried.values() for name, _ in carried)),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         if not len(rows):

@@ -14,9 +14,9 @@ from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.resultrows import ResultRows
 from highlevel.aggregate.spaces import rows_space, tables_space
 from highlevel.aggregate.splitting import split
-from highlevel.interface import Out, Port, Space, State, Words
+from highlevel.interface import Out, Space, State, Words
 from lowmark.query.evaluate import Bools, Data, Values, assemble
-from lowmark.query.plan import Aggregate, Gather, Send, Totals
+from lowmark.query.plan import Aggregate, Gather, Totals
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import FOREVER, Bound, Promise
@@ -31,17 +31,6 @@ _EXCHANGE, _OWN = 0, 1
 
 class SendOperator:
     """The way into an exchange: what comes goes on as it is, to whoever runs the chain."""
-
-    def __init__(self, plan: Send) -> None:
-        self._port = Port(plan.input, (PANE,))
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return (self._port,)
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        return (self._port,)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         out.rows(0, rows)
@@ -59,14 +48,6 @@ class GatherOperator:
     def __init__(self, plan: Gather) -> None:
         self._plan = plan
         self._rows = rows_space("rows", plan.input.words)
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.input, (PANE,)),)
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.output, self._plan.output.names[:2]),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         _keep(self._rows, rows, state)
@@ -97,14 +78,6 @@ class TotalsOperator:
         self._sums = ResultRows(Aggregate(plan.input, (), (), plan.folds, plan.calls, ungated, self._totals))
         self._parts = tables_space("totals", self._layout)
         self._rows = rows_space("rows", plan.rows.words)
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return Port(self._plan.input, (PANE,)), Port(self._plan.rows, ())
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        return (Port(self._output, self._output.names[:2]),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         if port == _OWN:

@@ -16,7 +16,7 @@ from highlevel.aggregate.incoming import panes_of, timely
 from highlevel.aggregate.ordering import sort_keys, sorted_rows
 from highlevel.aggregate.spaces import rows_space
 from highlevel.aggregate.splitting import split
-from highlevel.interface import Out, Port, Space, State, Words
+from highlevel.interface import Out, Space, State, Words
 from lowmark.query.evaluate import Values, all_valid, assemble
 from lowmark.query.plan import Number
 from lowmark.wire.partials import PANE
@@ -59,15 +59,6 @@ class NumberOperator:
         self._passes_panes = (bool(plan.order) or plan.panes) and PANE in plan.output.names
         self._lows = Space("lows", lambda low: _LOW.pack(low), lambda data: int(_LOW.unpack(data)[0]))
         self._keeps_lows = plan.panes and not plan.order
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.input, (PANE,)),)
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        number = () if self._plan.number is None else (self._plan.number,)
-        return (Port(self._plan.output, (*((PANE,) if self._passes_panes else ()), *number), order=number),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         counter = state.get(self._counter, _ONLY) or _Counter()

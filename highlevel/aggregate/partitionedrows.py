@@ -22,7 +22,7 @@ from highlevel.aggregate.groups import GroupRows, GroupTable
 from highlevel.aggregate.incoming import in_windows, panes_of
 from highlevel.aggregate.partitions import Partitions, as_tuples
 from highlevel.aggregate.spaces import ONLY, tables_space
-from highlevel.interface import Out, Port, Space, State, Words
+from highlevel.interface import Out, Space, State, Words
 from highlevel.limits import GroupLimit
 from lowmark.query.evaluate import Bools, Ints
 from lowmark.query.plan import Counted
@@ -64,14 +64,6 @@ class PartitionedRowsOperator:
         self._partitions = Partitions(counted, limit, panes_of)
         self._extents = Extents(counted)
         self._bins = tables_space("bins", self._extents.layout)
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return (Port(self._counted.input, (PANE, self._counted.at), self._counted.partition, (self._counted.at,)),)
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        return (Port(self._counted.output, (), self._counted.partition),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         waiting = [(sub, rows[places]) for sub, places in self._partitions.spread(rows)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from highlevel.aggregate.together import carried
-from highlevel.interface import Out, Port, State, Words
+from highlevel.interface import Out, State, Words
 from lowmark.query.evaluate import Ints, all_valid, assemble, evaluate, holds, lost_in
 from lowmark.query.plan import Reduce
 from lowmark.query.progressing import Progress, progress
@@ -29,14 +29,6 @@ class ReduceOperator:
         for key in self._reduction.keys:
             if (found := progress(key.expr, plan.input.names)) is not None:
                 self._keys.setdefault(found.attribute, []).append((key.name, found))
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.input, (self._reduction.pane.attribute,)),)
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        return (Port(self._reduction.schema, (PANE,), tuple(key.name for key in self._reduction.keys)),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         schema = self._plan.input

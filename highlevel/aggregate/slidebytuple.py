@@ -18,7 +18,7 @@ from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.partitions import Partitions, as_tuples
 from highlevel.aggregate.spaces import ONLY, Closing, closing_space, tables_space
 from highlevel.aggregate.splitting import split
-from highlevel.interface import Out, Port, Space, State, Words
+from highlevel.interface import Out, Space, State, Words
 from highlevel.limits import GroupLimit
 from lowmark.query.evaluate import Ints
 from lowmark.query.plan import Counted
@@ -48,14 +48,6 @@ class SlideByTupleOperator:
         self._bins = tables_space("bins", self._extents.layout)
         self._ends = tables_space("ends", self._ends_layout)
         self._closing = closing_space()
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return (Port(self._counted.input, (PANE,), self._counted.partition),)
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        return (Port(self._counted.output, self._counted.output.names[:2], self._counted.partition),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         closing = state.get(self._closing, ONLY)

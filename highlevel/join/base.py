@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from highlevel.interface import Out, Port, Space, Words
+from highlevel.interface import Out, Space, Words
 from highlevel.join.bins import Bin
 from highlevel.join.kept import Kept
 from highlevel.join.output import Combine
 from highlevel.join.promising import Promising
 from lowmark.query.evaluate import Bools, evaluate, holds
 from lowmark.query.plan import Join
-from lowmark.wire.partials import PANE
 from lowmark.wire.results import Reason
 
 __all__ = ["WindowJoin"]
@@ -24,14 +23,6 @@ class WindowJoin:
         self._kept = Kept(plan)
         self._combine = Combine(plan)
         self._promising = Promising(plan)
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        return tuple(Port(schema, (PANE,)) for schema in self._schemas)
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        return (Port(self._plan.output, self._promising.columns),)
 
     def _passing(self, pairs: Words, parts: Mapping[int, Words], out: Out) -> Bools | None:
         """Which combinations, put together as `pairs`, pass the condition; None: there is none."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from highlevel.interface import Operator, State, Words
+from highlevel.aggregate import ReduceOperator
+from highlevel.interface import State, Words
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.aggregates import CallPlanner
 from lowmark.query.expressions import Expr, Field, Named
@@ -151,12 +152,10 @@ def panes_ended(frontier: int) -> Promise:
     return Promise((Bound(PANE, frontier),), frontier == FOREVER)
 
 
-def reduced(operator: Operator, rows: Words) -> Words:
+def reduced(plan: Reduce, rows: Words) -> Words:
     sink = Sink()
-    operator.on_batch(0, rows, MemoryState(), sink)
-    return (
-        np.concatenate(sink.matrices) if sink.matrices else np.empty((0, operator.outputs[0].schema.words), np.uint64)
-    )
+    ReduceOperator(plan).on_batch(0, rows, MemoryState(), sink)
+    return np.concatenate(sink.matrices) if sink.matrices else np.empty((0, plan.reduction.schema.words), np.uint64)
 
 
 def values(schema: Schema, rows: Words) -> list[Row]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from highlevel.aggregate import AggregateOperator, ReduceOperator
+from highlevel.aggregate import AggregateOperator
 from highlevel.aggregate.groups import GroupTable
 from highlevel.aggregate.layout import Layout
 from highlevel.aggregate.switching import COSTS, Costs
@@ -132,7 +132,7 @@ def with_pane(groups: Words, pane: int) -> Words:
 
 def run(planned: Plans, arrivals: list[Row], state: Live | Stored, draw: st.DrawFn, costs: Costs = COSTS) -> Sink:
     sink = Sink()
-    reduce, operator = ReduceOperator(planned.reduce), AggregateOperator(planned.aggregate, costs=costs)
+    reduce, operator = planned.reduce, AggregateOperator(planned.aggregate, costs=costs)
     layout = Layout(
         planned.aggregate.input, (*planned.aggregate.keys, *planned.aggregate.details), planned.aggregate.folds
     )
@@ -227,7 +227,7 @@ def test_closings_are_contiguous_and_begin_at_the_first_frontier(
 ) -> None:
     calls = (AskedCall("count"),)
     planned = plans(calls, (), window)
-    operator, reduce, state, sink = AggregateOperator(planned.aggregate), ReduceOperator(planned.reduce), Live(), Sink()
+    operator, reduce, state, sink = AggregateOperator(planned.aggregate), planned.reduce, Live(), Sink()
     arrivals = rows_of(drawn)
     operator.on_batch(0, reduced(reduce, matrix(TUPLE, [list(row.values()) for row in arrivals])), state.state, sink)
     for frontier in frontiers:
@@ -251,7 +251,7 @@ def test_thirteen_years_ahead_cost_nothing(window: Window, calls: tuple[AskedCal
     years = 13 * 365 * 86_400 * 10**9
     drawn = [(ts, 1, 1, 0.0, 5, 0, 0.0, 0) for ts in (3, years, years + 4, 2 * years)]
     arrivals = rows_of(drawn)
-    operator, reduce, state, sink = AggregateOperator(planned.aggregate), ReduceOperator(planned.reduce), Live(), Sink()
+    operator, reduce, state, sink = AggregateOperator(planned.aggregate), planned.reduce, Live(), Sink()
     rows = reduced(reduce, matrix(TUPLE, [list(row.values()) for row in arrivals]))
     operator.on_promise(0, panes_ended(0), state.state, sink)
     operator.on_batch(0, rows, state.state, sink)
@@ -263,7 +263,7 @@ def test_thirteen_years_ahead_cost_nothing(window: Window, calls: tuple[AskedCal
 
 def test_late_partials_are_handed_back_and_not_merged() -> None:
     planned = plans((AskedCall("count"),), (), Window(WindowKind.SLIDING, 4, 2, axis(1)))
-    operator, reduce, state, sink = AggregateOperator(planned.aggregate), ReduceOperator(planned.reduce), Live(), Sink()
+    operator, reduce, state, sink = AggregateOperator(planned.aggregate), planned.reduce, Live(), Sink()
     drawn = rows_of([(ts, 1, 1, 0.0, 5, 0, 0.0, 0) for ts in (4, 5, 7)])
     rows = reduced(reduce, matrix(TUPLE, [list(row.values()) for row in drawn]))
     operator.on_promise(0, panes_ended(5), state.state, sink)
@@ -286,7 +286,7 @@ def test_state_is_empty_once_everything_has_closed() -> None:
     for window in (Window(WindowKind.SLIDING, 9, 1, axis(1)), Window(WindowKind.SLIDING, 2, 1, axis(1))):
         for calls in ((AskedCall("count"),), (AskedCall("max", ("len",)),)):
             planned = plans(calls, ("host",), window)
-            operator, reduce = AggregateOperator(planned.aggregate), ReduceOperator(planned.reduce)
+            operator, reduce = AggregateOperator(planned.aggregate), planned.reduce
             state, sink = Stored(), Sink()
             drawn = rows_of([(ts, 1, 1, 0.0, 5, 0, 0.0, 0) for ts in range(20)])
             rows = reduced(reduce, matrix(TUPLE, [list(row.values()) for row in drawn]))

@@ -16,7 +16,6 @@ from highlevel.aggregate import (
     CrowdedAggregateOperator,
     NumberOperator,
     PartitionedRowsOperator,
-    ReduceOperator,
     SlideByTupleOperator,
     extents,
 )
@@ -119,7 +118,7 @@ def assert_same(got: Sequence[Row], wanted: Sequence[Row], counted: Counted | Ag
 
 
 def partials(plan: Planned, rows: Sequence[Row]) -> Words:
-    return reduced(ReduceOperator(plan.reduce), matrix(TUPLE, [[row[name] for name in TUPLE.names] for row in rows]))
+    return reduced(plan.reduce, matrix(TUPLE, [[row[name] for name in TUPLE.names] for row in rows]))
 
 
 def shared_soon(draw: st.DrawFn, patch: pytest.MonkeyPatch) -> None:
@@ -293,7 +292,7 @@ def test_crowded_windows_are_those_of_the_aggregate(
         shared_soon(data.draw, patch)
         patch.setattr("highlevel.aggregate.crowded._PANES", data.draw(st.sampled_from((1, 3, 1024))))
         for row in arrivals:
-            rows = reduced(ReduceOperator(made.reduce), matrix(TUPLE, [[row[name] for name in TUPLE.names]]))
+            rows = reduced(made.reduce, matrix(TUPLE, [[row[name] for name in TUPLE.names]]))
             promise = panes_ended(row["ts"] // unit - data.draw(st.integers(-2, 20)))
             for operator, kept, into in ((aggregate, live, wanted), (crowded, state, sink)):
                 operator.on_batch(0, rows, kept.state, into)

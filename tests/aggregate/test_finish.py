@@ -51,19 +51,18 @@ def finish(
     order: tuple[Order, ...] = (),
     limit: int | None = None,
     distinct: bool = False,
-) -> FinishOperator:
+) -> Finish:
     totalled = Schema((*INPUT.columns, *(total.column for total in totals)))
     named = tuple(
         Named(name, Field(name, totalled.column(name).kind, totalled.column(name).nullable)) for name in columns
     )
-    plan = Finish(INPUT, totals, having, order, limit, distinct, named, totalled.select(columns), (), WINDOW)
-    return FinishOperator(plan)
+    return Finish(INPUT, totals, having, order, limit, distinct, named, totalled.select(columns), (), WINDOW)
 
 
-def run(operator: FinishOperator, rows: list[Row]) -> tuple[list[Row], Sink]:
+def run(plan: Finish, rows: list[Row]) -> tuple[list[Row], Sink]:
     sink = Sink()
-    operator.on_batch(0, matrix(INPUT, [list(row.values()) for row in rows]), MemoryState(), sink)
-    return [row for rows in sink.matrices for row in values(operator.outputs[0].schema, rows)], sink
+    FinishOperator(plan).on_batch(0, matrix(INPUT, [list(row.values()) for row in rows]), MemoryState(), sink)
+    return [row for rows in sink.matrices for row in values(plan.output, rows)], sink
 
 
 def rows_of(drawn: list[tuple[int, int, int | None, float]]) -> list[Row]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from highlevel.aggregate import AggregateOperator, ReduceOperator
+from highlevel.aggregate import AggregateOperator
 from highlevel.aggregate.assembly import Panes
 from highlevel.aggregate.holding import holding_windows
 from highlevel.aggregate.layout import Layout
@@ -69,7 +69,7 @@ def test_the_same_rows_come_out_in_the_same_order_from_bytes(strategy: Strategy,
         patch.setattr("highlevel.aggregate.wid._WIDEST", data.draw(st.sampled_from([1, 3, 32])))
         found = []
         for kept in (Live(), Stored()):
-            sink, reduce = Sink(), ReduceOperator(planned.reduce)
+            sink, reduce = Sink(), planned.reduce
             operator = AggregateOperator(planned.aggregate, costs=RESTLESS)
             for start, end in pairwise(cuts):
                 operator.on_batch(0, reduced(reduce, rows[start:end]), kept.state, sink)
@@ -93,7 +93,7 @@ def test_doubles_of_one_value_are_one_group(strategy: Strategy) -> None:
     for way in (strategy, Strategy.PANED):
         planned, sink = planned_as(way, COUNT, ("ratio",), Window(WindowKind.SLIDING, 6, 2, axis(1))), Sink()
         operator, state = AggregateOperator(planned.aggregate, costs=Costs(least=9)), Stored()
-        operator.on_batch(0, reduced(ReduceOperator(planned.reduce), rows), state.state, sink)
+        operator.on_batch(0, reduced(planned.reduce, rows), state.state, sink)
         state.again()
         operator.on_promise(0, panes_ended(FOREVER), state.state, sink)
         found.append(sorted(row for part in sink.matrices for row in part.tolist()))
@@ -121,7 +121,7 @@ class Stream:
         planned = planned_as(strategy, COUNT, ("host",), window)
         plan = planned.aggregate
         self._operator = AggregateOperator(plan, costs=costs)
-        self._reduce = ReduceOperator(planned.reduce)
+        self._reduce = planned.reduce
         layout = Layout(plan.input, plan.keys, plan.folds)
         self._mode = mode_space(layout.of_keys)
         self._kept = [tables_space(name, layout) for name in ("pane", "lazy", "block1", "block2", "block3")]
@@ -184,7 +184,7 @@ def test_a_packet_of_another_time_opens_no_piece_of_state_for_each_window(strate
     planned = planned_as(strategy, COUNT, ("host",), Window(WindowKind.SLIDING, 10, 1, axis(1)))
     operator, reduce, state, sink = (
         AggregateOperator(planned.aggregate),
-        ReduceOperator(planned.reduce),
+        planned.reduce,
         Stored(),
         Sink(),
     )

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.baselines.buffering import BufferingOperator, LazyOperator
-from highlevel.aggregate import ReduceOperator
 from highlevel.interface import Words
 from highlevel.state import MemoryState
 from lowmark.query.windows import Window, WindowKind
@@ -49,7 +48,7 @@ def test_rows_are_those_of_what_was_not_dropped(
     while done < len(arrivals):
         cut = data.draw(st.integers(done + 1, len(arrivals)))
         rows = words_of(arrivals[done:cut])
-        operator.on_batch(0, reduced(ReduceOperator(made.reduce), rows), MemoryState(), sink)
+        operator.on_batch(0, reduced(made.reduce, rows), MemoryState(), sink)
         done = cut
     operator.on_promise(0, panes_ended(FOREVER), MemoryState(), sink)
     found = list(taken(window, arrivals, slack, generous))
@@ -77,7 +76,7 @@ def test_lazy_aggregation_closes_by_promises(window: Window, times: list[int], d
     while done < len(arrivals):
         cut = data.draw(st.integers(done + 1, len(arrivals)))
         rows = words_of(arrivals[done:cut])
-        operator.on_batch(0, reduced(ReduceOperator(made.reduce), rows), state, sink)
+        operator.on_batch(0, reduced(made.reduce, rows), state, sink)
         done = cut
         least = min((row["ts"] // window.axis.unit for row in arrivals[done:]), default=60)
         operator.on_promise(0, panes_ended(least), state, sink)

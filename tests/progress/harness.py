@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from highlevel.interface import Out, Port, Space, State, Words
+from highlevel.interface import Out, Space, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Outcome, Output, ResultRows
@@ -38,8 +38,6 @@ class CountingOperator:
     def __init__(self, plan: StepPlan, limit: GroupLimit) -> None:
         assert isinstance(plan, Aggregate)
         self.window = plan.window
-        self.inputs = (Port(plan.input, (PANE,)),)
-        self.outputs = (Port(plan.output, ("window_end",)),)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         for pane, tuples in rows[:, 1:3].view(np.int64).tolist():
