@@ -189,7 +189,7 @@ def open_capture(path: str, follow: Callable[[], bool] | None = None) -> Capture
 def _foreign(source: CaptureBytes, head: bytes) -> CaptureError:
     right = "a pcap or pcapng capture, plain or compressed by gzip, xz or zstd, is read"
     if source.broken is not None:
-        return CaptureError(f"{source.name}: {source.broken} before the capture in them begins; {right}")
+        return CaptureError(f"{source.name}: {source.broken}, before the capture in them begins; {right}")
     if not head:
         return CaptureError(f"{source.name}: there is nothing in it (0 bytes); {right}")
     known = next((text for magic, text in _FOREIGN.items() if head.startswith(magic)), None)

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CaptureError", "Damage"]
+__all__ = ["UNPACKING_MIB", "CaptureError", "Damage", "UnpackingLimit"]
+
+UNPACKING_MIB = 130
+"""Memory that a decompressor is given: for a window of 128 MiB, that of `zstd --ultra -22`; `xz -9` has 64 MiB."""
 
 
 class CaptureError(Exception):
     """A capture of which nothing can be read. The text names the file, what was found and what would be right."""
+
+
+class UnpackingLimit(Exception):
+    """Compressed data ask for more memory than a decompressor is given."""
+
+    def __init__(self, unpacker: str) -> None:
+        super().__init__(
+            f"the compressed data take more than {UNPACKING_MIB} MiB of memory to unpack ({unpacker} FILE | lowmark "
+            "query -r - … reads them)"
+        )
 
 
 @dataclass(frozen=True, slots=True)

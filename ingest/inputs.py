@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.counted import Counted, Followed, Piped, Sized
-from ingest.damage import CaptureError
+from ingest.damage import CaptureError, UnpackingLimit
 from ingest.identity import Identity, identity_of
 from ingest.xz import XzReader
 from ingest.zstd import ZstdError, ZstdReader
@@ -98,7 +98,9 @@ class CaptureBytes:
         size, tail = max(PIECE, wanted), self._buffer[position : self.filled]
         if len(self._buffer) != size:
             self._buffer = np.empty(size, np.uint8)
-        self._buffer[: len(tail)] = tail
+            self._buffer[: len(tail)] = tail
+        elif position:  # what comes in small pieces, and is waited for, stays where it is
+            self._buffer[: len(tail)] = tail
         self.base += position
         self.filled = carried = len(tail)
         while not self.complete and self.filled < size:
@@ -152,6 +154,8 @@ class CaptureBytes:
                 room[:taken] = np.frombuffer(piece, np.uint8)
         except EOFError:
             return self._end(None if self._counted.interrupted else "the compressed data end too soon")
+        except UnpackingLimit as error:
+            return self._end(str(error))
         except (BadGzipFile, zlib.error, lzma.LZMAError, ZstdError) as error:
             return self._end(f"the compressed data are damaged ({error})")
         except OSError as error:

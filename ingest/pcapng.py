@@ -27,6 +27,7 @@ _RESOLUTION_OPTION, _OFFSET_OPTION = 9, 14
 _MICROSECONDS = 6
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 _SMALLEST = 12  # bytes of a block without a body: type, length, and the length again
+_MOST_INTERFACES = 1 << 16  # of a section: each takes memory for as long as it goes on
 _AHEAD = 4096  # bytes: what is fetched meanwhile, since each block says only where the next one begins
 _FULL, _SHORT, _HEADER, _BAD_LENGTH, _BAD_TRAILER, _BAD_CAPTURED = range(6)
 _LINK, _SNAPLEN, _RESOLUTION, _OFFSET = range(4)  # the columns of the table of interfaces
@@ -102,6 +103,8 @@ class PcapngWalker:
             raise _NonsenseError(f"an interface's description claims a length of {size} bytes")
         link, snaplen = struct.unpack_from(self._order + "HxxI", block, 8)
         resolution, offset_s = self._clock(block[16:-4])
+        if self._count == _MOST_INTERFACES:
+            raise _NonsenseError(f"a section describes more than {_MOST_INTERFACES} interfaces")
         if self._count == len(self._interfaces):
             self._interfaces = np.concatenate([self._interfaces, np.zeros_like(self._interfaces)])
         self._interfaces[self._count] = (link, snaplen, resolution, offset_s)
@@ -110,11 +113,13 @@ class PcapngWalker:
     def _clock(self, options: bytes) -> tuple[int, int]:
         """Resolution (an if_tsresol byte) and offset (seconds) of an interface's timestamps."""
         resolution, offset_s = _MICROSECONDS, 0
-        while len(options) >= 4:
-            code, size = struct.unpack_from(self._order + "HH", options)
-            value, options = options[4 : 4 + size], options[4 + (size + 3) // 4 * 4 :]
+        header, at = struct.Struct(self._order + "HH"), 0
+        while len(options) - at >= header.size:
+            code, size = header.unpack_from(options, at)
             if code == 0:
                 break
+            value = options[at + 4 : at + 4 + size]
+            at += 4 + (size + 3) // 4 * 4
             if len(value) < size:
                 raise _NonsenseError("an interface's description ends within one of its options")
             if code == _RESOLUTION_OPTION and size == 1:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from lzma import FORMAT_XZ, LZMADecompressor
+from lzma import FORMAT_XZ, LZMADecompressor, LZMAError
 from typing import TYPE_CHECKING
+
+from ingest.damage import UNPACKING_MIB, UnpackingLimit
 
 if TYPE_CHECKING:
     from ingest.counted import Counted
@@ -14,11 +16,11 @@ _PIECE = 64 << 10
 
 
 class XzReader:
-    """EOFError where the data end too soon, LZMAError where they are damaged."""
+    """EOFError where the data end too soon, LZMAError where they are damaged, UnpackingLimit."""
 
     def __init__(self, packed: Counted) -> None:
         self._packed = packed
-        self._stream = LZMADecompressor(FORMAT_XZ)
+        self._stream = _stream()
 
     def read1(self, size: int) -> bytes:
         """Up to `size` bytes; none at the end."""
@@ -27,14 +29,20 @@ class XzReader:
                 packed = self._behind(self._stream.unused_data)
                 if not packed:
                     return b""
-                self._stream = LZMADecompressor(FORMAT_XZ)
+                self._stream = _stream()
             elif self._stream.needs_input:
                 packed = self._packed.read(_PIECE) or b""
                 if not packed:
                     raise EOFError
             else:
                 packed = b""
-            if piece := self._stream.decompress(packed, size):
+            try:
+                piece = self._stream.decompress(packed, size)
+            except LZMAError as error:
+                if "emory usage limit" in str(error):  # it has no class of its own
+                    raise UnpackingLimit("xz -dc") from None
+                raise
+            if piece:
                 return piece
 
     def _behind(self, packed: bytes) -> bytes:
@@ -47,3 +55,7 @@ class XzReader:
 
     def close(self) -> None:
         """Holds nothing but memory."""
+
+
+def _stream() -> LZMADecompressor:
+    return LZMADecompressor(FORMAT_XZ, memlimit=UNPACKING_MIB << 20)

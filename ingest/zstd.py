@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ingest.damage import UnpackingLimit
+
 if TYPE_CHECKING:
     from ingest.counted import Counted
 
@@ -17,7 +19,7 @@ class ZstdError(Exception):
 
 
 class ZstdReader:
-    """Frames of zstd, one behind the other, unpacked. EOFError where they end too soon."""
+    """Frames of zstd, one behind the other, unpacked. EOFError where they end too soon, UnpackingLimit."""
 
     def __init__(self, packed: Counted) -> None:
         import pyarrow as pa  # it takes a while to load, and is for this format only
@@ -32,6 +34,8 @@ class ZstdReader:
             text = str(error)
             if "Truncated" in text:
                 raise EOFError from None
+            if "too much memory" in text:
+                raise UnpackingLimit("zstd --long=31 -dc") from None
             raise ZstdError(text.rpartition(": ")[2]) from None
         return piece
 

@@ -124,10 +124,13 @@ def find_ip(data: npt.NDArray[np.uint8], start: int, stop: int, kind: int) -> tu
             else:
                 return at, NOT_IP, tag
         elif ethertype <= 1500 and llc:  # a length: LLC, perhaps with SNAP
+            # Each byte may be the one that tells: frames of another LLC are as short as three of them.
+            for place in range(6):
+                due = 0xAA if place < 2 else 0x03 if place == 2 else 0x00
+                if at + place < stop and byte(data, at + place) != due:
+                    return at, NOT_IP, tag
             if stop - at < 8:
                 return at, TRUNCATED, tag
-            if be16(data, at) != 0xAAAA or be16(data, at + 2) != 0x0300 or be16(data, at + 4) != 0:
-                return at, NOT_IP, tag
             llc = False
             ethertype = be16(data, at + 6)
             at += 8

@@ -130,7 +130,7 @@ def decode_batch(headers: Headers, value: bytes, schema_of_origin: SchemaOf) -> 
     schema = schema_of_origin(origin)
     if schema is None:
         raise Refused(BadReason.STAGE, f"nobody here reads node {origin.node} of stage {origin.stage}")
-    rows, tuples = read_rows(value, schema), _decode_tuples(headers.text("tuples"))
+    rows, tuples = read_rows(value, schema, MAX_BATCH_BYTES), _decode_tuples(headers.text("tuples"))
     if sum(tuples.values()) != int(_integers(rows, TUPLES).sum()):
         raise Refused(BadReason.COUNT, "the header counts other tuples than the rows")
     late = headers.has("late")

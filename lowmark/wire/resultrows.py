@@ -15,7 +15,7 @@ import pyarrow as pa
 from lowmark.wire.announcements import result_headers
 from lowmark.wire.arrowstream import read_rows, write_rows
 from lowmark.wire.fields import Fields, parse
-from lowmark.wire.record import BadReason, Headers, RecordKind, Refused, WireRecord, sized
+from lowmark.wire.record import MAX_RECORD_BYTES, BadReason, Headers, RecordKind, Refused, WireRecord, sized
 from lowmark.wire.rows import Words, to_batch, to_words
 from lowmark.wire.schema import Column, Kind, Schema
 from lowmark.wire.text import text_column
@@ -112,7 +112,7 @@ def encode_result_rows(rows: ResultRows) -> WireRecord:
 
 
 def decode_result_rows(headers: Headers, value: bytes) -> ResultRows:
-    rows = read_rows(value, None)
+    rows = read_rows(value, None, MAX_RECORD_BYTES)
     for field in rows.schema:
         if field.type not in _KINDS and field.type != pa.string():
             raise Refused(BadReason.SCHEMA, f"column {field.name} is of {field.type}, as no column of results is")

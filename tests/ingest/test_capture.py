@@ -10,6 +10,8 @@ import struct
 import subprocess
 import sys
 import threading
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import dpkt
@@ -224,6 +226,58 @@ def test_zstd_that_is_damaged_gives_what_came_out(tmp_path: Path, harm: str, sai
     assert len(frames) > 1500
 
 
+def xz_of_dictionary(data: bytes, code: int) -> bytes:
+    """xz whose header asks for a dictionary of that code's size: 28 is 64 MiB (`xz -9`), 30 128 MiB, 40 4 GiB."""
+    packed = bytearray(lzma.compress(data))
+    assert packed[14:16] == b"\x21\x01"  # LZMA2, and one byte of properties
+    packed[16] = code
+    packed[20:24] = zlib.crc32(packed[12:20]).to_bytes(4, "little")
+    return bytes(packed)
+
+
+def zstd_of_window(data: bytes, bits: int) -> bytes:
+    """One raw block, in a frame of such a window."""
+    return b"\x28\xb5\x2f\xfd\x00" + bytes([bits - 10 << 3]) + (1 | len(data) << 3).to_bytes(3, "little") + data
+
+
+@pytest.mark.parametrize(
+    ("packed", "enough", "too_much"),
+    [(xz_of_dictionary, (28, 30), (31, 32, 40)), (zstd_of_window, (20, 27), (28, 31, 41))],
+)
+def test_what_takes_more_memory_to_unpack_than_it_is_given_is_refused(
+    tmp_path: Path, packed: Callable[[bytes, int], bytes], enough: tuple[int, ...], too_much: tuple[int, ...]
+) -> None:
+    built = captures.pcap([(b"x", 1, 1, 1)])
+    for size in enough:
+        frames, capture = read(tmp_path / "a", packed(bytes(built.data), size))
+        assert frames == built.frames
+        assert not capture.damages
+    for size in too_much:
+        with pytest.raises(CaptureError, match="take more than 130 MiB of memory to unpack"):
+            read(tmp_path / "a", packed(bytes(built.data), size))
+
+
+@pytest.mark.timeout(60)
+def test_options_are_read_once_each(tmp_path: Path) -> None:
+    """Eight MiB of empty ones took minutes."""
+    empty = captures.option("<", 5, b"") * (2 << 20)
+    described = captures.block("<", 1, struct.pack("<HHI", 1, 0, 0) + empty + captures.option("<", 9, b"\x09"))
+    data = captures.section("<") + described + captures.enhanced("<", 0, 5_000_000_007, b"x", 1)
+    (frame,), _ = read(tmp_path / "a.pcapng", data)
+    assert frame.ts == 5_000_000_007
+
+
+def test_a_section_of_more_interfaces_than_any_has_is_damage(tmp_path: Path) -> None:
+    one = captures.block("<", 1, struct.pack("<HHI", 1, 0, 0))
+    frame = captures.enhanced("<", 65_535, 7, b"x", 1)
+    frames, capture = read(tmp_path / "a.pcapng", captures.section("<") + one * 65_536 + frame)
+    assert [frame.link for frame in frames] == [1]
+    assert not capture.damages
+    frames, capture = read(tmp_path / "a.pcapng", captures.section("<") + one * 65_537 + frame)
+    assert not frames
+    assert "a section describes more than 65536 interfaces" in told(capture)
+
+
 @pytest.mark.parametrize(("bad", "said"), bad_blocks())
 def test_a_block_that_contradicts_itself_is_damage(tmp_path: Path, bad: bytes, said: str) -> None:
     good = captures.section("<") + captures.interface("<") + captures.enhanced("<", 0, 5, b"good", 4)
@@ -396,7 +450,7 @@ def test_a_file_begun_anew_while_it_is_read_is_damage(tmp_path: Path, packed: bo
         (b"BZh9" + bytes(40), "bzip2-compressed"),
         (gzip.compress(b"", mtime=0), "nothing in it (0 bytes)"),
         (gzip.compress(b"no capture at all", mtime=0), "no capture (its first bytes are 6e 6f 20 63)"),
-        (gzip.compress(bytes(captures.pcap([]).data), mtime=0)[:11], "compressed data end too soon before"),
+        (gzip.compress(bytes(captures.pcap([]).data), mtime=0)[:11], "compressed data end too soon, before"),
     ],
 )
 def test_what_is_no_capture_is_refused_with_what_was_found(tmp_path: Path, data: bytes, said: str) -> None:

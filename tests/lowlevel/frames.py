@@ -88,6 +88,7 @@ def encapsulations(packet: Packet) -> dict[str, tuple[int, bytes]]:
         "snap": (1, Dot3(src=MACS.src, dst=MACS.dst) / LLC(dsap=0xAA, ssap=0xAA, ctrl=3) / SNAP(code=kind) / packet),
         "vlan, snap": (1, ethernet(0x8100, struct.pack(">HH6sH", 33, 8 + len(raw), b"\xaa\xaa\3", kind) + raw)),
         "spanning tree": (1, Dot3(src=MACS.src, dst=MACS.dst) / LLC(dsap=0x42, ssap=0x42, ctrl=3) / Raw(b"\0" * 40)),
+        "exchange of identities": (1, ethernet(6, bytes.fromhex("0001af810100"))),
         "arp": (1, MACS / ARP()),
         "cooked": (113, CookedLinux(proto=kind) / packet),
         "cooked v2": (276, struct.pack(">HHiHBB8s", kind, 0, 3, 1, 0, 6, b"\1\2\3\4\5\6") + raw),

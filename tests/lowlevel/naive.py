@@ -55,8 +55,9 @@ def locate(data: bytes, link: int) -> tuple[int, int, int | None]:
     tags: list[int] = []
     while kind in (0x8100, 0x88A8, 0x9100) or (kind <= 1500 and link == 1):
         if kind <= 1500:
-            if take(data, at, 8)[:6] != b"\xaa\xaa\x03\0\0\0":
+            if data[at : at + 6] != b"\xaa\xaa\x03\0\0\0"[: len(data) - at]:
                 raise Skip("NOT_IP")
+            take(data, at, 8)
             kind, at = u16(data[at + 6 : at + 8]), at + 8
             if kind <= 1500:
                 raise Skip("NOT_IP")

@@ -12,7 +12,7 @@ from lowlevel.kernel.assemble import Build
 from tests.lowlevel.frames import IP_PACKETS, encapsulations
 from tests.lowlevel.naive import Skip, block, decode
 from tests.lowlevel.test_fields import SCHEMA, run, values
-from tests.lowlevel.tshark import NEEDED, ask
+from tests.lowlevel.tshark import NEEDED, ask, is_whole_llc
 
 _V4, _V6 = 4 << 128, 6 << 128
 
@@ -44,6 +44,19 @@ def test_tshark_reads_the_same(tmp_path: Path) -> None:
             said = {field: value for field, value in said.items() if field not in ("ip_len", "payload_len")}
         wrong += [(name, field, ours[field], value) for field, value in said.items() if ours[field] != value]
     assert not wrong
+
+
+@NEEDED
+def test_what_tshark_finds_whole_is_not_truncated(tmp_path: Path) -> None:
+    """Frames of LLC of any length: a header that is whole is enough to tell that no IP follows."""
+    heads = [bytes.fromhex(head) for head in ("0001af810100000000", "aaab03000000080045", "aaaa03000000080645")]
+    frames = [bytes(12) + bytes([0, size]) + head[:size] for head in heads for size in range(1, 10)]
+    whole = is_whole_llc(tmp_path, frames)
+    assert any(whole)
+    assert not all(whole)
+    for frame, is_whole in zip(frames, whole, strict=True):
+        _, skipped = run(block([frame], link=[1]), Build.FAST)
+        assert not is_whole or skipped == {"NOT_IP": 1}, frame.hex()
 
 
 _PORT, _BYTE = st.integers(0, 65535), st.integers(0, 255)

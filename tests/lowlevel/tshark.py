@@ -110,6 +110,17 @@ def _mac(said: dict[str, list[str]], name: str) -> int:
     return int(said[name][0].replace(":", ""), 16) if name in said else 0
 
 
+def is_whole_llc(folder: Path, frames: Sequence[bytes]) -> list[bool]:
+    """Of frames that are captured whole: whether they hold an LLC header and all that it announces."""
+    path = folder / "llc.pcap"
+    body = b"".join(struct.pack("<IIII", place, 0, len(data), len(data)) + data for place, data in enumerate(frames))
+    path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + body)
+    command = ["tshark", "-n", "-r", str(path), "-T", "fields", "-e", "frame.protocols", "-e", "_ws.malformed"]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=60, text=True)
+    said = [line.partition("\t") for line in done.stdout.splitlines()]
+    return ["llc" in layers.split(":") and not broken for layers, _, broken in said]
+
+
 def inner(folder: Path, frames: Sequence[bytes]) -> list[dict[str, int]]:
     """Of packets that carry a packet: the fields of that one."""
     path = folder / "tunnels.pcap"

@@ -116,9 +116,9 @@ def _ether_type(kind: int, data: bytes, *, snap: bool) -> _Link:
                 raise Skipped("not_ip")
             return _Link(data[8:], 4 if protocol == 0x0021 else 6, vlan)
         elif kind <= 1500 and snap:
-            head = _head(data, 8)
-            if head[:6] != b"\xaa\xaa\x03\x00\x00\x00":
+            if not b"\xaa\xaa\x03\x00\x00\x00".startswith(data[:6]):
                 raise Skipped("not_ip")
+            head = _head(data, 8)
             kind, data, snap = int.from_bytes(head[6:], "big"), data[8:], False
         else:
             raise Skipped("not_ip")

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowmark.wire.arrowstream import write_rows
+from lowmark.wire.arrowstream import _claims, write_rows
 from lowmark.wire.codec import Record, decode, encode
 from lowmark.wire.compression import Compression
 from lowmark.wire.deadletters import HEAD_BYTES, bury
@@ -247,6 +248,47 @@ def test_batches_are_read_however_they_are_compressed(compression: Compression) 
     back = read(encode_batch(PartialBatch(NODE, 0, rows, tuples_per_pane(rows)), compression))
     assert isinstance(back, PartialBatch)
     assert back.rows.equals(rows)
+
+
+@given(tables(), st.integers(1, 200))
+def test_what_a_batch_unpacks_to_is_known_before(table: tuple[Schema, list[list[object]]], times: int) -> None:
+    schema, rows = table
+    batch = to_batch(schema, matrix(schema, rows).repeat(times, axis=0))
+    claimed = set()
+    for compression in Compression:
+        messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(write_rows(batch, compression)))
+        messages.read_next_message()
+        message = messages.read_next_message()
+        claimed.add(_claims(message.metadata.to_pybytes(), message.body))
+    ((count, size),) = claimed
+    assert count == len(rows) * times
+    bits = sum(field.type.bit_width for field in batch.schema)  # and one of each for nulls, if there are any
+    assert bits * count <= 8 * size <= (bits + batch.num_columns) * count + 8 * 2 * batch.num_columns
+
+
+@pytest.mark.parametrize("compression", [Compression.LZ4, Compression.ZSTD])
+def test_a_batch_that_unpacks_to_more_than_any_sender_sends_is_a_dead_letter(compression: Compression) -> None:
+    rows = many_rows([3] * 50_000)
+    record = encode_batch(PartialBatch(NODE, 0, rows, tuples_per_pane(rows)), compression)
+    assert len(record.value) < 100_000
+    refused = decode(record.headers, record.value, lambda origin: PARTIALS)
+    assert isinstance(refused, BadRecord)
+    assert refused.reason is BadReason.VALUE
+    assert re.search(r"a batch of 50000 rows unpacks to \d{7} bytes, more than 524288", refused.detail)
+
+
+@pytest.mark.parametrize("claim", [1 << 40, (1 << 63) - 1, -2, -(1 << 63)])
+def test_the_length_that_a_buffer_claims_is_checked_before_it_is_believed(claim: int) -> None:
+    rows = many_rows([3] * 1000)
+    record = encode_batch(PartialBatch(NODE, 0, rows, tuples_per_pane(rows)))
+    length = (8 * 1000).to_bytes(8, "little")
+    assert record.value.count(length) > 2
+    refused = decode(
+        record.headers, record.value.replace(length, claim.to_bytes(8, "little", signed=True), 1), lambda _: PARTIALS
+    )
+    assert isinstance(refused, BadRecord)
+    assert refused.reason is BadReason.VALUE
+    assert "more than 524288" in refused.detail if claim > 0 else "less than no bytes" in refused.detail
 
 
 def test_compression_makes_batches_smaller() -> None:
