@@ -23,21 +23,19 @@ _LEAST_BYTES = 1 << 20
 
 
 class Emitter:
-    """Inert until `start`. `room` and `put` may be called from any thread."""
+    """Inert until `start`. `room` and `put` may be called from any thread. LowLevelConfigError where the folder for
+    what has no room in memory cannot be used."""
 
     def __init__(self, kafka: KafkaSettings, config: QueueConfig) -> None:
         self._kafka = kafka
         self._config = config
-        self._folder: SpillFolder | None = None
+        self._folder = None if config.spill is None else SpillFolder(config.spill)
         self._senders: Mapping[str, Sender] = {}  # never changed in place: other threads read it
         self._started = False
 
     def serve(self, readers: Mapping[str, Sequence[str]]) -> None:
         """The topics that records are put to from now on, each with the queries that read it; they divide the room. Of
-        another one that was served what is queued still leaves. LowLevelConfigError where the folder for what has no
-        room in memory cannot be used."""
-        if self._folder is None and self._config.spill is not None:
-            self._folder = SpillFolder(self._config.spill)
+        another one that was served what is queued still leaves."""
         senders = {}
         for topic, before in self._senders.items():
             if topic not in readers and not before.state().queued_records:

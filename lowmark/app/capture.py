@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 
 from ingest.metrics import IngestMetrics
@@ -19,8 +19,8 @@ from lowlevel.emitter import Emitter
 from lowlevel.metrics import LowLevelMetrics, Watched
 from lowlevel.pressure import Crowded
 from lowlevel.register import EpochWatch, SourcesLog
-from lowmark.app.capturesources import CaptureOptions, check_threads, names_of, readers_of, threads_of
-from lowmark.app.config import Config, ConfigError, load_config
+from lowmark.app.capturesources import CaptureOptions, readers_of, threads_of
+from lowmark.app.config import Config
 from lowmark.app.crowding import Crowding
 from lowmark.app.draining import check_all_sent, wait_until_sent
 from lowmark.app.errors import EnvironmentNotReady
@@ -28,7 +28,7 @@ from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.kafkareach import KafkaReach
 from lowmark.app.keeping import OUTSIDE
 from lowmark.app.planning import plan_queries
-from lowmark.app.privileges import User, give_up_root, user_called
+from lowmark.app.privileges import last_as_root
 from lowmark.app.processmetrics import process_registry
 from lowmark.app.reloading import Reloading, ensure_topics_of
 from lowmark.app.roll import present_senders
@@ -68,23 +68,14 @@ class _Capture:
 
     def run(self, stack: ExitStack, options: CaptureOptions, progress: Callable[[str], None]) -> int:
         """What can be found wrong is found before the sources are registered, which stops whoever sends them."""
-        config, metrics = self._config, IngestMetrics(self._registry)
-        user = None if options.user is None else user_called(options.user)
-        interfaces, files = names_of(config, options)
+        config = self._config
+        self._threads = threads_of(config, options, self._plans, self._emitter, IngestMetrics(self._registry))
         progress("opening captures and loading kernels")
-        self._threads = threads_of(config, interfaces, options, self._plans, self._emitter, metrics)
         for thread in self._threads:
             stack.callback(thread.source.close)
-            thread.open_ring()
-        if user is not None:
-            give_up_root(user, max((config.sources[name].priority for name in interfaces + files), default=0))
-            _check_readable(config, user)
-        # All else is opened by whoever opens it again later: no file is looked into before.
-        files_read = threads_of(config, files, options, self._plans, self._emitter, metrics)
-        self._threads += files_read
-        check_threads(config, self._threads)
-        for thread in files_read:
-            stack.callback(thread.source.close)
+        with nullcontext() if options.user is None else last_as_root(options.user, config.priority):
+            for thread in self._threads:
+                thread.open_ring()
         for thread in self._threads:
             thread.open()
             if thread.source.filtering:
@@ -215,19 +206,6 @@ class _Capture:
 def _queue(config: Config) -> QueueConfig:
     queue = config.capture.queue
     return queue if queue.spill is None else replace(queue, spill=config.path.parent / queue.spill)
-
-
-def _check_readable(config: Config, user: User) -> None:
-    """SIGHUP reads it again."""
-    try:
-        again = load_config(config.path)
-        for query in again.queries:
-            again.sql(query)
-    except ConfigError as error:
-        raise EnvironmentNotReady(
-            f"the user {user.name!r} cannot read the configuration, as it has to after a SIGHUP: {error}",
-            "give that user the right to, through its group for example",
-        ) from None
 
 
 def _state(thread: SourceThread) -> str:

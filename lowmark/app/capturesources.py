@@ -20,6 +20,7 @@ from ingest.source import FileSource, Source
 from lowlevel.emitter import Emitter
 from lowmark.app.config import Config, ConfigError
 from lowmark.app.keeping import kept_by
+from lowmark.app.privileges import User
 from lowmark.app.sourcethread import SourceThread, Work
 from lowmark.app.tablememory import asked_table, check_tables
 from lowmark.query.expressions import Expr
@@ -27,7 +28,7 @@ from lowmark.query.late import Late
 from lowmark.query.plan import QueryPlan
 from lowmark.wire.topics import Topic, TopicKind
 
-__all__ = ["CaptureOptions", "check_threads", "names_of", "readers_of", "threads_of", "work_of", "work_on"]
+__all__ = ["CaptureOptions", "readers_of", "threads_of", "work_of", "work_on"]
 
 _LOG = logging.getLogger("lowmark.capture")
 
@@ -38,24 +39,17 @@ class CaptureOptions:
     pace: float | None  # None: as fast as files are read
     rebase: bool  # the first packet of all is captured now
     take_over: bool = False  # sources that another process is sending: that one stops
-    user: str | None = None  # as whom it goes on when the rings are open
+    user: User | None = None  # as whom it acts: root is needed for the rings alone
 
 
-def names_of(config: Config, options: CaptureOptions) -> tuple[list[str], list[str]]:
-    """The sources that are asked for: those that capture from an interface, and those that read files."""
+def threads_of(
+    config: Config, options: CaptureOptions, plans: Sequence[QueryPlan], emitter: Emitter, metrics: IngestMetrics
+) -> list[SourceThread]:
+    """One for each source that some query reads. ConfigError where there is none."""
     names = options.sources or config.here()
     for name in names:
         if name not in config.sources:
             raise ConfigError(f"{config.path}: there is no source {name!r}; there are: {', '.join(config.sources)}")
-    files = [name for name in names if config.sources[name].file is not None]
-    return [name for name in names if name not in files], files
-
-
-def threads_of(
-    config: Config, names: Sequence[str], options: CaptureOptions, plans: Sequence[QueryPlan], emitter: Emitter,
-    metrics: IngestMetrics,
-) -> list[SourceThread]:  # fmt: skip
-    """One for each of these sources that some query reads."""
     threads = []
     replay = _replay(config, names, options)
     for name in names:
@@ -69,11 +63,6 @@ def threads_of(
             SourceThread(source, work, config, emitter, config.sources[name].scheduling(member))
             for member, source in enumerate(sources)
         ]
-    return threads
-
-
-def check_threads(config: Config, threads: Sequence[SourceThread]) -> None:
-    """ConfigError where there are none, LowLevelConfigError where their tables are too large together."""
     if not threads:
         raise ConfigError(
             f"{config.path}: nothing to capture on host {os.uname().nodename}: name sources with --source, or give "
@@ -81,6 +70,7 @@ def check_threads(config: Config, threads: Sequence[SourceThread]) -> None:
         )
     check_tables((item.node for thread in threads for item in thread.work.values()), config.capture.table,
                  asked_table(config.capture.table))  # fmt: skip
+    return threads
 
 
 def work_of(config: Config, plans: Sequence[QueryPlan], source: str) -> list[Work]:

@@ -170,6 +170,11 @@ class Config:
         file = str(self.sources[source].file)
         return STANDARD_INPUT if file == STANDARD_INPUT else str(self.path.parent / file)
 
+    @property
+    def priority(self) -> int:
+        """The highest of its sources."""
+        return max((source.priority for source in self.sources.values()), default=0)
+
     def sql(self, query: str) -> str:
         """The query's text."""
         given = self.queries[query]

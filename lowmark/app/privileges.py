@@ -1,4 +1,5 @@
-"""Giving up what only root has, once it is not needed any more: the process goes on as a user without any rights."""
+"""A process that root starts and that is somebody else all the same: but for the moment in which root is needed, and
+for good behind it."""
 
 from __future__ import annotations
 
@@ -7,14 +8,15 @@ import os
 import pwd
 import resource
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import lowmark
 from lowmark.app.errors import EnvironmentNotReady
 
-__all__ = ["User", "give_up_root", "user_called"]
+__all__ = ["User", "act_as", "last_as_root", "user_called"]
 
 _NO_NEW_PRIVS, _AMBIENT, _CLEAR_ALL = 38, 47, 4  # of prctl
 _CAPABILITIES_VERSION = 0x20080522
@@ -46,29 +48,40 @@ def user_called(name: str) -> User:
     return User(name, entry.pw_uid, entry.pw_gid, tuple(groups), entry.pw_dir)
 
 
-def give_up_root(user: User, priority: int) -> None:
-    """For good, in all threads, also for programs that they start. What has been opened stays open, and priorities of
-    SCHED_FIFO up to this one stay allowed. EnvironmentNotReady where the user could not go on."""
-    if priority:
-        with suppress(ValueError):  # where it takes more than this process may, the threads say so that want it
-            resource.setrlimit(resource.RLIMIT_RTPRIO, (priority, priority))
+def act_as(user: User) -> User:
+    """What is opened from now on is opened as this user. EnvironmentNotReady where that cannot be."""
     try:
         os.setgroups(user.groups)
         os.setresgid(user.gid, user.gid, user.gid)
-        os.setresuid(user.uid, user.uid, user.uid)
+        os.seteuid(user.uid)
     except PermissionError:
         raise EnvironmentNotReady(
             f"this process may not become the user {user.name!r}: it was not started by root",
             "start it as root, or leave --user out: who is not root needs CAP_NET_RAW alone",
         ) from None
-    _clear_capabilities()
     os.environ |= {"HOME": user.home, "USER": user.name, "LOGNAME": user.name}
     for path in (sys.executable, os.__file__, lowmark.__file__):
-        if path and not os.access(path, os.R_OK):
+        if path and not os.access(path, os.R_OK, effective_ids=True):
             raise EnvironmentNotReady(
                 f"the user {user.name!r} may not read {path}, and modules are loaded while a capture goes on",
                 "install Python and lowmark where everybody may read them, such as /opt or /usr/local",
             )
+    return user
+
+
+@contextmanager
+def last_as_root(user: User, priority: int) -> Iterator[None]:
+    """Root once more, who acted as this user; behind it, for good and in all threads, a user without any rights, also
+    in programs that they start. Priorities of SCHED_FIFO up to this one stay allowed."""
+    os.seteuid(0)
+    try:
+        if priority:
+            with suppress(ValueError):  # where it takes more than this root may, the threads say so that want it
+                resource.setrlimit(resource.RLIMIT_RTPRIO, (priority, priority))
+        yield
+    finally:
+        os.setresuid(user.uid, user.uid, user.uid)
+        _clear_capabilities()
 
 
 def _clear_capabilities() -> None:

@@ -68,7 +68,7 @@ def store_cached(kind: str, name: str, content: bytes) -> Path | None:
 
 def _is_ours(folder: Path) -> bool:
     status = folder.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & 0o022
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -135,9 +135,8 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    emitter = Emitter(KafkaSettings("127.0.0.1:1"), QueueConfig(spill=tmp_path / "file"))
     with pytest.raises(LowLevelConfigError, match="nothing can be written there"):
-        emitter.serve({"t": ["q"]})
+        Emitter(KafkaSettings("127.0.0.1:1"), QueueConfig(spill=tmp_path / "file"))
 
 
 def test_room_is_that_of_memory_and_disk(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def capture(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Started by root: go on as this user, without any rights, once the rings of the interfaces are open. "
-            "All else is opened as this user.",
+            help="Started by root: do all as this user but for opening the rings of the interfaces, and have no rights "
+            "any more once they are open.",
         ),
     ] = None,
 ) -> None:
@@ -64,12 +64,14 @@ def capture(
     from lowmark.app.config import load_config
     from lowmark.app.console import telling
     from lowmark.app.logs import set_up_logs
+    from lowmark.app.privileges import act_as, user_called
 
     if pace is not None and pace <= 0:
         raise typer.BadParameter(f"{pace} is not a pace: 1.0 is the files' own", param_hint="'--pace'")
+    acting = None if user is None else act_as(user_called(user))
     settings = load_config(Path(config))
     set_up_logs(verbose=False)
-    options = CaptureOptions(sources=tuple(source or ()), pace=pace, rebase=rebase, take_over=take_over, user=user)
+    options = CaptureOptions(sources=tuple(source or ()), pace=pace, rebase=rebase, take_over=take_over, user=acting)
     with telling() as tell:
         status = run_capture(settings, options, tell)
     raise typer.Exit(status)
