@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
 import typer
+from rich.markup import escape
 
 from ingest.disorder import parse_disorder
 from ingest.interfaces import ANY, ANY_PROMISCUOUS
@@ -26,6 +27,7 @@ from lowmark.query.compile import compile_query
 from lowmark.query.expected import Expected
 from lowmark.query.late import Late
 from lowmark.query.limits import Limits
+from lowmark.query.notes import gaps
 from lowmark.query.plan import QueryPlan
 from lowmark.query.strategy import Strategy
 
@@ -81,6 +83,8 @@ def answer(request: Request) -> int:
             kernel_filter=request.kernel_filter, tell=tell.note, on_late=TellLate(request.late),
         )  # fmt: skip
         run.audit.notes += notes
+        for text in gaps(plan.steps):
+            tell.note(f"[yellow]note:[/] {escape(text)}")
         try:
             run.start()
             with _stopped_by_signals(run):
@@ -160,10 +164,11 @@ def _streams(plan: QueryPlan) -> tuple[str, ...]:
 def _write(request: Request, plan: QueryPlan, run: LocalRun, tell: Teller) -> None:
     format_ = request.format or (Format.TABLE if request.output is None and sys.stdout.isatty() else Format.JSONL)
     sink = open_output(format_, request.output, plan.output)
+    seen = request.output is None and sys.stdout.isatty()
     try:
-        for rows in run.results():
-            sink.write(rows)
-            _progress(run, tell)
+        for rows in run.results(lambda: _progress(run, tell)):
+            with tell.aside() if seen else nullcontext():
+                sink.write(rows)
     finally:
         sink.close()
 

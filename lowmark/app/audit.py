@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from ingest.damage import Damage
 from lowlevel.pressure import Crowded
+from lowmark.app.console import counted
 from lowmark.app.lossywindows import LossyWindows
 from lowmark.query.windows import Window
 from lowmark.wire.results import Amendment, Complete, Reason
@@ -64,8 +65,8 @@ class Audit:
             f"{self.decoded:,} packets, {self.filtered:,} filtered, {self.late:,} late"
         )
         partial = f" ({self.partial:,} of them partial: begun before the capture was)" if self.partial else ""
-        windows = f"{self.windows:,} windows{partial}, " if self.windows else ""
-        console.print(f"{windows}{self.rows:,} rows: {self._verdict()}")
+        windows = f"{counted(self.windows, 'window')}{partial}, " if self.windows else ""
+        console.print(f"{windows}{counted(self.rows, 'row')}: {self._verdict()}")
         for line in self._lossy_windows():
             console.print(f"[bold red]lossy:[/] {line}")
         for note in self.notes:
@@ -80,7 +81,7 @@ class Audit:
             return "[bold green]exact[/]"
         count = self.lossy.count
         least = "at least " if self.lossy.at_least else ""
-        of = f"{least}{count:,} {'window' if count == 1 else 'windows'} " if count else ""
+        of = f"{least}{counted(count, 'window')} " if count else ""
         return f"[bold red]{of}lossy: {_named(self.reasons)}[/]"
 
     def _lossy_windows(self) -> Iterator[str]:

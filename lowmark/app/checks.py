@@ -20,6 +20,7 @@ from lowmark.app.java import find_java, spark_java_home
 from lowmark.app.planning import plan_queries, topics_of
 from lowmark.app.rights import Role, job_group, rights_of
 from lowmark.app.tablememory import asked_table, check_tables
+from lowmark.query.notes import gaps
 from lowmark.query.plan import QueryPlan
 from lowmark.query.sharingexplain import said_of_stages
 from lowmark.wire.kafka import KafkaProblem, KafkaSettingsError, admin, verify_topics
@@ -56,11 +57,12 @@ def run_checks(path: Path, roles: Sequence[Role], tell: Callable[[str], None]) -
     plans: list[QueryPlan] = []
     for name in config.queries:
         try:
-            plans += plan_queries(config, [name])
+            planned = plan_queries(config, [name])
         except ConfigError as error:
             yield _failed(f"query {name}", error)
         else:
-            yield CheckResult(f"query {name}")
+            plans += planned
+            yield CheckResult(": ".join((f"query {name}", *(text for plan in planned for text in gaps(plan.steps)))))
     yield from map(CheckResult, said_of_stages(plans))
     yield from _tables(config, plans)
     yield from _kernels(config, plans, tell)

@@ -1,8 +1,8 @@
 """The command `lowmark`: its subcommands, and what a person sees of an error.
 
 Exit codes: 0; 1 when the environment is not ready (no Java, no broker, a port in use); 2 for a bad query, option or
-configuration; 3 for unreadable input; 4 when a window was `lossy`; 130 after Ctrl-C; 141 when
-nobody reads its output any more.
+configuration; 3 for unreadable input; 4 when a window was `lossy` (`query`; `watch` that ends by itself); 130 after
+Ctrl-C; 141 when nobody reads its output any more.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from lowmark.app.commands.run import run
 from lowmark.app.commands.scan import scan
 from lowmark.app.commands.sources import sources
 from lowmark.app.commands.topics import topics
+from lowmark.app.commands.unquoted import QueryCommand
 from lowmark.app.commands.watch import watch
 from lowmark.app.console import error_console
 from lowmark.app.failures import failure_of
@@ -92,7 +93,8 @@ def _until_nobody_reads(command: Callable[P, None]) -> Callable[P, None]:
 
 # In the order in which a newcomer meets them.
 for _command in (query, explain, scan, demo, fetch, check, broker, topics, capture, run, watch, sources):
-    app.command()(_until_nobody_reads(_command))
+    _class = QueryCommand if _command in (query, explain) else typer.core.TyperCommand
+    app.command(cls=_class)(_until_nobody_reads(_command))
 
 
 def _silence() -> None:

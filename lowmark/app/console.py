@@ -7,8 +7,14 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.status import Status
+from rich.text import Text
 
-__all__ = ["Teller", "error_console", "telling"]
+__all__ = ["Teller", "counted", "error_console", "telling"]
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class _ErrorConsole(Console):
@@ -27,7 +33,7 @@ class Teller:
     def __init__(self, console: Console, status: Status | None) -> None:
         self._console = console
         self._status = status
-        self._said = ""
+        self._said = "starting"
         self._noted: set[str] = set()
 
     def __call__(self, text: str) -> None:
@@ -35,27 +41,60 @@ class Teller:
             return
         self._said = text
         if self._status is not None:
-            self._status.update(text)
+            self._status.update(Text(text))
         else:
-            self._console.print(text, markup=False)
+            self._console.print(text, markup=False, soft_wrap=True)
 
     def passing(self, text: str) -> None:
         """Of the moment: told where texts replace one another only."""
         if self._status is not None:
             self(text)
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """The line makes way for what is written to the same terminal meanwhile."""
+        if self._status is None:
+            yield
+            return
+        self.end()
+        try:
+            yield
+        finally:
+            # A new one: the old one would begin by wiping as many lines as it had.
+            self._status = self._console.status(Text(self._said))
+            self._status.start()
+
+    def end(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    @property
+    def on_terminal(self) -> bool:
+        """Whether texts replace one another."""
+        return self._status is not None
+
+    def line(self, text: str) -> None:
+        """For programs, as it is."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
     def note(self, text: str) -> None:
         """A line that stays. Said once, however many say it."""
         if text not in self._noted:
             self._noted.add(text)
-            self._console.print(text, markup=False)
+            self._console.print(text, markup=False, soft_wrap=True)
 
 
 @contextmanager
 def telling(quiet: bool = False) -> Iterator[Teller]:
-    console = error_console(quiet)
+    # What changes is broken into lines where it is long; what stays is for the terminal to break.
+    console = _ErrorConsole(stderr=True, highlight=False, quiet=quiet)
     if not console.is_terminal:
         yield Teller(console, None)
         return
-    with console.status("starting") as status:
-        yield Teller(console, status)
+    status = console.status("starting")
+    tell = Teller(console, status)
+    status.start()
+    try:
+        yield tell
+    finally:
+        tell.end()

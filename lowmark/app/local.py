@@ -86,15 +86,16 @@ class LocalRun:
         for feed in self._feeds:
             feed.begin()
 
-    def results(self) -> Iterator[Words]:
-        """Rows in batches, those of one window together; the audit is whole when this ends. Between two batches there
-        may be empty ones: time to show progress."""
+    def results(self, on_block: Callable[[], None] = lambda: None) -> Iterator[Words]:
+        """Rows in batches, those of one window together; the audit is whole when this ends. `on_block` is called behind
+        each block that was read: time to show progress."""
         for feed, records in FeedThreads(self._feeds).steps() if self.unending else self._in_turn():
             for record in records:
                 self._driver.take(record, Arrival(self._position, feed.kind))
                 self._position += 1
             for output in self._driver.flush().outputs:
                 yield from self._rows(output)
+            on_block()
         for feed in self._feeds:
             self._account(feed)
         if not self.audit.windows and (self.audit.damage or any(self.audit.skipped[reason] for reason in _UNTIMED)):

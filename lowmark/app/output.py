@@ -12,16 +12,19 @@ from typing import BinaryIO, Protocol
 import numpy as np
 import pyarrow as pa
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from lowmark.app.errors import OutputError
 from lowmark.app.formats import Format
+from lowmark.app.rowview import show_rows, window_of
 from lowmark.wire.resultrows import shown
 from lowmark.wire.rows import Words
 from lowmark.wire.schema import Kind, Schema
 from lowmark.wire.text import RowWriter, csv_header, csv_writer, json_writer, text_column
 
 __all__ = ["RowSink", "open_output"]
+
+_NUMBERS = (Kind.INT, Kind.FLOAT, Kind.DURATION)
 
 
 class RowSink(Protocol):
@@ -75,22 +78,23 @@ class _TextSink:
 
 
 class _TableSink:
-    """Each batch of rows as a table of its own: a window at a time."""
+    """Each batch of rows as a table of its own: a window at a time, under its bounds."""
 
     def __init__(self, schema: Schema, console: Console, close: Callable[[], None] = lambda: None) -> None:
         self._schema = schema
+        self._numbers = {column.name for column in schema if column.kind in _NUMBERS}
         self._console = console
         self._close = close
 
     def write(self, rows: Words) -> None:
-        table = Table(header_style="bold")
-        for column in self._schema:
-            right = column.kind in (Kind.INT, Kind.FLOAT, Kind.DURATION)
-            table.add_column(column.name, justify="right" if right else "left", overflow="fold")
-        columns = [text_column(self._schema, rows, name).to_pylist() for name in self._schema.names]
-        for values in zip(*columns, strict=True):
-            table.add_row(*("null" if value is None else value for value in values))
-        self._console.print(table)
+        names = self._schema.names
+        columns = [text_column(self._schema, rows, name).to_pylist() for name in names]
+        shown = [["null" if value is None else value for value in row] for row in zip(*columns, strict=True)]
+        window = window_of(names, shown)
+        if window is not None:
+            self._console.print(Text(window, "bold"))
+            names, shown = names[2:], [row[2:] for row in shown]
+        show_rows(self._console, names, shown, self._numbers)
 
     def close(self) -> None:
         self._close()

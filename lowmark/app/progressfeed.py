@@ -21,22 +21,34 @@ from lowmark.wire.topics import Topic, TopicKind
 
 __all__ = ["ProgressFeed"]
 
+_Place = tuple[str, int]
+"""A topic and a partition of it."""
+
 _TAIL = 2_000
 """Records at the end of each partition that are read: what they do not tell, later ones will."""
 
 
 class ProgressFeed:
-    """Has caught up when it has read what stood in the topics at its start: on a busy system there is always more."""
+    """Has caught up when it has read what stood in the topics when it was entered: on a busy system there is always
+    more."""
 
     def __init__(self, config: Config, plans: Sequence[QueryPlan], say: Callable[[str], None]) -> None:
+        self._config = config
+        self._plans = plans
         self._board = ProgressBoard(plans, {stream: config.roster(stream) for stream in config.streams})
         self._reader = PatientReader(config.kafka, "progress", say)
-        starts, ends = self._parts(config, plans)
-        self._ahead = {place: end for place, end in ends.items() if starts[place] < end}
-        self._reader.assign([TopicPartition(*place, start) for place, start in starts.items()])
-        self._at = dict(starts)
+        self._at: dict[_Place, int] = {}  # behind what has been read
+        self._ahead: dict[_Place, int] = {}  # what is to be read until it has caught up: up to here
 
     def __enter__(self) -> ProgressFeed:
+        try:
+            starts, ends = self._parts()
+        except BaseException:
+            self._reader.__exit__(None, None, None)
+            raise
+        self._at = starts
+        self._ahead = {place: end for place, end in ends.items() if starts[place] < end}
+        self._reader.assign([TopicPartition(*place, start) for place, start in starts.items()])
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -62,11 +74,10 @@ class ProgressFeed:
     def progress(self, now_ns: int) -> list[QueryProgress]:
         return self._board.progress(now_ns)
 
-    def _parts(
-        self, config: Config, plans: Sequence[QueryPlan]
-    ) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
+    def _parts(self) -> tuple[dict[_Place, int], dict[_Place, int]]:
         """Of those that are there, where reading begins and what is behind their last records: all registrations, and
         the ends of what a board is fed with."""
+        config, plans = self._config, self._plans
         there = admin(config.kafka).list_topics(timeout=10).topics
         sources = Topic(TopicKind.SOURCES, None, config.prefix).name
         wanted = {(Topic(TopicKind.PARTIALS, plan.stage.fingerprint, config.prefix).name, 0) for plan in plans}

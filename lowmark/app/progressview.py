@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from lowmark.app.console import counted
 from lowmark.app.queryprogress import OpenWindow, QueryProgress, SourceProgress, Waiting
 
 __all__ = ["ProgressView"]
@@ -54,22 +55,20 @@ def _query(item: QueryProgress) -> Group:
 
 
 def _facts(item: QueryProgress) -> Iterator[Text]:
-    lossy = f"{item.lossy_windows:,} lossy window{'' if item.lossy_windows == 1 else 's'}"
-    counts = Text(f"{item.rows:,} row{'' if item.rows == 1 else 's'}, {item.late:,} late, ")
-    yield counts.append(lossy, "bold red" if item.lossy_windows else "")
+    counts = Text(f"{counted(item.rows, 'row')}, {item.late:,} late, ")
+    yield counts.append(counted(item.lossy_windows, "lossy window"), "bold red" if item.lossy_windows else "")
     if item.ended:
         yield Text("all sources have ended")
     elif item.holders:
         yield Text(f"frontier {item.frontier or 'unknown'}: {_named(item.holders)}")
-    parts = [] if item.open_windows is None else [_counted(item)]
-    parts += [f"{item.tuples_ahead:,} tuple{'' if item.tuples_ahead == 1 else 's'} ahead"] if item.tuples_ahead else []
+    parts = [] if item.open_windows is None else [_opened(item.open_windows, item.open_partitions)]
+    parts += [f"{counted(item.tuples_ahead, 'tuple')} ahead"] if item.tuples_ahead else []
     if parts:
         yield Text(", ".join(parts))
 
 
-def _counted(item: QueryProgress) -> str:
-    partitions = "" if item.open_partitions is None else f" in {item.open_partitions:,} partitions"
-    return f"{item.open_windows:,} open window{'' if item.open_windows == 1 else 's'}{partitions}"
+def _opened(windows: int, partitions: int | None) -> str:
+    return counted(windows, "open window") + ("" if partitions is None else f" in {counted(partitions, 'partition')}")
 
 
 def _named(holders: Sequence[SourceProgress]) -> str:

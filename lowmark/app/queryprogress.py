@@ -142,6 +142,11 @@ class QueryProgress:
         return unheard or tuple(sorted(promised, key=lambda at: at.promised_ns or 0)[:1])
 
     @property
+    def is_over(self) -> bool:
+        """All sources have ended, and all that they sent is answered."""
+        return self.ended and not self.waiting and not self.open
+
+    @property
     def json(self) -> dict[str, Json]:
         return {
             "query": self.query,

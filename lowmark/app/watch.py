@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, nullcontext
 from dataclasses import fields
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from lowmark.app.config import Config
+from lowmark.app.console import Teller, counted, telling
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.latelines import LateNews, line_of
+from lowmark.app.quiet import Quiet, waiting_text
 from lowmark.app.reading import PatientReader
+from lowmark.app.rowview import show_rows
+from lowmark.app.watchrange import EVERYTHING, WatchRange
 from lowmark.app.windowboard import FinishedWindow, WindowBoard
 from lowmark.wire import values
 from lowmark.wire.codec import Record, decode
@@ -25,51 +30,94 @@ from lowmark.wire.resultrows import ResultRow, ResultRows
 from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason, Scalar
 from lowmark.wire.topics import Topic, TopicKind
 
-__all__ = ["Amendments", "amendment_text", "follow", "show_window", "verdict_text", "watch"]
+__all__ = ["Amendments", "amendment_text", "completion_line", "follow", "show_window", "verdict_text", "watch"]
 
 _MAX_ROWS = 25
 """Of a window that a table shows."""
+
+_LOSSY = 4
 
 _MOST_TOLD = 10_000
 """Amendments that are remembered."""
 
 
 def watch(
-    kafka: KafkaSettings, prefix: str, query: str, *, beginning: bool, windows: int | None, as_json: bool,
+    config: Config, query: str, *, beginning: bool, windows: int | None, between: WatchRange, as_json: bool,
     stop: Callable[[], bool] = lambda: False,
-) -> None:  # fmt: skip
-    """Until `stop`, or until so many windows have been shown. JSON: each row a line on standard output as soon as it
-    is visible; completions, late rows, corrections and amendments a line each on standard error. Else a table for each
-    complete window, and for what is late a line."""
-    console, notes = Console(), Console(stderr=True, highlight=False, soft_wrap=True)
-    shown, amendments = 0, Amendments()
-    for event in follow(kafka, prefix, query, beginning=beginning, stop=stop, say=notes.print):
-        match event:
-            case ResultRow(row=row):
-                if as_json:
-                    sys.stdout.write(row.decode() + "\n")
-                    sys.stdout.flush()
-            case Amendment() | Correction() | LateRow():
-                if as_json:
-                    notes.print(line_of(event), markup=False)
-                elif not isinstance(event, Amendment) or amendments.new(event):
-                    _show_late(console, event)
-            case FinishedWindow():
-                if as_json:
-                    notes.print(_completion_json(event), markup=False)
-                else:
-                    show_window(console, query, event)
+) -> int:  # fmt: skip
+    """Until `stop`, until so many windows have been shown, or until all of `between` has: then the exit code says
+    whether any of them is lossy. JSON: rows a line each on standard output, of all times as soon as they are visible,
+    else when their window is complete; completions, late rows, corrections and amendments a line each on standard
+    error. Else a table for each complete window, and for what is late a line. On a terminal a line says what is waited
+    for."""
+    console, shown, amendments, lossy = Console(), 0, Amendments(), False
+    with ExitStack() as stack:
+        tell = stack.enter_context(telling())
+        aside = tell.aside if sys.stdout.isatty() else nullcontext
+        quiet = Quiet(config, query, stack)
+        tell.passing(f"waiting for results of {query}")
+        over = False
+        for event in follow(
+            config.kafka, config.prefix, query, beginning=beginning, between=between, stop=stop, say=tell.line
+        ):
+            if event is None:
+                found = quiet.progress() if tell.on_terminal or between else None
+                if found is not None:
+                    tell.passing(f"{query}: {waiting_text(found)}")
+                # What has become visible meanwhile comes first.
+                if over and between:
+                    break
+                over = found is not None and found.is_over
+                continue
+            over = False
+            with aside():
+                _show(console, tell, query, event, amendments, as_json, bool(between))
+            if isinstance(event, Amendment):
+                lossy = True
+            elif isinstance(event, FinishedWindow):
+                lossy |= not event.verdict.exact
                 shown += 1
                 if windows is not None and shown >= windows:
-                    return
+                    break
+    return _LOSSY if lossy else 0
+
+
+def _show(
+    console: Console, tell: Teller, query: str, event: ResultRow | FinishedWindow | LateNews, amendments: Amendments,
+    as_json: bool, whole: bool,
+) -> None:  # fmt: skip
+    """`whole`: rows are shown with their windows."""
+    match event:
+        case ResultRow(row=row):
+            if as_json and not whole:
+                _write([row])
+        case Amendment() | Correction() | LateRow():
+            if as_json:
+                tell.line(line_of(event))
+            elif not isinstance(event, Amendment) or amendments.new(event):
+                _show_late(console, event)
+        case FinishedWindow(rows=rows):
+            if not as_json:
+                show_window(console, query, event)
+                return
+            if whole:
+                _write(rows)
+            tell.line(completion_line(event))
+
+
+def _write(rows: Iterable[bytes]) -> None:
+    for row in rows:
+        sys.stdout.write(row.decode() + "\n")
+    sys.stdout.flush()
 
 
 def follow(
     kafka: KafkaSettings, prefix: str, query: str, *, beginning: bool, stop: Callable[[], bool],
-    say: Callable[[str], None],
-) -> Iterator[ResultRow | FinishedWindow | LateNews]:  # fmt: skip
+    say: Callable[[str], None], between: WatchRange = EVERYTHING,
+) -> Iterator[ResultRow | FinishedWindow | LateNews | None]:  # fmt: skip
     """The rows of a query as they become visible, its windows as they become complete in all buckets, and late rows and
-    what they change. EnvironmentNotReady when there is no result topic. `say` gets a line when the broker goes away."""
+    what they change; None about once a second while nothing comes. Ends when all of `between` has come: other windows
+    are left out. EnvironmentNotReady when there is no result topic. `say` gets a line when the broker goes away."""
     topic = Topic(TopicKind.RESULTS, query, prefix).name
     partitions, late = _partitions(kafka, topic, query, Topic(TopicKind.LATE, query, prefix).name)
     start = OFFSET_BEGINNING if beginning else OFFSET_END
@@ -80,7 +128,13 @@ def follow(
         for messages in reader.batches(stop):
             for message in messages:
                 record = decode(message.headers(), message.value(), lambda origin: None)
-                yield from _events(board, message.partition(), record)
+                if isinstance(record, Complete):
+                    between.check(record)
+                yield from filter(between.shows, _events(board, message.partition(), record))
+                if between.is_over(board.complete_to):
+                    return
+            if not messages:
+                yield None
 
 
 def _partitions(kafka: KafkaSettings, topic: str, query: str, late: str) -> tuple[int, list[TopicPartition]]:
@@ -141,7 +195,7 @@ def _show_late(console: Console, news: LateNews) -> None:
         case Amendment():
             text = amendment_text(news)
         case Correction():
-            text = f"correction  {news.start} … {news.end}: {news.tuples} late in {_groups(len(news.deltas))}"
+            text = f"correction  {news.start} … {news.end}: {news.tuples} late in {counted(len(news.deltas), 'group')}"
         case LateRow():
             where = "" if news.windows is None else f"  {news.start or 'the beginning'} … {news.end}"
             text = f"late{where}  {news.tuples} from {news.source}: {_shown(news.row)}"
@@ -156,10 +210,6 @@ def amendment_text(news: Amendment) -> str:
     reasons = ", ".join(reason.value for reason in Reason if reason in news.reasons)
     where = f"{news.start if news.start is not None else 'the beginning'} … {news.end}"
     return f"amendment  {where}: lossy: {reasons} ({news.late} late, {news.dropped} dropped)"
-
-
-def _groups(count: int) -> str:
-    return "1 group" if count == 1 else f"{count} groups"
 
 
 def _shown(row: Mapping[str, Scalar]) -> str:
@@ -187,32 +237,42 @@ def _span(window: FinishedWindow) -> str:
 def show_window(console: Console, query: str, window: FinishedWindow) -> None:
     """A window as a table of its first rows, with its verdict."""
     title = Text.assemble((query, "bold cyan"), "  ", _span(window), "  ", verdict_text(window))
-    title.append(f"  {len(window.rows)} rows, {window.merged} of {window.promised} tuples", "dim")
+    title.append(
+        f"  {counted(len(window.rows), 'row')}, {window.merged:,} of {counted(window.promised, 'tuple')}", "dim"
+    )
     console.print(title)
     if window.rows:
-        console.print(_table([json.loads(row) for row in window.rows[:_MAX_ROWS]]))
+        _show_rows(console, [json.loads(row) for row in window.rows[:_MAX_ROWS]])
     if len(window.rows) > _MAX_ROWS:
-        console.print(f"… and {len(window.rows) - _MAX_ROWS} rows more", style="dim")
+        console.print(f"… and {len(window.rows) - _MAX_ROWS:,} rows more", style="dim")
 
 
-def _table(rows: list[dict[str, object]]) -> Table:
+def _show_rows(console: Console, rows: list[dict[str, object]]) -> None:
     names = [name for name in rows[0] if name not in ("window_start", "window_end")]
-    table = Table(header_style="bold")
-    for name in names:
-        table.add_column(name, justify="right" if isinstance(rows[0][name], int | float) else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*("null" if row[name] is None else str(row[name]) for name in names))
-    return table
+    numbers = [name for name in names if any(isinstance(row[name], int | float) for row in rows)]
+    show_rows(console, names, [[_text(row[name]) for name in names] for row in rows], numbers)
 
 
-def _completion_json(window: FinishedWindow) -> str:
+def _text(value: object) -> str:
+    """As `lowmark query` shows it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def completion_line(window: FinishedWindow) -> str:
+    """Bounds as rows show them. Of an answer without windows: up to which value of which attribute it is complete."""
+    kind = window.of.kind
+    start = None if window.start is None else values.show(kind, window.start)
+    end = values.show(kind, window.end)
+    bounds = {window.of.attribute: end} if window.window is None else {"window_start": start, "window_end": end}
     return json.dumps(
         {
-            "complete": _span(window),
+            "complete": bounds,
             "rows": len(window.rows),
             "merged": window.merged,
             "promised": window.promised,
             "verdict": "exact" if window.verdict.exact else "lossy",
             "reasons": sorted(reason.value for reason in window.verdict.reasons),
-        }
+            "partial": window.verdict.partial,
+        },
+        ensure_ascii=False,
     )

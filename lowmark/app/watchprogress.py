@@ -63,7 +63,7 @@ def _lines() -> Show:
         for progress in found:
             if told.get(progress.query) != progress:
                 told[progress.query] = progress
-                sys.stdout.write(json.dumps(progress.json) + "\n")
+                sys.stdout.write(json.dumps(progress.json, ensure_ascii=False) + "\n")
         sys.stdout.flush()
 
     return write

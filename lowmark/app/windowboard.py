@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 
@@ -15,7 +15,8 @@ __all__ = ["FinishedWindow", "WindowBoard"]
 
 @dataclass(frozen=True, slots=True)
 class FinishedWindow:
-    """A window that every bucket has completed. `window` is None for a query without windows: its rows up to `end`."""
+    """A window that every bucket has completed. `window` is None for a query without windows: a bucket's rows since it
+    was complete up to `start`."""
 
     window: int | None
     start: int | None  # values of the attribute
@@ -34,6 +35,7 @@ class _Bucket:
     pending: list[bytes] = field(default_factory=list)  # rows since the last completion
     done: dict[int, tuple[Complete, tuple[bytes, ...]]] = field(default_factory=dict)  # single windows, by id
     reached: int | None = None  # the last window that is complete
+    end: int | None = None  # up to where it is complete
     whole_from: int | None = None  # the first window all of whose rows were read
 
 
@@ -58,11 +60,11 @@ class WindowBoard:
         if not self._current(complete.generation):
             return
         bucket = self._buckets[complete.bucket]
-        rows = tuple(bucket.pending)
+        rows, before, bucket.end = tuple(bucket.pending), bucket.end, complete.end
         bucket.pending.clear()
         if complete.windows is None:
             if rows:
-                yield _finished(None, [(complete, rows)])
+                yield replace(_finished(None, [(complete, rows)]), start=before)
             return
         if bucket.whole_from is None:
             whole = self._from_beginning or len(rows) == complete.rows
@@ -71,6 +73,12 @@ class WindowBoard:
             bucket.done[complete.windows.first] = complete, rows
         bucket.reached = complete.windows.to
         yield from self._ready()
+
+    @property
+    def complete_to(self) -> int | None:
+        """Up to where all buckets are complete; None: one has told nothing."""
+        ends = [bucket.end for bucket in self._buckets]
+        return None if None in ends else min(end for end in ends if end is not None)
 
     def amend(self, amendment: Amendment) -> None:
         """A window that has yet to be shown is not shown as exact."""

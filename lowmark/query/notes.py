@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 
 from lowmark.query.aggregates import function, kept_by
 from lowmark.query.limits import Limits
-from lowmark.query.plan import Aggregate, Counted, Join, Number
-from lowmark.query.printing import span_text
+from lowmark.query.plan import Aggregate, Counted, Join, Number, Step
+from lowmark.query.printing import length_text, span_text
 from lowmark.query.split import Halves
-from lowmark.query.windows import WindowKind
+from lowmark.query.windows import Window, WindowKind
 
-__all__ = ["notes"]
+__all__ = ["gaps", "notes"]
 
 
 def notes(halves: Halves, wanted: int, limits: Limits) -> tuple[str, ...]:
     """Sentences, without a full stop. `wanted` is the number of buckets asked for."""
-    return tuple(dict.fromkeys((*_buckets(halves, wanted), *_growth(halves, limits))))
+    return tuple(dict.fromkeys((*gaps(halves.steps), *_buckets(halves, wanted), *_growth(halves, limits))))
+
+
+def gaps(steps: Iterable[Step]) -> tuple[str, ...]:
+    """That windows do not hold everything: a person is told that unasked, for the answer says nothing of it."""
+    windows = [step.plan.window for step in steps if isinstance(step.plan, Aggregate | Counted)]
+    return tuple(dict.fromkeys(
+        f"windows have gaps: of each {_length(window, window.slide)} of {window.axis.attribute} the last "
+        f"{_length(window, window.size)} are in one, and what comes before is in none (RANGE is less than SLIDE)"
+        for window in windows
+        if window.kind is WindowKind.SLIDING and window.size < window.slide
+    ))  # fmt: skip
+
+
+def _length(window: Window, panes: int) -> str:
+    return length_text(panes * window.axis.unit, window.axis.kind)
 
 
 def _buckets(halves: Halves, wanted: int) -> Iterator[str]:

@@ -188,6 +188,43 @@ def test_bad_options(
     assert "Traceback" not in run.err
 
 
+@pytest.mark.parametrize("name", ["query", "explain"])
+def test_a_query_without_quotes_is_shown_with_them(lowmark: Command, name: str) -> None:
+    """What the shell makes of `lowmark query -r 'my file' SELECT srcIP, count(*) FROM Main`, and options behind it."""
+    run = lowmark(name, "-r", "my file", "SELECT", "count(*)", "FROM", "Main", "--json")
+    if name == "query":
+        assert "No such option: --json" in run.err
+        run = lowmark(name, "-r", "my file", "SELECT", "count(*)", "FROM", "Main", "-q")
+    assert (run.code, run.out) == (2, "")
+    option = "-q" if name == "query" else "--json"
+    assert f"lowmark {name} -r 'my file' {option} 'SELECT count(*) FROM Main'\n" in run.err
+    assert "come as 4: put it in quotes" in run.err
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["srcIP", "=", "'10.0.0.1'"], """ "srcIP = '10.0.0.1'"\n"""),
+        (["link", "=", '"a"', "OR", "link", "=", "'$b'"], """ 'link = "a" OR link = '"'"'$b'"'"''\n"""),
+    ],
+)
+def test_quotes_around_quotes(lowmark: Command, words: list[str], shown: str) -> None:
+    assert shown in lowmark("explain", *words).err
+
+
+def test_windows_with_gaps_are_said(lowmark: Command, capture: Path) -> None:
+    """All packets are of the first 3 s: "0 rows: exact" by itself looks like an answer."""
+    sql = "SELECT srcIP, count(*) [RANGE {}, SLIDE 1 minute] FROM Main GROUP BY srcIP"
+    said = "windows have gaps: of each 1 min of ts the last 10 s are in one, and what comes before is in none"
+    run = lowmark("query", "-r", str(capture), sql.format("10 s"))
+    assert (run.code, run.out) == (0, "")
+    assert "0 rows: exact" in run.err
+    assert said in run.err
+    assert said in lowmark("explain", sql.format("10 s")).out
+    whole = lowmark("query", "-r", str(capture), sql.format("1 minute"))
+    assert "gaps" not in whole.err + lowmark("explain", sql.format("1 minute")).out
+
+
 def test_what_is_no_capture(lowmark: Command, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is no capture, and long enough to be one")
     for path in (tmp_path / "text", tmp_path / "absent"):

@@ -1,11 +1,19 @@
-"""What a person who watches is told of late packets."""
+"""What those who watch are told of complete windows, and of late packets."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
-from lowmark.app.watch import Amendments, amendment_text
-from lowmark.wire.results import Amendment, Reason, WindowSpan
+import pytest
+
+from lowmark.app.watch import Amendments, amendment_text, completion_line
+from lowmark.app.windowboard import WindowBoard
+from lowmark.wire.resultrows import ResultRow
+from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
+from lowmark.wire.schema import Kind
+
+SECOND = 10**9
 
 
 def amendment(bucket: int, late: int = 2, **changes: object) -> Amendment:
@@ -29,3 +37,30 @@ def test_an_amendment_is_news_once_for_all_buckets() -> None:
     told = Amendments()
     heard = [amendment(0), amendment(1), amendment(2), amendment(1), amendment(0), amendment(2), amendment(2, late=1)]
     assert [told.new(item) for item in heard] == [True, False, False, True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "bounds"),
+    [
+        ({}, {"window_start": "1970-01-01T00:00:05Z", "window_end": "1970-01-01T00:00:10Z"}),
+        ({"start": None}, {"window_start": None, "window_end": "1970-01-01T00:00:10Z"}),
+        ({"start": 1, "end": 6, "attribute": "row_num", "kind": Kind.INT}, {"window_start": 1, "window_end": 6}),
+        ({"windows": None, "start": None}, {"ts": "1970-01-01T00:00:10Z"}),
+    ],
+)
+def test_a_completion_for_programs_has_its_bounds_as_rows_do_and_says_whether_it_is_partial(
+    changes: dict[str, object], bounds: dict[str, object]
+) -> None:
+    verdict = Verdict(frozenset({Reason.GAP}), partial=True)
+    told = Complete(
+        "q", 1, 0, 1, WindowSpan(1, 1), 5 * SECOND, 10 * SECOND, "ts", 1, 3, 4, 0, 0, None, (), verdict
+    )  # fmt: skip
+    told = replace(told, **changes)  # type: ignore[arg-type]
+    board = WindowBoard(1)
+    board.rows(0, [ResultRow(1, b"{}")])
+    (window,) = board.complete(told)
+    assert json.loads(completion_line(window)) == {
+        "complete": bounds, "rows": len(window.rows), "merged": 3, "promised": 4, "verdict": "lossy",
+        "reasons": ["gap"], "partial": True,
+    }  # fmt: skip
+    assert completion_line(window).isascii()

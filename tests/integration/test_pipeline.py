@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import pytest
 
@@ -127,6 +127,9 @@ def test_watch_rows(pipeline: Pipeline) -> None:
     assert [one["verdict"] for one in told] == ["lossy"] * lossy + ["exact"] * (metered.WINDOWS - lossy)
     assert [one["reasons"] for one in told] == [["late"]] * lossy + [[]] * (metered.WINDOWS - lossy)
     assert [one["rows"] for one in told] == [metered.HOSTS] * metered.WINDOWS
+    bounds = [{name: row[name] for name in ("window_start", "window_end")} for row in outcome.rows]
+    assert [one["complete"] for one in told] == [bound for bound, _ in groupby(bounds)]
+    assert not any(one["partial"] for one in told)
 
 
 def test_watch_ends_after_so_many_windows(pipeline: Pipeline) -> None:
@@ -134,7 +137,8 @@ def test_watch_ends_after_so_many_windows(pipeline: Pipeline) -> None:
     assert outcome.code == 0, outcome.error
     told = [json.loads(line) for line in outcome.error.splitlines()]
     assert len(told) == 3
-    assert [one["complete"] for one in told] == sorted(one["complete"] for one in told)
+    bounds = [(one["complete"]["window_start"], one["complete"]["window_end"]) for one in told]
+    assert bounds == sorted(bounds)
 
 
 def test_watch_of_no_query(pipeline: Pipeline) -> None:

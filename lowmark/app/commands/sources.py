@@ -57,7 +57,7 @@ def sources(config: ConfigOption = CONFIG) -> None:
     ]
     if not sys.stdout.isatty():
         for row in [*rows, *missing]:
-            typer.echo(json.dumps(row))
+            typer.echo(json.dumps(row, ensure_ascii=False))
         return
     names = ("stream", "source", "kind", "epoch", "registered", "state", "lag_s", "disorder", "process")
     table = Table(*names, header_style="bold")

@@ -1,0 +1,47 @@
+"""Result rows for people: a table where it fits, else each row as lines of names and values. No value is broken that
+fits a line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["show_rows", "window_of"]
+
+_BOUNDS = ["window_start", "window_end"]
+
+
+def window_of(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
+    """The window that all of these rows are of, and show first; None: there is none, or are several."""
+    if [*names[:2]] != _BOUNDS or len(names) == 2 or len({(row[0], row[1]) for row in rows}) != 1:
+        return None
+    start, end = rows[0][:2]
+    return f"{'the beginning' if start == 'null' else start} … {end}"
+
+
+def show_rows(
+    console: Console, names: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str]
+) -> None:  # fmt: skip
+    """`numbers`: the columns that are set to the right."""
+    table = Table(header_style="bold")
+    for name in names:
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    wanted = Measurement.get(console, console.options.update(max_width=1 << 16), table).maximum
+    if wanted <= console.width:
+        console.print(table)
+        return
+    wide = max(map(len, names))
+    for row in rows:
+        lines = Table.grid(padding=(0, 2))
+        lines.add_column(width=min(wide, console.width // 2), style="bold", overflow="fold")
+        lines.add_column(overflow="fold")
+        for name, value in zip(names, row, strict=True):
+            lines.add_row(Text(name), Text(value))
+        console.print(lines)
+        console.print()
