@@ -11,9 +11,10 @@ told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from highlevel.aggregate.adaptwid import AdaptHolding
+from highlevel.aggregate.bounds import moved_frontier, promise_bounds, window_bounds
 from highlevel.aggregate.groups import GroupTable
 from highlevel.aggregate.holding import Ended, Holding, PanedHolding
 from highlevel.aggregate.incoming import in_windows, panes_of, timely
@@ -31,8 +32,8 @@ from lowmark.query.plan import Aggregate
 from lowmark.query.strategy import Strategy
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.partials import PANE
-from lowmark.wire.promises import FOREVER, Bound, Promise
-from lowmark.wire.values import INT64_MAX, INT64_MIN
+from lowmark.wire.promises import FOREVER, Promise
+from lowmark.wire.values import INT64_MIN
 
 __all__ = ["AggregateOperator"]
 
@@ -65,9 +66,9 @@ class AggregateOperator:
         if len(promise.bounds) > 1:
             self._close_groups(promise, state, out)
             return
-        frontier = promise.below(PANE)
         closing = state.get(self._closing, ONLY) or Closing(INT64_MIN, None)
-        if frontier is None or frontier <= closing.frontier:
+        frontier = moved_frontier(promise, PANE, closing.frontier)
+        if frontier is None:
             return
         ended = self._holding.ended(None if frontier == FOREVER else self._cells.of(frontier), state)
         first = self._first(frontier, ended) if closing.window is None else closing.window
@@ -76,10 +77,7 @@ class AggregateOperator:
             self._close(first, end, ended, out)
             first = end
         state.put(self._closing, ONLY, Closing(frontier, first))
-        if frontier == FOREVER:
-            out.promise(0, Promise((), last=True))
-        else:
-            self._promise(frontier, first, out)
+        promise_bounds(out, frontier, self._bounds(frontier, first))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
@@ -141,17 +139,11 @@ class AggregateOperator:
             out.closed(0, range(told, end), 0)
             ended.leave(end)
 
-    def _promise(self, frontier: int, window: int | None, out: Out) -> None:
+    def _bounds(self, frontier: int, window: int | None) -> Iterator[tuple[str, int | None]]:
         """What can still come: rows of windows from `window` on; without windows, keys of panes from `frontier` on."""
-        least = [(name, key.value(frontier)) for name, key in self._keys_progress]
         if self._window.kind is not WindowKind.NONE and window is not None:
-            start_name, end_name = self._plan.output.names[:2]
-            start = self._window.start(window)
-            least = [] if start is None else [(start_name, start)]
-            least.append((end_name, self._window.end(window)))
-        for name, below in least:
-            if INT64_MIN <= below <= INT64_MAX:
-                out.promise(0, Promise((Bound(name, below=below),)))
+            return window_bounds(self._window, window, self._plan.output.names[:2])
+        return ((name, key.value(frontier)) for name, key in self._keys_progress)
 
 
 def _holding_of(plan: Aggregate, window: Window, layout: Layout, costs: Costs) -> Holding:

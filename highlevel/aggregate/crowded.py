@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from highlevel.aggregate.bounds import moved_frontier, promise_bounds, window_bounds
 from highlevel.aggregate.extents import Extents, Spans
 from highlevel.aggregate.groups import GroupRows, GroupTable
 from highlevel.aggregate.incoming import in_windows, panes_of, timely, with_pane_as_key
@@ -18,8 +19,8 @@ from highlevel.interface import Out, State, Words
 from lowmark.query.evaluate import Ints
 from lowmark.query.plan import Aggregate, Counted
 from lowmark.wire.partials import PANE
-from lowmark.wire.promises import FOREVER, Bound, Promise
-from lowmark.wire.values import INT64_MAX, INT64_MIN
+from lowmark.wire.promises import FOREVER, Promise
+from lowmark.wire.values import INT64_MIN
 
 __all__ = ["CrowdedAggregateOperator"]
 
@@ -51,22 +52,16 @@ class CrowdedAggregateOperator:
             state.put(self._bins, piece, table)
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
-        frontier = promise.below(PANE)
         closing = state.get(self._closing, ONLY) or Closing(INT64_MIN, None)
-        if frontier is None or frontier <= closing.frontier:
+        frontier = moved_frontier(promise, PANE, closing.frontier)
+        if frontier is None:
             return
         reached = FOREVER if frontier == FOREVER else self._window.closed_by(frontier)
         bins = self._ended(frontier, state)
         if len(bins.rows):
             self._close(bins, closing.window, reached, state, out)
         state.put(self._closing, ONLY, Closing(frontier, reached))
-        if promise.last:
-            out.promise(0, Promise((), last=True))
-            return
-        bounds = (self._window.start(reached), self._window.end(reached))
-        for name, below in zip(self._plan.output.names[:2], bounds, strict=True):
-            if below is not None and INT64_MIN <= below <= INT64_MAX:
-                out.promise(0, Promise((Bound(name, below=below),)))
+        promise_bounds(out, frontier, window_bounds(self._window, reached, self._plan.output.names[:2]))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

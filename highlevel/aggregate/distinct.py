@@ -6,6 +6,7 @@ first tuple need not be the earliest: all of a group are alike in what is shown.
 
 from __future__ import annotations
 
+from highlevel.aggregate.bounds import moved_frontier, promise_bounds
 from highlevel.aggregate.groups import GroupTable
 from highlevel.aggregate.incoming import panes_of, timely
 from highlevel.aggregate.layout import Layout
@@ -16,8 +17,8 @@ from highlevel.aggregate.together import complete, progressing, within_reach
 from highlevel.interface import Out, State, Words
 from lowmark.query.plan import Aggregate
 from lowmark.wire.partials import PANE
-from lowmark.wire.promises import FOREVER, Bound, Promise
-from lowmark.wire.values import INT64_MAX, INT64_MIN
+from lowmark.wire.promises import FOREVER, Promise
+from lowmark.wire.values import INT64_MIN
 
 __all__ = ["DistinctOperator"]
 
@@ -50,9 +51,9 @@ class DistinctOperator:
         if len(promise.bounds) > 1:
             self._forget(promise, state)
             return
-        frontier = promise.below(PANE)
         closing = state.get(self._closing, ONLY) or Closing(INT64_MIN, None)
-        if frontier is None or frontier <= closing.frontier:
+        frontier = moved_frontier(promise, PANE, closing.frontier)
+        if frontier is None:
             return
         for pane in state.keys(self._seen, None if frontier == FOREVER else frontier):
             seen = state.get(self._seen, pane)
@@ -60,12 +61,7 @@ class DistinctOperator:
             out.closed(0, range(pane, pane + 1), seen.tuples)
             state.drop(self._seen, pane)
         state.put(self._closing, ONLY, Closing(frontier, frontier))
-        if frontier == FOREVER:
-            out.promise(0, Promise((), last=True))
-            return
-        for name, key in self._progress:
-            if INT64_MIN <= (least := key.value(frontier)) <= INT64_MAX:
-                out.promise(0, Promise((Bound(name, below=least),)))
+        promise_bounds(out, frontier, ((name, key.value(frontier)) for name, key in self._progress))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

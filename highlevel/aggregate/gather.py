@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from highlevel.aggregate.bounds import promise_bounds, window_bounds
 from highlevel.aggregate.groups import GroupTable
 from highlevel.aggregate.incoming import panes_of
 from highlevel.aggregate.layout import Layout
@@ -17,12 +18,12 @@ from highlevel.aggregate.splitting import split
 from highlevel.interface import Out, Space, State, Words
 from lowmark.query.evaluate import Bools, Data, Values, assemble
 from lowmark.query.plan import Aggregate, Gather, Totals
+from lowmark.query.relations import WINDOW_END, WINDOW_START
 from lowmark.query.windows import Window, WindowKind
 from lowmark.wire.partials import PANE
-from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.promises import FOREVER, Promise
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Kind, Schema
-from lowmark.wire.values import INT64_MAX, INT64_MIN
 
 __all__ = ["GatherOperator", "SendOperator", "TotalsOperator"]
 
@@ -146,9 +147,5 @@ def _without_head(rows: Words) -> Words:
 
 def _promise(window: Window, output: Schema, front: int, out: Out) -> None:
     """The rows of windows below `front` are out."""
-    if front == FOREVER:
-        out.promise(0, Promise((), last=True))
-        return
-    for name, bound in (("window_start", window.start(front)), ("window_end", window.end(front))):
-        if name in output.names and bound is not None and INT64_MIN <= bound <= INT64_MAX:
-            out.promise(0, Promise((Bound(name, below=bound),)))
+    bounds = window_bounds(window, front, (WINDOW_START, WINDOW_END))
+    promise_bounds(out, front, ((name, below) for name, below in bounds if name in output.names))

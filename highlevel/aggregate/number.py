@@ -8,10 +8,12 @@ was lost before it.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from highlevel.aggregate.bounds import moved_frontier, promise_bounds
 from highlevel.aggregate.incoming import panes_of, timely
 from highlevel.aggregate.ordering import sort_keys, sorted_rows
 from highlevel.aggregate.spaces import rows_space
@@ -20,7 +22,7 @@ from highlevel.interface import Out, Space, State, Words
 from lowmark.query.evaluate import Values, all_valid, assemble
 from lowmark.query.plan import Number
 from lowmark.wire.partials import PANE
-from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.promises import FOREVER, Promise
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import INT64_MIN
@@ -76,9 +78,9 @@ class NumberOperator:
                 state.put(self._lows, pane, low if known is None else min(low, known))
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
-        frontier = promise.below(PANE)
         counter = state.get(self._counter, _ONLY) or _Counter()
-        if frontier is None or frontier <= counter.frontier:
+        frontier = moved_frontier(promise, PANE, counter.frontier)
+        if frontier is None:
             return
         ready: list[Words] = []
         for pane in state.keys(self._waiting, None if frontier == FOREVER else frontier):
@@ -94,13 +96,13 @@ class NumberOperator:
             self._give(ready, counter, out)
         counter.frontier = frontier
         state.put(self._counter, _ONLY, counter)
-        if promise.last:
-            out.promise(0, Promise((), last=True))
-            return
+        promise_bounds(out, frontier, self._bounds(frontier, counter, state))
+
+    def _bounds(self, frontier: int, counter: _Counter, state: State) -> Iterator[tuple[str, int | None]]:
         if self._passes_panes:
-            out.promise(0, Promise((Bound(PANE, min(frontier, self._lowest(state))),)))
+            yield PANE, min(frontier, self._lowest(state))
         if self._plan.number is not None:
-            out.promise(0, Promise((Bound(self._plan.number, counter.given + 1),)))
+            yield self._plan.number, counter.given + 1
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from highlevel.aggregate.bounds import promise_bounds
 from highlevel.aggregate.extents import Extents, Spans, before
 from highlevel.aggregate.groups import GroupRows, GroupTable
 from highlevel.aggregate.layout import Layout
@@ -23,7 +24,7 @@ from highlevel.limits import GroupLimit
 from lowmark.query.evaluate import Ints
 from lowmark.query.plan import Counted
 from lowmark.wire.partials import PANE
-from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.promises import FOREVER, Promise
 from lowmark.wire.results import Reason
 from lowmark.wire.values import INT64_MAX, INT64_MIN
 
@@ -81,14 +82,13 @@ class SlideByTupleOperator:
         state.put(self._closing, ONLY, Closing(bound, None))
         self._forget(bound, state)
         if promise.last:
-            out.promise(0, Promise((), last=True))
+            promise_bounds(out, FOREVER, iter(()))
             return
         for sub, ended in self._partitions.idle(bound // self._plan.pane_ns, state):
             self._partitions.forget(sub, ended, state)
             self._tell(out)
         start, end = self._counted.output.names[:2]
-        out.promise(0, Promise((Bound(start, max(bound - self._range, INT64_MIN)),)))
-        out.promise(0, Promise((Bound(end, bound),)))
+        promise_bounds(out, bound, iter(((start, max(bound - self._range, INT64_MIN)), (end, bound))))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
