@@ -26,15 +26,18 @@ from lowmark.wire.results import Reason
 if TYPE_CHECKING:
     from ingest.metrics import SourceMetrics
 
-__all__ = ["FileSource", "Source"]
+__all__ = ["UNTIMED", "FileSource", "Source"]
 
 _Promised = tuple[Frames, npt.NDArray[np.int64], int]
 """A block, the low-watermark before each frame of it, and the one behind it."""
 
-_UNTIMED = {
-    NO_TIME: "there are packets without a timestamp (simple packet blocks)",
-    UNKNOWN_INTERFACE: "there are packets of interfaces that the capture does not describe",
+_LOSSY = "they are skipped, and the windows that they may be of are lossy"
+UNTIMED = {
+    BAD_TIME: "packets with a time outside of the years 1677 to 2262: they are of no window, and skipped as malformed",
+    NO_TIME: f"packets without a timestamp (simple packet blocks): {_LOSSY}",
+    UNKNOWN_INTERFACE: f"packets of interfaces that the capture does not describe: {_LOSSY}",
 }
+"""What becomes of frames without a time, by their `link`."""
 
 
 class Source(Protocol):
@@ -185,7 +188,7 @@ class FileSource:
         paced = replay is not None and replay.pace is not None  # what falls due is promised then, and not a block later
         lows = scanned_lows(least_after(self._first_pass(capture)), within=paced)
         known = list(self.damages)
-        if known or self._untimed:
+        if known or self._untimed - {BAD_TIME}:
             read = (None if isinstance(item, Damage) else item.columns for item in self._items(capture))
             flaws += (Flaw(Reason.DAMAGED, *span) for span in scanned_holes(read))
         low_after = NEVER
@@ -253,11 +256,11 @@ class FileSource:
             self._metrics.damage()
 
     def _note_untimed(self, columns: Columns) -> None:
-        if len(columns.link) and int(columns.link.min()) < BAD_TIME:
-            for code, said in _UNTIMED.items():
+        if len(columns.link) and int(columns.link.min()) < 0:
+            for code, said in UNTIMED.items():
                 if code not in self._untimed and (columns.link == code).any():
                     self._untimed.add(code)
-                    self._tell(f"{self.name}: {said}: they are skipped, and the windows that they may be of are lossy")
+                    self._tell(f"{self.name}: there are {said}")
 
     def _count(self, block: FrameBlock) -> None:
         if self._metrics is None:

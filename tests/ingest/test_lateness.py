@@ -18,10 +18,13 @@ from ingest.lows import FIRST_BOUND_NS, NEVER, ClockedLows, arrival_lows
 from lowmark.app.traffic import TrafficSpec, write_capture
 from lowmark.wire.frames import BAD_TIME
 from tests.acceptance.command import lowmark
+from tests.fixtures import captures
 from tests.naive.frames import Spec, frame, write_pcap
 from tests.naive.readers import read_capture
 
 MS = 1_000_000
+SQL = "SELECT count(*) [RANGE 1 minute] FROM Main"
+ETHERNET = frame(Spec(ts=0)).data
 TIMES = st.lists(st.integers(0, 10_000), max_size=60)
 
 
@@ -195,3 +198,46 @@ def test_scan_of_a_damaged_capture(tmp_path: Path) -> None:
     assert outcome.code == 3
     assert "the capture ends in the middle" in outcome.error
     assert json.loads(outcome.out)["frames"] == 1
+
+
+@pytest.mark.parametrize("command", [("scan",), ("explain", SQL, "--json"), ("explain", SQL, "--disorder", "ordered")])
+def test_each_capture_is_told_also_beside_those_that_cannot_be_read(tmp_path: Path, command: tuple[str, ...]) -> None:
+    whole = write_pcap(tmp_path / "a.pcap", [frame(Spec(ts=second * 10**9)) for second in (1, 2)])
+    text = tmp_path / "b[bold].txt"
+    text.write_text("no capture")
+    paths = [str(tmp_path / "missing"), str(text), str(whole), str(tmp_path / "*.none")]
+    reads = paths if command == ("scan",) else [word for path in paths for word in ("-r", path)]
+    outcome = lowmark(*command, *reads)
+    assert outcome.code == 3
+    for path, reason in zip(paths, ("there is no such file", "this is no capture", None, "no file there"), strict=True):
+        assert path in outcome.out
+        assert reason is None or any(
+            line.startswith(f"left out: {path}: ") and reason in line for line in outcome.error.splitlines()
+        )
+    if command == ("scan",):
+        rows = [json.loads(line) for line in outcome.out.splitlines()]
+        assert [(row["capture"], row["frames"], row["disorder"]) for row in rows] == [
+            (path, 2 if path == str(whole) else 0, "ordered" if path == str(whole) else None) for path in paths
+        ]
+
+
+def test_times_that_cannot_be_told_are_said(tmp_path: Path) -> None:
+    """Beyond the year 2262 a packet is of no window; a capture of nothing else is not called ordered."""
+    path = tmp_path / "a.pcapng"
+    data = captures.section("<") + captures.interface("<", offset_s=10**10) + captures.interface("<")
+    frames = [captures.enhanced("<", 0, 10**6, ETHERNET, 60) for _ in range(3)]
+    path.write_bytes(data + b"".join(frames))
+    outcome = lowmark("scan", str(path))
+    row = json.loads(outcome.out)
+    assert (outcome.code, row["frames"], row["without_time"], row["disorder"]) == (0, 0, 3, None)
+    said = "packets with a time outside of the years 1677 to 2262: they are of no window, and skipped as malformed"
+    assert f"{path}: 3 {said}" in outcome.error
+    assert "there is no frame with a time" in lowmark("explain", SQL, "-r", str(path)).out
+
+    path.write_bytes(data + frames[0] + captures.enhanced("<", 1, 10**6, ETHERNET, 60))
+    row = json.loads(lowmark("scan", str(path)).out)
+    assert (row["frames"], row["without_time"], row["disorder"]) == (1, 1, "ordered")
+    query = lowmark("query", "-r", str(path), SQL)
+    assert query.code == 0
+    assert f"Main: there are {said}" in query.error
+    assert "malformed 1)" in query.error

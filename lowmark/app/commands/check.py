@@ -34,6 +34,7 @@ def check(
       lowmark check --for capture        # on a capture host, whose user may do no more
     """
     from rich.console import Console
+    from rich.markup import escape
 
     from lowmark.app.checks import run_checks
     from lowmark.app.console import error_console
@@ -42,7 +43,7 @@ def check(
     failed = 0
     for result in run_checks(Path(config), role or tuple(Role), partial(notes.print, markup=False)):
         mark = "[green]ok[/]  " if result.problem is None else "[red]fail[/]"
-        console.print(f"{mark} {result.what}")
+        console.print(f"{mark} {escape(result.what)}")
         if result.problem is not None:
             console.print(f"     {result.problem}", markup=False)
             failed = failed or result.exit_code

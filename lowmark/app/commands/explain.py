@@ -111,6 +111,8 @@ def explain(
 
         typer.echo(kernel_source(plan.stage.nodes))
     for one in captures:
+        for said in one.untimed.said:
+            error_console().print(f"{one.name}: {said}", markup=False)
         for damage in one.damages:
             error_console().print(f"{damage.kind}: {damage}", markup=False)
     if any(one.damages for one in captures):

@@ -17,7 +17,8 @@ def scan(
     ],
 ) -> None:
     """Read captures and tell how far their packets are out of order: by how much time, by how many places, and which
-    `disorder` leaves none of them late. Exit code 3: a capture is damaged (what stands before it is told).
+    `disorder` leaves none of them late. Exit code 3: a capture is damaged or cannot be read (what stands before the
+    damage is told, and so are the other captures).
 
     A table on a terminal, JSON lines in a pipe.
 
@@ -27,17 +28,22 @@ def scan(
       lowmark scan monday.pcap 'rotated/*.pcap.zst'
     """
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from lowmark.app.console import error_console
     from lowmark.app.scanning import SHARES, scan_capture
     from lowmark.wire import values
 
-    found = [scan_capture(path) for path in captures]
-    rows: list[dict[str, object]] = [
-        {
+    console = error_console()
+    rows: list[dict[str, object]] = []
+    damaged = False
+    for path in captures:
+        one = scan_capture(path)
+        row: dict[str, object] = {
             "capture": one.name,
             "frames": one.frames,
+            "without_time": one.untimed.frames,
             "from": None if one.first_ns is None else values.time(one.first_ns),
             "to": None if one.last_ns is None else values.time(one.last_ns),
             "out_of_order": one.out_of_order,
@@ -46,17 +52,17 @@ def scan(
             "places": one.places,
             "disorder": one.disorder,
         }
-        for one in found
-    ]
+        rows.append(row)
+        if not sys.stdout.isatty():  # each is told before the next, which may take its time
+            typer.echo(json.dumps(row))
+        for said in one.untimed.said:
+            console.print(f"{one.name}: {said}", markup=False)
+        for damage in one.damages:
+            console.print(f"{damage.kind}: {damage}", markup=False)
+            damaged = True
     if sys.stdout.isatty():
         table = Table(*rows[0], header_style="bold")
         for row in rows:
-            table.add_row(*("" if value is None else str(value) for value in row.values()))
+            table.add_row(*("" if value is None else escape(str(value)) for value in row.values()))
         Console().print(table)
-    else:
-        for row in rows:
-            typer.echo(json.dumps(row))
-    for one in found:
-        for damage in one.damages:
-            error_console().print(f"{damage.kind}: {damage}", markup=False)
-    raise typer.Exit(3 if any(one.damages for one in found) else 0)
+    raise typer.Exit(3 if damaged else 0)
