@@ -26,7 +26,7 @@ _FRAME_HEAD = 128  # bytes of the ring in front of a frame, and up to the next o
 _AT_ONCE = 4 << 20  # bytes of blocks that are lent together, at most: fewer but larger steps when much arrives
 
 _GATHERED = 256 << 10
-_GATHER_S = 0.002
+_GATHER_S = 0.005
 """Blocks of fewer bytes are left for so long to become more: a step has a price of its own, whatever is in it."""
 
 _RETIRE_MS = 20
