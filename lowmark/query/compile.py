@@ -49,6 +49,7 @@ def compile_query(
     strategy: Strategy = Strategy.AUTO,
     stored: bool = True,
     limits: Limits = DEFAULT_LIMITS,
+    ends: bool = False,
 ) -> QueryPlan:
     """The plan of a query, or QueryError with the spot in the text.
 
@@ -57,7 +58,8 @@ def compile_query(
     `late`: what becomes of late tuples; corrections that would be wrong are refused. `expected`: what is known of the
     data; UnknownInput where it is said of what the query has not. `strategy`: how sliding windows are evaluated; AUTO:
     as costs least. It is no part of the stage. `stored`: where it runs state is stored, as in the job.
-    `limits`: on what it keeps for ever, and what it lets go of.
+    `limits`: on what it keeps for ever, and what it lets go of. `ends`: where it runs it may end before its streams do:
+    LIMIT of all rows is refused elsewhere.
     """
     if buckets < 1:
         raise ValueError(f"{buckets} buckets: at least one is needed")
@@ -66,6 +68,10 @@ def compile_query(
     strings = texts(script, streams)
     try:
         answer = analyse(script, sql, streams, strings)
+        if answer.limit is not None and not ends:
+            hint = "`lowmark query` answers it; in a job LIMIT is for ORDER BY within a window"
+            message = "LIMIT ends a query with its first rows, and the queries of a job have no end"
+            raise QueryError(message, sql, answer.limit.span, hint=hint)
         exchanging = name if buckets > 1 and late is not Late.CORRECT else None
         with placed(script.statements[-1].span):
             halves = split(answer.relation, strings, expected, exchanging, late is Late.EMIT)
@@ -96,7 +102,8 @@ def compile_query(
         output=halves.output,
         window=halves.window,
         ordered=answer.ordered,
-        notes=notes(halves, buckets, limits),
+        notes=notes(halves, buckets, limits, answer.limit is not None),
+        limit=None if answer.limit is None else answer.limit.value,
         late=late,
         strategy=strategy,
         rates=rates,
