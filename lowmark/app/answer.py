@@ -120,7 +120,7 @@ def _planned(request: Request, streams: Mapping[str, int] | None) -> QueryPlan:
     """`streams`: how many sources each has, where that is known."""
     return compile_query(
         request.sql, name=request.name, streams=streams, buckets=1, late=request.late, expected=request.expected,
-        strategy=request.strategy, stored=False, limits=request.limits,
+        strategy=request.strategy, stored=False, limits=request.limits, ends=True,
     )  # fmt: skip
 
 

@@ -61,6 +61,7 @@ class LocalRun:
             roster[binding.stream] = (*roster.get(binding.stream, ()), binding.source)
         self._driver = BucketDriver(plan.stage, (plan,), 0, MemoryState(), Roster.of(roster), 0)
         self._position = 0
+        self._limit = plan.limit
 
     @property
     def received(self) -> int:
@@ -95,6 +96,10 @@ class LocalRun:
                 self._position += 1
             for output in self._driver.flush().outputs:
                 yield from self._rows(output)
+            if self._limit is not None and self.audit.rows >= self._limit:
+                # What has been read goes on to the operators, which may have something against the rows.
+                self._note(f"LIMIT {self._limit:,}: what comes behind these rows was not looked for")
+                self._stop()
             on_block()
         for feed in self._feeds:
             self._account(feed)
@@ -104,6 +109,9 @@ class LocalRun:
     def stop(self) -> None:
         """From a signal handler or another thread: what has come by now is all there is."""
         self._note("ended by hand: windows that were open hold what had come by then")
+        self._stop()
+
+    def _stop(self) -> None:
         for feed in self._feeds:
             feed.source.stop()
 
@@ -129,8 +137,10 @@ class LocalRun:
     def _rows(self, output: Output) -> Iterator[Words]:
         match output:
             case ResultRows(rows=rows):
-                self.audit.rows += len(rows)
-                yield rows
+                left = None if self._limit is None else self._limit - self.audit.rows
+                self.audit.rows += len(rows[:left])
+                if len(rows[:left]):
+                    yield rows[:left]
             case Complete():
                 self.audit.complete(output)
             case Amendment():

@@ -90,7 +90,9 @@ class _Analysis:
         folded = statement.name.text.casefold()
         if folded in self._created or (self._streams is not None and _bound_name(statement.name.text, self._streams)):
             raise self._error(f"there is a stream called {statement.name.text} already", statement.name.span)
-        relation = self.select(statement.select).relation
+        selected = self.select(statement.select)
+        self._check_limit(selected, "a created stream")
+        relation = selected.relation
         if relation.order:
             raise self._error("an order in a created stream has no effect", statement.select.order_by[0].span)
         self._created[folded] = relation
@@ -152,6 +154,11 @@ class _Analysis:
         arms = (replace(arm, base=replace(arm.base, bucket=bucket)),)
         return replace(scope, relation=replace(scope.relation, arms=arms))
 
+    def _check_limit(self, selected: Selected, where: str) -> None:
+        if selected.limit is not None:
+            hint = "LIMIT stands at the end of the last SELECT, or within the windows of groups"
+            raise self._error(f"LIMIT ends a query, and {where} has no end", selected.limit.span, hint)
+
     def _relation(self, node: s.Relation) -> Relation:
         match node:
             case s.StreamRef(name=name):
@@ -159,7 +166,9 @@ class _Analysis:
             case s.Subquery(select=select):
                 if select.order_by and select.limit is None:
                     raise self._error("an order in a subquery has no effect", select.order_by[0].span)
-                return self.select(select).relation
+                selected = self.select(select)
+                self._check_limit(selected, "a subquery")
+                return selected.relation
             case s.Union(members=members):
                 streams = self._packet_streams(node)
                 if streams is not None:

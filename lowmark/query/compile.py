@@ -50,6 +50,7 @@ class Question:
     strategy: Strategy
     stored: bool
     limits: Limits
+    ends: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Draft:
     strings: tuple[str, ...] = ()  # the query's table of texts
     relation: Relation | None = None
     ordered: bool = False  # the answer is
+    limit: int | None = None  # of all its rows
     halves: Halves | None = None
     plan: QueryPlan | None = None
 
@@ -85,6 +87,7 @@ def compile_query(
     strategy: Strategy = Strategy.AUTO,
     stored: bool = True,
     limits: Limits = DEFAULT_LIMITS,
+    ends: bool = False,
 ) -> QueryPlan:
     """The plan of a query, or QueryError with the spot in the text.
 
@@ -93,11 +96,12 @@ def compile_query(
     `late`: what becomes of late tuples; corrections that would be wrong are refused. `expected`: what is known of the
     data; UnknownInput where it is said of what the query has not. `strategy`: how sliding windows are evaluated; AUTO:
     as costs least. It is no part of the stage. `stored`: where it runs state is stored, as in the job.
-    `limits`: on what it keeps for ever, and what it lets go of.
+    `limits`: on what it keeps for ever, and what it lets go of. `ends`: where it runs it may end before its streams do:
+    LIMIT of all rows is refused elsewhere.
     """
     if buckets < 1:
         raise ValueError(f"{buckets} buckets: at least one is needed")
-    draft = Draft(Question(sql, name, streams, buckets, late, expected, strategy, stored, limits))
+    draft = Draft(Question(sql, name, streams, buckets, late, expected, strategy, stored, limits, ends))
     try:
         for each in PASSES:
             draft = each(draft)
@@ -119,7 +123,12 @@ def bind_names(draft: Draft) -> Draft:
     """Syntax tree to relation: names, types, windows, groups and joins."""
     assert draft.script is not None
     bound = analyse(draft.script, draft.asked.sql, draft.asked.streams, draft.strings)
-    return replace(draft, relation=bound.relation, ordered=bound.ordered)
+    if bound.limit is not None and not draft.asked.ends:
+        hint = "`lowmark query` answers it; in a job LIMIT is for ORDER BY within a window"
+        message = "LIMIT ends a query with its first rows, and the queries of a job have no end"
+        raise QueryError(message, draft.asked.sql, bound.limit.span, hint=hint)
+    limit = None if bound.limit is None else bound.limit.value
+    return replace(draft, relation=bound.relation, ordered=bound.ordered, limit=limit)
 
 
 def push_down(draft: Draft) -> Draft:
@@ -172,7 +181,8 @@ def name_stage(draft: Draft) -> Draft:
         output=halves.output,
         window=halves.window,
         ordered=draft.ordered,
-        notes=notes(halves, asked.buckets, asked.limits),
+        notes=notes(halves, asked.buckets, asked.limits, draft.limit is not None),
+        limit=draft.limit,
         late=asked.late,
         strategy=asked.strategy,
         rates=DEFAULT_RATES,

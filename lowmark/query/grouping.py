@@ -191,7 +191,8 @@ def _is_row_num(attribute: Expr, arm: Arm) -> bool:
 def _order(select: s.Select, scope: Scope, post: Lowering, keys: tuple[Named, ...]) -> tuple[Order, ...]:
     """ORDER BY; ties go by the group's key."""
     if select.limit is not None and not select.order_by:
-        raise QueryError("LIMIT needs ORDER BY: which rows are first?", scope.text, select.limit.span)
+        hint = "LIMIT is within each window: ORDER BY says which of its rows are first"
+        raise QueryError("LIMIT needs ORDER BY: which rows are first?", scope.text, select.limit.span, hint=hint)
     order = []
     for item in select.order_by:
         expr = post.lower(item.expression)

@@ -15,9 +15,10 @@ from lowmark.query.windows import Window, WindowKind
 __all__ = ["gaps", "notes"]
 
 
-def notes(halves: Halves, wanted: int, limits: Limits) -> tuple[str, ...]:
-    """Sentences, without a full stop. `wanted` is the number of buckets asked for."""
-    return tuple(dict.fromkeys((*gaps(halves.steps), *_buckets(halves, wanted), *_growth(halves, limits))))
+def notes(halves: Halves, wanted: int, limits: Limits, ends: bool) -> tuple[str, ...]:
+    """Sentences, without a full stop. `wanted` is the number of buckets asked for; `ends`: by its LIMIT."""
+    ending = ("the query ends with its LIMIT, in `lowmark query`: a job refuses it",) if ends else ()
+    return tuple(dict.fromkeys((*ending, *gaps(halves.steps), *_buckets(halves, wanted), *_growth(halves, limits))))
 
 
 def gaps(steps: Iterable[Step]) -> tuple[str, ...]:

@@ -293,6 +293,7 @@ class QueryPlan:
     rates: Rates = DEFAULT_RATES
     exchanges: Exchanges | None = None  # between the buckets of the stage, where keys of steps disagree
     limits: Limits = DEFAULT_LIMITS  # no part of what state is kept for: it can be raised, and the state gone on with
+    limit: int | None = None  # it ends with so many rows, the first that come; None: with its streams
     views: tuple[NodeView, ...] = ()  # of nodes that it shares with queries of other aggregates; others it reads whole
 
     def rows_of(self, node: str) -> Schema:

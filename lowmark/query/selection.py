@@ -14,7 +14,7 @@ from lowmark.query.names import InputNames, check_function, is_aggregated
 from lowmark.query.relations import Arm, Relation
 from lowmark.query.scope import Scope
 from lowmark.query.selected import selected_columns
-from lowmark.query.streamorder import bind_order, ordered
+from lowmark.query.streamorder import bind_order, order_of_arrival, ordered
 from lowmark.wire.schema import Column
 
 __all__ = ["Selected", "bind_select", "groups"]
@@ -24,6 +24,7 @@ __all__ = ["Selected", "bind_select", "groups"]
 class Selected:
     relation: Relation
     ordered: bool  # by ORDER BY
+    limit: s.IntegerLiteral | None = None  # of all rows, whose order the relation has: of groups it is inside a window
 
 
 def bind_select(select: s.Select, scope: Scope, strings: tuple[str, ...], hints: Hints) -> Selected:
@@ -33,7 +34,7 @@ def bind_select(select: s.Select, scope: Scope, strings: tuple[str, ...], hints:
         return _grouped(select, where, scope, strings, hints)
     hints.refuse(STRATEGY, "it is of windows, and this SELECT has none")
     hints.refuse(BUCKET, "rows that are selected one by one need not meet")
-    return Selected(_plain(select, where, scope, strings), False)
+    return Selected(_plain(select, where, scope, strings), False, select.limit)
 
 
 def _check_functions(select: s.Select, scope: Scope) -> None:
@@ -70,6 +71,8 @@ def _grouped(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[
 def _plain(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[str, ...]) -> Relation:
     _refuse_clauses_of_groups(select, scope)
     order = bind_order(select, scope, strings) if select.order_by else ()
+    if select.limit is not None and not order:
+        order = order_of_arrival(select.limit, scope)
     lowering = Lowering(scope.text, strings, InputNames(scope, "a SELECT list without groups"))
     columns = selected_columns(select, scope, lowering)
     arms = []
@@ -88,5 +91,3 @@ def _refuse_clauses_of_groups(select: s.Select, scope: Scope) -> None:
         raise QueryError("this window holds no aggregate", text, select.window.span, hint=hint)
     if select.having is not None:
         raise QueryError("HAVING is about groups, and there are none", text, select.having.span, hint="use WHERE")
-    if select.limit is not None and not select.order_by:
-        raise QueryError("LIMIT needs ORDER BY: which rows are first?", text, select.limit.span)

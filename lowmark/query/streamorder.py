@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from lowmark.query import syntax as s
-from lowmark.query.columns import itself_of, schema_of, typed
+from lowmark.query.columns import itself, itself_of, schema_of, typed
 from lowmark.query.errors import QueryError
 from lowmark.query.expressions import Expr, Field, Literal, Named, Op, fields
 from lowmark.query.keys import free_name
@@ -26,7 +26,7 @@ from lowmark.query.windowing import GRANULE, progresses, progressing_columns
 from lowmark.wire.partials import PANE, TUPLES
 from lowmark.wire.schema import Column, Kind, Schema
 
-__all__ = ["bind_order", "ordered", "plan_order"]
+__all__ = ["bind_order", "order_of_arrival", "ordered", "plan_order"]
 
 
 def bind_order(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> tuple[Order, ...]:
@@ -43,7 +43,7 @@ def bind_order(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> tupl
     first, spot = order[0], select.order_by[0].span
     arms = scope.relation.arms
     ways = progresses(first.expr, arms)
-    if select.limit is not None or first.descending or ways is None:
+    if first.descending or ways is None:
         raise QueryError(
             "this order is never complete: the stream has no end", scope.text, spot, progressing_columns(scope),
             "order within windows, or ascending by what progresses",
@@ -55,6 +55,17 @@ def bind_order(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> tupl
         second = select.order_by[1].span
         raise QueryError("a second order within a span of time cannot run yet: order by ts first", scope.text, second)
     return tuple(order)
+
+
+def order_of_arrival(limit: s.IntegerLiteral, scope: Scope) -> tuple[Order, ...]:
+    """In which the first rows of a stream of packets are its first ones. A single source arrives in its own order: its
+    rows stand in it."""
+    arms = scope.relation.arms
+    if not all(isinstance(arm.base, Packets) for arm in arms):
+        hint = "a join can be in the order of an input: ORDER BY a.ts LIMIT 5; of groups LIMIT is within their windows"
+        raise QueryError("LIMIT needs ORDER BY: which of these rows are first?", scope.text, limit.span, hint=hint)
+    several = sum(arm.base.sources for arm in arms if isinstance(arm.base, Packets)) > 1
+    return (Order(itself(ARRIVAL[0]).expr, False),) if several else ()
 
 
 def ordered(relation: Relation, order: tuple[Order, ...], arms: tuple[Arm, ...]) -> Relation:

@@ -123,3 +123,9 @@ def test_idleness_is_declared_by_query_and_part_of_its_plan(tmp_path: Path) -> N
 def test_idleness_that_cannot_be_is_refused(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         plan_queries(load(tmp_path, text))
+
+
+def test_a_query_that_ends_is_none_of_a_job(tmp_path: Path) -> None:
+    config = load(tmp_path, '[queries.first]\nsql = "SELECT ts FROM Main LIMIT 5"\n')
+    with pytest.raises(ConfigError, match="the queries of a job have no end"):
+        plan_queries(config)

@@ -88,7 +88,7 @@ def explain(
     with known_names():
         plan = compile_query(
             text, name=name, buckets=buckets, late=late, expected=expected, strategy=strategy,
-            limits=limits,
+            limits=limits, ends=True,
         )  # fmt: skip
     texts = [query_text(None, path) for path in beside or ()]
     others = [compile_query(other, name=called, buckets=buckets) for other, called in texts]
