@@ -12,13 +12,18 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from lowlevel.register import SourcesLog
 from lowmark.wire.codec import decode
 from lowmark.wire.kafka import KafkaSettings, admin, consumer, translate, watermarks
+from lowmark.wire.partials import decode_origin
 from lowmark.wire.promises import FOREVER, Ending, Punctuation
+from lowmark.wire.record import Headers, Refused
 from lowmark.wire.registration import Presence, PresenceState, Registration
 from lowmark.wire.topics import Topic, TopicKind, parse_topic
 
-__all__ = ["SeenSource", "present_senders", "seen_sources"]
+__all__ = ["SeenSource", "present_senders", "seen_sources", "sources_sending"]
 
 _ANSWER_WITHIN_S = 5.0
+
+_CLOCKS_APART_MS = 60_000
+"""Of brokers, whose times records have."""
 
 _TAIL = 2_000
 """Records at the end of a stage's first partition that are searched for punctuations: they go to every partition."""
@@ -87,6 +92,47 @@ def present_senders(kafka: KafkaSettings, prefix: str, sources: Collection[str],
         reader.close()
 
 
+def sources_sending(kafka: KafkaSettings, prefix: str, topics: Sequence[str], process: str) -> dict[str, str]:
+    """Those of these topics of partials that sources use that live, as `present_senders` asks them: by name, and what
+    is to be told of it. A source uses a topic from its first record there until it says that nothing follows. Of one to
+    which nothing has ever been sent it may be about to."""
+    sources = Topic(TopicKind.SOURCES, None, prefix).name
+    if sources not in admin(kafka).list_topics(timeout=10).topics:
+        return {}
+    reader = consumer(kafka, f"lowmark-sending-{uuid.uuid4()}")
+    try:
+        registered: dict[str, tuple[int, int]] = {}
+        for message in _read(reader, kafka, [sources], None):
+            record = decode(message.headers(), message.value(), lambda origin: None)
+            if isinstance(record, Registration):
+                registered[record.source] = message.offset(), message.timestamp()[1]
+        present = present_senders(kafka, prefix, registered, process)
+        if not present:
+            return {}
+        living = {(source, registered[source][0]) for source in present}
+        since_ms = min(registered[source][1] for source in present) - _CLOCKS_APART_MS
+        going_on: dict[str, dict[tuple[str, str], bool]] = {topic: {} for topic in topics}
+        for message in _read(reader, kafka, topics, None, since_ms):
+            try:
+                origin, _ = decode_origin(Headers(message.headers()))
+            except Refused:  # no record of lowmark's
+                continue
+            if (origin.source, origin.epoch) in living:
+                record = decode(message.headers(), message.value(), lambda origin: None)
+                ends = isinstance(record, Punctuation) and record.ending is not Ending.NONE
+                going_on[message.topic()][origin.source, origin.node] = not ends
+        unwritten = {topic for topic in topics if watermarks(reader, TopicPartition(topic, 0), kafka)[1] == 0}
+    finally:
+        reader.close()
+    someone = min(present)
+    used = dict.fromkeys(unwritten, f"nothing has been sent to it yet, and source {someone} ({present[someone]}) lives")
+    for topic, lanes in going_on.items():
+        names = sorted({source for (source, _), goes_on in lanes.items() if goes_on})
+        if names:
+            used[topic] = f"source {names[0]} ({present[names[0]]}) sends to it"
+    return used
+
+
 def _answers(
     reader: Consumer, kafka: KafkaSettings, topic: str, epochs: dict[str, int], process: str
 ) -> dict[str, str]:
@@ -135,13 +181,18 @@ def _promised(
     return found
 
 
-def _read(reader: Consumer, kafka: KafkaSettings, topics: Sequence[str], tail: int | None) -> Iterator[Message]:
-    """Partition 0 of all of them as it is now: from its beginning, or its last records."""
+def _read(
+    reader: Consumer, kafka: KafkaSettings, topics: Sequence[str], tail: int | None, since_ms: int | None = None
+) -> Iterator[Message]:
+    """Partition 0 of all of them as it is now: from its beginning or a time on, or its last records."""
     ends: dict[str, int] = {}
     parts: list[TopicPartition] = []
     for topic in topics:
         low, high = watermarks(reader, TopicPartition(topic, 0), kafka)
         start = low if tail is None else max(low, high - tail)
+        if since_ms is not None:
+            (found,) = reader.offsets_for_times([TopicPartition(topic, 0, since_ms)], _ANSWER_WITHIN_S)
+            start = high if found.offset < 0 else max(start, found.offset)
         if start < high:
             ends[topic] = high
             parts.append(TopicPartition(topic, 0, start))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType, TopicMetadata
 
 from lowmark.wire.kafkasettings import (
     KafkaSettings,
@@ -28,9 +28,9 @@ from lowmark.wire.topics import TopicSettings, suits
 
 __all__ = [
     "KafkaProblem", "KafkaRefused", "KafkaSettings", "KafkaSettingsError", "KafkaUnavailable", "SaslMechanism",
-    "Secret", "SecurityProtocol", "TopicProblem", "admin", "consumer", "ensure_topics", "gapless_producer",
-    "log_problem", "producer", "spark_options", "transactional_producer", "translate", "unasked_admin", "verify_topics",
-    "watermarks",
+    "Secret", "SecurityProtocol", "TopicProblem", "admin", "consumer", "delete_topics", "ensure_topics",
+    "gapless_producer", "last_written_ms", "log_problem", "producer", "spark_options", "transactional_producer",
+    "translate", "unasked_admin", "verify_topics", "watermarks",
 ]  # fmt: skip
 
 _LOG = logging.getLogger("lowmark.kafka")
@@ -245,6 +245,44 @@ def _create(client: AdminClient, missing: Sequence[TopicSettings], timeout_s: fl
                 there = f"refused ({error.args[0].str()})"
                 problems.append(TopicProblem(name, "its creation", there, "a new topic"))
     return problems
+
+
+def delete_topics(client: AdminClient, names: Sequence[str], timeout_s: float = 30.0) -> dict[str, str]:
+    """All that they hold is lost. Those that could not be deleted, and why."""
+    answers = client.delete_topics(list(names), operation_timeout=timeout_s, request_timeout=timeout_s)
+    refused = {}
+    for name, answer in answers.items():
+        try:
+            answer.result()
+        except KafkaException as error:
+            if error.args[0].code() not in _UNKNOWN:  # somebody else has deleted it meanwhile
+                refused[name] = error.args[0].str()
+    return refused
+
+
+def last_written_ms(
+    client: AdminClient, partitions: Mapping[str, int], timeout_s: float = 30.0
+) -> dict[str, int | None]:
+    """By topic: the time of its newest record, by the broker's clock; None: it holds none. Asked again while a
+    partition is moving, or was made a moment ago."""
+    written: dict[str, int | None] = dict.fromkeys(partitions)
+    parts = [TopicPartition(name, part) for name, count in partitions.items() for part in range(count)]
+    deadline = time.monotonic() + timeout_s
+    while parts:
+        answers = client.list_offsets(dict.fromkeys(parts, OffsetSpec.max_timestamp()), request_timeout=timeout_s)
+        parts = []
+        for part, answer in answers.items():
+            try:
+                at_ms = answer.result().timestamp
+            except KafkaException as error:
+                if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+                    raise _problem(error.args[0], f"Kafka, asked when topic {part.topic} was written to") from None
+                parts.append(part)
+                time.sleep(_PAUSE_S)
+            else:
+                if at_ms >= 0:
+                    written[part.topic] = max(at_ms, written[part.topic] or 0)
+    return written
 
 
 def verify_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_s: float = 30.0) -> list[TopicProblem]:

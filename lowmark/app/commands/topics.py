@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lowmark.app.commands.options import CONFIG, ConfigOption
+
+if TYPE_CHECKING:  # --help loads no more than it must
+    from confluent_kafka.admin import AdminClient
+
+    from lowmark.app.config import Config
+    from lowmark.wire.topics import TopicSettings
 
 __all__ = ["topics"]
 
@@ -15,29 +23,45 @@ __all__ = ["topics"]
 def topics(
     config: ConfigOption = CONFIG,
     create: Annotated[bool, typer.Option("--create", help="Create those that are missing.")] = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete those that the configuration no longer needs, after asking.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --delete: do not ask.")] = False,
 ) -> None:
-    """List the topics that the configuration needs, and whether they are there as they should be.
+    """List the topics that the configuration needs, whether they are there as they should be, and those of queries and
+    stages that it no longer has.
 
     `lowmark capture` and `lowmark run` create what is missing by themselves; on a cluster where they have no right to,
     somebody who has runs this once.
+
+    What --delete deletes is gone with all that it holds: result rows too. It takes topics of this installation alone
+    (by prefix and name), and leaves those that a source that lives sends to, and those that were written to in the last
+    ten minutes, by the job of another configuration for example. End such jobs first: their queries fail.
 
     Examples:
 
     \b
       lowmark topics
       lowmark topics --create -c /etc/lowmark.toml
+      lowmark topics --delete
     """
     from rich.console import Console
     from rich.table import Table
 
     from lowmark.app.config import load_config
+    from lowmark.app.orphans import orphaned
     from lowmark.app.planning import plan_queries, topics_of
     from lowmark.wire.kafka import admin, ensure_topics, verify_topics
 
+    if delete and create:
+        raise typer.BadParameter("give either --create or --delete", param_hint="'--delete'")
     settings = load_config(Path(config))
     wanted = topics_of(settings, plan_queries(settings))
     client = admin(settings.kafka)
+    if delete:
+        raise typer.Exit(_delete(settings, client, wanted, yes))
     problems = (ensure_topics if create else verify_topics)(client, wanted)
+    there = client.list_topics(timeout=10).topics
     table = Table(header_style="bold")
     table.add_column("topic", no_wrap=True)
     table.add_column("partitions", justify="right")
@@ -46,5 +70,35 @@ def topics(
         found = [problem for problem in problems if problem.topic == topic.name]
         state = "; ".join(f"{problem.what} is {problem.there}, wanted is {problem.wanted}" for problem in found)
         table.add_row(topic.name, str(topic.partitions), f"[red]{state}[/]" if found else "[green]ok[/]")
+    for orphan in orphaned(there, settings.prefix, wanted):
+        table.add_row(orphan.name, str(len(there[orphan.name].partitions)), "[yellow]not needed[/]")
     Console().print(table)
     raise typer.Exit(1 if problems else 0)
+
+
+def _delete(config: Config, client: AdminClient, wanted: Sequence[TopicSettings], yes: bool) -> int:
+    """The exit code."""
+    from lowmark.app.orphans import orphans
+    from lowmark.wire.kafka import delete_topics
+
+    found = orphans(config, client, wanted, time.time_ns() // 1_000_000)
+    for orphan in found:
+        if orphan.used is not None:
+            typer.echo(f"left alone: {orphan.name}: {orphan.used}")
+    names = {orphan.name: orphan.partitions for orphan in found if orphan.used is None}
+    if not names:
+        typer.echo("there is nothing to delete")
+        return 0
+    for name, partitions in names.items():
+        typer.echo(f"to be deleted: {name}, {partitions} partition{'s' * (partitions > 1)}")
+    if not yes:
+        typer.confirm("Delete these topics and all that they hold?", abort=True)
+        used = {orphan.name: orphan.used for orphan in orphans(config, client, wanted, time.time_ns() // 1_000_000)}
+        for name in [name for name in names if used.get(name)]:  # since somebody was asked
+            typer.echo(f"left alone: {name}: {used[name]}")
+            del names[name]
+    refused = delete_topics(client, list(names)) if names else {}
+    for name, why in refused.items():
+        typer.echo(f"not deleted: {name}: {why}")
+    typer.echo(f"{len(names) - len(refused)} deleted")
+    return 1 if refused else 0
