@@ -213,6 +213,8 @@ def _state(thread: SourceThread) -> str:
         return "failed"
     if thread.source.ended:
         return "ended"
+    if thread.superseded:
+        return "captured by another process"
     return "starting" if thread.ident is None else "capturing"
 
 

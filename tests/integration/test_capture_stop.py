@@ -97,6 +97,25 @@ def test_second_start(broker: str, tmp_path: Path) -> None:
     assert int(str(_state(config)["epoch"])) > int(str(registered["epoch"]))
 
 
+def test_one_of_two_sources_that_is_taken_over(broker: str, tmp_path: Path) -> None:
+    """The process goes on with the other one, and says so."""
+    config = tmp_path / "lowmark.toml"
+    sources = ""
+    for name in ("left", "right"):
+        file = write_pcap(tmp_path / f"{name}.pcap", map(frame, [at(1), at(15)]))
+        sources += f'[sources.{name}]\nstream = "Main"\nfile = "{file}"\nfollow = true\n'
+    pipe = '[sources.pipe]\nstream = "Main"\nfile = "-"\n'
+    config.write_text(CONFIG.format(broker=broker, prefix=uuid4().hex[:8]).replace(pipe, sources))
+    with Command("capture", "-c", str(config)) as first:
+        url = first.url()
+        await_true(lambda: get(f"{url}/readyz").json.get("left") == "capturing")
+        with Command("capture", "-c", str(config), "--source", "left", "--take-over") as second:
+            second.url()
+            await_true(lambda: get(f"{url}/readyz").json["left"] == "captured by another process")
+        page = get(f"{url}/readyz")
+        assert (page.status, page.json["right"]) == (200, "capturing")
+
+
 def _fed(config: Path, data: bytes, *options: str) -> Command:
     """A capture that has taken all of this in, and waits for more."""
     command = _begun(config, data, *options)
