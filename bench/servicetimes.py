@@ -61,6 +61,7 @@ class _Windows:
     start_ns: int | None = None
     bound_ns: int | None = None
     filtering: bool = False
+    waits: bool = False
     disorder: Disorder | None = None
     read_bytes: int = 0
     total_bytes: int | None = None

@@ -64,6 +64,7 @@ class LiveSource:
         self.start_ns: int | None = None  # covered from; set by begin()
         self.bound_ns: int | None = None  # of measured disorder, at present
         self.filtering = False  # the kernel leaves frames out; settled by start()
+        self.waits = True
         self._config = config
         self._fanout = fanout
         self._metrics = metrics

@@ -55,6 +55,7 @@ class Source(Protocol):
 
     bound_ns: int | None  # of measured disorder: the bound at present
     filtering: bool  # the kernel leaves out what nobody wants; known when it is open
+    waits: bool  # for what somebody has yet to send; known when it is open
 
     @property
     def disorder(self) -> Disorder | None: ...
@@ -95,6 +96,7 @@ class FileSource:
         self.start_ns: int | None = None  # a file covers what is in it
         self.bound_ns: int | None = None
         self.filtering = False
+        self.waits = False
         self.disorder: Disorder | None = config.disorder  # what rules; settled by start()
         self._config = config
         self._metrics = metrics
@@ -133,6 +135,7 @@ class FileSource:
                 "declare ordered or within …, or write it to a file first"
             )
         self._capture = capture
+        self.waits = not capture.rereadable
         self._began_ns = self._now_ns()
 
     def begin(self) -> None:

@@ -90,7 +90,9 @@ class LocalRun:
     def results(self, on_block: Callable[[], None] = lambda: None) -> Iterator[Words]:
         """Rows in batches, those of one window together; the audit is whole when this ends. `on_block` is called behind
         each block that was read: time to show progress."""
-        for feed, records in FeedThreads(self._feeds).steps() if self.unending else self._in_turn():
+        # Of two pipes in turn the silent one would hold up the other one's writer.
+        aside = self.unending or sum(feed.source.waits for feed in self._feeds) > 1
+        for feed, records in FeedThreads(self._feeds).steps() if aside else self._in_turn():
             for record in records:
                 self._driver.take(record, Arrival(self._position, feed.kind))
                 self._position += 1

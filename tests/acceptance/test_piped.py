@@ -4,9 +4,11 @@ the pipe was cut."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from tests.acceptance.command import query
 from tests.acceptance.piped import DISORDERS, check_answer, check_windows, cuts
 from tests.acceptance.test_golden import at, written
 from tests.acceptance.traffic import Captures, Traffic, traffic
+from tests.fixtures import captures
+from tests.naive.frames import frame
 
 bounded = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -117,3 +121,27 @@ def test_the_first_lossy_windows_are_named(tmp_path: Path) -> None:
 def _with_captures(sent: Traffic, check: Callable[[Captures], None]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         check(sent.write(Path(folder)))
+
+
+@pytest.mark.timeout(120)
+def test_a_silent_pipe_holds_up_no_other(tmp_path: Path) -> None:
+    """The writer of both comes to the first one when the second has been read, which holds more than a pipe does."""
+    packet, begin_s = frame(at(0)).data, at(0).ts // 10**9
+    few, many = (
+        bytes(captures.pcap([(packet, len(packet), begin_s + second, 0) for second in seconds]).data)
+        for seconds in ([1, 15], [number // 2000 for number in range(40_000)])
+    )
+    for name in ("A", "B"):
+        os.mkfifo(tmp_path / name)
+
+    def write() -> None:
+        (tmp_path / "B").write_bytes(many)
+        (tmp_path / "A").write_bytes(few)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    text = "SELECT count(*) AS n [RANGE 10 s] FROM A UNION B"
+    outcome = query(text, [(name, tmp_path / name) for name in ("A", "B")])
+    writer.join()
+    assert outcome.code == 0, outcome.error
+    assert [row["n"] for row in outcome.rows] == [20_001, 20_001]
