@@ -261,5 +261,6 @@ def _pointers(config: _Written, folder: Path) -> str:
   metrics   http://127.0.0.1:{config.capture_port}/metrics (capture)  http://127.0.0.1:{config.job_port}/metrics (job)
   broker    {config.bootstrap}, results on topic {topic}
   try       lowmark watch {QUERY} -c {config.path}
+            lowmark watch --progress -c {config.path}
             lowmark sources -c {config.path}
   logs      {folder}"""

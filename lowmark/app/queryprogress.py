@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lowmark.wire import values
 from lowmark.wire.fields import Json
@@ -58,6 +58,13 @@ class Waiting:
         parts += [] if self.behind_ns is None else [f"{_span(self.behind_ns)} behind"]
         parts += [] if self.silent_ns is None else [f"last promise {_span(self.silent_ns)} ago"]
         return f"{self.who}: {self.why}" + (f" ({', '.join(parts)})" if parts else "")
+
+    @property
+    def brief(self) -> str:
+        """In less than a line."""
+        if self.who == TIME or self.silent_ns is None:
+            return replace(self, up_to=None).text
+        return f"{self.who}: {self.why} (last promise {_span(self.silent_ns)} ago)"
 
     @property
     def json(self) -> Json:

@@ -20,6 +20,9 @@ __all__ = ["QueryWaits"]
 
 _JOB = "the job"
 
+_APART = 2
+"""Panes: within so many a pane has left a source's table, and is promised."""
+
 _UNHEARD = ("never seen", "silent")
 _FAULTS = (*_UNHEARD, "overdue", "stopped")
 _SENDING = ("promising", "overdue", "stopped")
@@ -88,8 +91,8 @@ class QueryWaits:
         return self._seen.open is not None and self._seen.open.windows > 0
 
     def _short(self, goal: int, why: str) -> Iterator[Waiting]:
-        """What the answer needs to come to this: the sources that hold it up, by what they are or because another has
-        promised enough; when none does, time."""
+        """What the answer needs to come to this: the sources that hold it up, by what they are or because they are
+        behind another that has promised enough; when none does, time."""
 
         def short(node: Node, lane: LaneSeen) -> int | None:
             needed = self._reach.needed(node.name, goal)
@@ -97,7 +100,12 @@ class QueryWaits:
 
         lacking = {at.source: self._most(at, short) for at in self._progress}
         another = any(lacking[at.source] is None for at in self._progress if at.state in _SENDING)
-        held = tuple(self._sources(short, why, _ANY if another else _FAULTS))
+
+        def held_up(node: Node, lane: LaneSeen) -> int | None:
+            return short(node, lane) if self._is_behind(node, lane) else None
+
+        held = tuple(self._sources(short, why, _FAULTS))
+        held += tuple(self._sources(held_up, why, ("promising",))) if another else ()
         behind = [(each, at.promised_ns) for at in self._progress if (each := lacking[at.source]) is not None]
         if held or not behind:
             return iter(held)
@@ -105,14 +113,13 @@ class QueryWaits:
         return iter((Waiting(TIME, "more must come", None if up_to is None else values.time(up_to), _told(most)),))
 
     def _behind(self) -> Iterator[Waiting]:
-        """Sources that have promised nothing; else those that are behind the one that has promised most by a granule,
-        on whose grid rows are numbered and answers complete, or that will promise no more; else those that do not
-        promise any more."""
+        """Sources that have promised nothing; else those that are behind the one that has promised most, or that will
+        promise no more; else those that do not promise any more."""
         furthest, others_ended = self._inputs.furthest_ns or 0, any(at.state == "ended" for at in self._progress)
         unheard = any(at.state in _UNHEARD for at in self._progress)
 
         def short(node: Node, lane: LaneSeen) -> int | None:
-            waited = lane.granule < node.reduction.pane.index(furthest) or lane.stopped or others_ended
+            waited = self._is_behind(node, lane) or lane.stopped or others_ended
             return furthest - lane.promised_ns if waited and not lane.ended else None
 
         def overdue(node: Node, lane: LaneSeen) -> int | None:
@@ -121,6 +128,10 @@ class QueryWaits:
         why = "another has promised more"
         behind = tuple(self._sources(short, why, _UNHEARD if unheard else _ANY))
         return iter(behind or tuple(self._sources(overdue, why, _ANY)))
+
+    def _is_behind(self, node: Node, lane: LaneSeen) -> bool:
+        """The source that has promised most, by more than sources that are well are apart."""
+        return lane.granule + _APART < node.reduction.pane.index(self._inputs.furthest_ns or 0)
 
     def _sources(self, short: Short, why: str, states: Collection[str]) -> Iterator[Waiting]:
         """Those in such a state that are short."""

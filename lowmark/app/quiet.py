@@ -47,7 +47,7 @@ class Quiet:
 
 
 def waiting_text(found: QueryProgress) -> str:
-    first = found.waiting[0].text if found.waiting else None
+    first = found.waiting[0].brief if found.waiting else None
     if first is None:
         return "all sources have ended: nothing more comes" if found.ended else "nothing holds it up: it has no rows"
     more = f", and {len(found.waiting) - 1} more" if len(found.waiting) > 1 else ""

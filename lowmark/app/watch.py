@@ -237,9 +237,8 @@ def _span(window: FinishedWindow) -> str:
 def show_window(console: Console, query: str, window: FinishedWindow) -> None:
     """A window as a table of its first rows, with its verdict."""
     title = Text.assemble((query, "bold cyan"), "  ", _span(window), "  ", verdict_text(window))
-    title.append(
-        f"  {counted(len(window.rows), 'row')}, {window.merged:,} of {counted(window.promised, 'tuple')}", "dim"
-    )
+    missing = "" if window.merged == window.promised else f"{window.merged:,} of "
+    title.append(f"  {counted(len(window.rows), 'row')}, {missing}{counted(window.promised, 'tuple')}", "dim")
     console.print(title)
     if window.rows:
         _show_rows(console, [json.loads(row) for row in window.rows[:_MAX_ROWS]])

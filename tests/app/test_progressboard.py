@@ -44,7 +44,7 @@ def test_a_source_that_was_never_seen_and_one_that_has_promised_nothing() -> Non
 
 def test_the_source_that_is_behind_and_how_far() -> None:
     of = board()
-    of.promised(promise("a", 47), NOW * SECOND)
+    of.promised(promise("a", 57), NOW * SECOND)
     of.promised(promise("b", 22), NOW * SECOND)
     for bucket in range(2):
         of.complete(complete(bucket, 1))
@@ -55,12 +55,13 @@ def test_the_source_that_is_behind_and_how_far() -> None:
     assert found.waiting[0].text == (
         "b: it has not promised to be past it (up to 1970-01-01T00:00:22Z, 8 s behind, last promise 0 s ago)"
     )
-    assert found.open_windows == 4
+    assert found.open_windows == 5
     assert [(window.end[-3:-1], [(item.who, item.behind_ns) for item in window.waiting]) for window in found.open] == [
         ("30", [("b", 8 * SECOND)]),
         ("40", [("b", 18 * SECOND)]),
-        ("50", [("time", 28 * SECOND)]),
+        ("50", [("b", 28 * SECOND)]),
         ("00", [("time", 38 * SECOND)]),
+        ("10", [("time", 48 * SECOND)]),
     ]
     of.promised(promise("b", 22, ending=Ending.STOP), NOW * SECOND)
     assert waits(of) == [("b", "it has stopped")]
@@ -83,10 +84,12 @@ def test_the_job_is_behind_when_no_source_is() -> None:
     assert only(of).waiting[0].text == "time: 3 s more must come"
 
 
-def test_a_window_whose_time_has_not_come_is_held_up_by_nobody() -> None:
-    """The next one of sources that are well, a little apart as they always are."""
+@pytest.mark.parametrize("first", [27, 30, 46])
+def test_a_window_whose_time_has_not_come_is_held_up_by_nobody(first: int) -> None:
+    """The next one of sources that are well, as far apart as they can be: a pane is promised when it has left the
+    table, and so leaps by itself."""
     of = board()
-    of.promised(promise("a", 27), NOW * SECOND)
+    of.promised(promise("a", first), NOW * SECOND)
     of.promised(promise("b", 26), (NOW - 9) * SECOND)
     for bucket in range(2):
         of.complete(complete(bucket, 1))

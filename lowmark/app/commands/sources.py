@@ -25,10 +25,10 @@ def sources(config: ConfigOption = CONFIG) -> None:
       lowmark sources -c /etc/lowmark.toml
     """
     from rich.console import Console
-    from rich.table import Table
 
     from lowmark.app.config import load_config
     from lowmark.app.roll import seen_sources
+    from lowmark.app.rowview import show_rows
     from lowmark.wire import values
 
     settings = load_config(Path(config))
@@ -60,7 +60,5 @@ def sources(config: ConfigOption = CONFIG) -> None:
             typer.echo(json.dumps(row, ensure_ascii=False))
         return
     names = ("stream", "source", "kind", "epoch", "registered", "state", "lag_s", "disorder", "process")
-    table = Table(*names, header_style="bold")
-    for row in [*rows, *missing]:
-        table.add_row(*("" if row.get(name) is None else str(row[name]) for name in names))
-    Console().print(table)
+    shown = [["" if row.get(name) is None else str(row[name]) for name in names] for row in [*rows, *missing]]
+    show_rows(Console(), names, shown, ("epoch", "lag_s"))
