@@ -17,7 +17,7 @@ from ingest.disorder import parse_disorder
 from ingest.interfaces import ANY, ANY_PROMISCUOUS
 from lowlevel.config import Flush, LowLevelConfig, LowLevelConfigError, Order, table_size
 from lowmark.app.bindings import bind, fanned_out
-from lowmark.app.console import Teller, error_console, telling
+from lowmark.app.console import Teller, counted, error_console, telling
 from lowmark.app.formats import Format
 from lowmark.app.latelines import TellLate
 from lowmark.app.local import LocalRun
@@ -176,6 +176,8 @@ def _write(request: Request, plan: QueryPlan, run: LocalRun, tell: Teller) -> No
 def _progress(run: LocalRun, tell: Teller) -> None:
     total = run.total_bytes
     if run.unending:
-        tell.passing(f"{run.received:,} frames, {run.audit.rows:,} rows; Ctrl-C ends it")
+        tell.passing(f"{counted(run.received, 'frame')}, {counted(run.audit.rows, 'row')}; Ctrl-C ends it")
     elif total:
-        tell.passing(f"reading: {100 * run.read_bytes / total:.0f}% of {total / 1e6:,.0f} MB, {run.audit.rows:,} rows")
+        tell.passing(
+            f"reading: {100 * run.read_bytes / total:.0f}% of {total / 1e6:,.0f} MB, {counted(run.audit.rows, 'row')}"
+        )

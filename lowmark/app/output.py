@@ -16,7 +16,7 @@ from rich.text import Text
 
 from lowmark.app.errors import OutputError
 from lowmark.app.formats import Format
-from lowmark.app.rowview import show_rows, window_of
+from lowmark.app.rowview import RowList, show_rows, window_of
 from lowmark.wire.resultrows import shown
 from lowmark.wire.rows import Words
 from lowmark.wire.schema import Kind, Schema
@@ -78,12 +78,13 @@ class _TextSink:
 
 
 class _TableSink:
-    """Each batch of rows as a table of its own: a window at a time, under its bounds."""
+    """Each window as a table of its own, under its bounds; rows that are of no window, or of many, as one list."""
 
     def __init__(self, schema: Schema, console: Console, close: Callable[[], None] = lambda: None) -> None:
         self._schema = schema
         self._numbers = {column.name for column in schema if column.kind in _NUMBERS}
         self._console = console
+        self._list = RowList(console, schema.names, self._numbers)
         self._close = close
 
     def write(self, rows: Words) -> None:
@@ -91,10 +92,11 @@ class _TableSink:
         columns = [text_column(self._schema, rows, name).to_pylist() for name in names]
         shown = [["null" if value is None else value for value in row] for row in zip(*columns, strict=True)]
         window = window_of(names, shown)
-        if window is not None:
-            self._console.print(Text(window, "bold"))
-            names, shown = names[2:], [row[2:] for row in shown]
-        show_rows(self._console, names, shown, self._numbers)
+        if window is None:
+            self._list.show(shown)
+            return
+        self._console.print(Text(window, "bold"))
+        show_rows(self._console, names[2:], [row[2:] for row in shown], self._numbers)
 
     def close(self) -> None:
         self._close()

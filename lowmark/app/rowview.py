@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["show_rows", "window_of"]
+__all__ = ["RowList", "show_rows", "window_of"]
 
 _BOUNDS = ["window_start", "window_end"]
 
@@ -36,6 +37,40 @@ def show_rows(
     if wanted <= console.width:
         console.print(table)
         return
+    _show_one_by_one(console, names, rows)
+
+
+class RowList:
+    """Rows that come a few at a time, under one header."""
+
+    def __init__(self, console: Console, names: Sequence[str], numbers: Collection[str]) -> None:
+        self._console = console
+        self._names = names
+        self._numbers = numbers
+        self._widths = [0] * len(names)
+
+    def show(self, rows: Sequence[Sequence[str]]) -> None:
+        first = not any(self._widths)
+        columns = zip(self._widths, self._names, *rows, strict=True)
+        self._widths = [max(before, *map(cell_len, cells)) for before, *cells in columns]
+        if sum(self._widths) + 2 * (len(self._widths) - 1) > self._console.width:
+            _show_one_by_one(self._console, self._names, rows)
+            return
+        if first:
+            self._line(self._names, "bold")
+        for row in rows:
+            self._line(row, "")
+
+    def _line(self, cells: Sequence[str], style: str) -> None:
+        line = Text(style=style)
+        for name, width, cell in zip(self._names, self._widths, cells, strict=True):
+            space = " " * (width - cell_len(cell))
+            line.append(space + cell if name in self._numbers else cell + space).append("  ")
+        line.rstrip()
+        self._console.print(line)
+
+
+def _show_one_by_one(console: Console, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     wide = max(map(len, names))
     for row in rows:
         lines = Table.grid(padding=(0, 2))

@@ -10,6 +10,8 @@ import typer
 
 __all__ = ["scan"]
 
+_TEXTS = ("capture", "from", "to", "disorder")
+
 
 def scan(
     captures: Annotated[
@@ -28,10 +30,9 @@ def scan(
       lowmark scan monday.pcap 'rotated/*.pcap.zst'
     """
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
 
     from lowmark.app.console import error_console
+    from lowmark.app.rowview import show_rows
     from lowmark.app.scanning import SHARES, scan_capture
     from lowmark.wire import values
 
@@ -61,8 +62,6 @@ def scan(
             console.print(f"{damage.kind}: {damage}", markup=False)
             damaged = True
     if sys.stdout.isatty():
-        table = Table(*rows[0], header_style="bold")
-        for row in rows:
-            table.add_row(*("" if value is None else escape(str(value)) for value in row.values()))
-        Console().print(table)
+        shown = [["" if value is None else str(value) for value in row.values()] for row in rows]
+        show_rows(Console(), list(rows[0]), shown, [name for name in rows[0] if name not in _TEXTS])
     raise typer.Exit(3 if damaged else 0)
