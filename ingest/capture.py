@@ -118,14 +118,13 @@ class CaptureFile:
                 self._judge(walk)
                 return
 
-    @property
-    def head(self) -> bytes:
-        """How the file on disk begins, as far as it has been read."""
-        return self._bytes.head
-
     def identity(self) -> Identity:
         """Of the file on disk, as it is now."""
         return self._bytes.identity()
+
+    def taken(self) -> Identity:
+        """Of the file on disk, as it was when it was read last."""
+        return self._bytes.taken()
 
     def interrupt(self) -> None:
         """From another thread: where the reading waits for more to arrive, it ends."""

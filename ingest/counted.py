@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["HEAD", "Counted", "Followed", "Piped", "Sized"]
+__all__ = ["HEAD", "Counted", "Followed", "Piped", "Sized", "recognizable"]
 
 HEAD = 4096
 """Bytes by which a file is known again. A capture that is begun anew has another first packet."""
 
+_PCAPNG = b"\x0a\x0d\x0d\x0a"
 _LOOK_MS = 200  # how long a wait for bytes lasts before it is asked whether they are wanted any more
+
+
+def recognizable(head: bytes) -> bytes:
+    """What of a file's first bytes stays as it is: writers of pcapng may put in the length of a section at its end."""
+    return head[:16] + head[24:] if head.startswith(_PCAPNG) else head
 
 
 class Counted(RawIOBase):
@@ -30,6 +36,7 @@ class Counted(RawIOBase):
         self._interrupted = Event()
         self.taken = 0
         self.head = b""  # the first bytes that were taken, at most HEAD of them
+        self.status: os.stat_result | None = None  # as it was when it was last asked whether the file is renewed
 
     @property
     def interrupted(self) -> bool:
@@ -119,7 +126,10 @@ class _Regular(Counted):
     """A file on disk. It is never mapped: to touch a mapped page that somebody has cut off would end the process."""
 
     def renewed(self) -> bool:
-        return os.pread(self._file.fileno(), len(self.head), 0) != self.head
+        # Of what is written behind this moment the time will tell, and of what was written before it the head.
+        self.status = os.fstat(self._file.fileno())
+        head = os.pread(self._file.fileno(), len(self.head), 0)
+        return recognizable(head) != recognizable(self.head)
 
     def _shrunk(self, size: int, meanwhile: str) -> None:
         there = os.fstat(self._file.fileno()).st_size
@@ -140,7 +150,7 @@ class Sized(_Regular):
         file = FileIO(os.dup(self._file.fileno()))
         file.seek(0)
         again = Sized(file, self.size)
-        again.head = self.head
+        again.head, again.status = self.head, self.status
         return again
 
     def waiting(self) -> bool:

@@ -6,7 +6,7 @@ import os
 import stat
 from dataclasses import dataclass
 
-from ingest.counted import HEAD
+from ingest.counted import HEAD, recognizable
 
 __all__ = ["Identity", "identity_at", "identity_of"]
 
@@ -25,12 +25,15 @@ class Identity:
         return cls((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns, head)
 
     def is_unchanged(self, later: Identity) -> bool:
-        """Nobody has written to it since, by what there is to see without reading it."""
-        return (later.inode, later.size, later.changed_ns) == (self.inode, self.size, self.changed_ns)
+        """Nobody has written to it since. There are file systems that give a file another inode now and then."""
+        return (later.size, later.changed_ns) == (self.size, self.changed_ns)
 
     def is_begun_anew(self, later: Identity) -> bool:
         """What was seen is there no more. A file that has only grown is the same."""
-        return later.inode != self.inode or later.size < self.size or not later.head.startswith(self.head)
+        if self.is_unchanged(later):
+            return False
+        same = recognizable(later.head).startswith(recognizable(self.head))
+        return later.inode != self.inode or later.size < self.size or not same
 
 
 def identity_of(descriptor: int) -> Identity:

@@ -9,6 +9,7 @@ import os
 import stat
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from gzip import BadGzipFile, GzipFile
 from io import FileIO
 
@@ -79,14 +80,15 @@ class CaptureBytes:
         """Size of the file on disk; None where there is no saying."""
         return self._counted.size if isinstance(self._counted, Sized) else None
 
-    @property
-    def head(self) -> bytes:
-        """How the file on disk begins, as far as it has been read."""
-        return self._counted.head
-
     def identity(self) -> Identity:
         """Of the file on disk, as it is now."""
         return identity_of(self._counted.fileno())
+
+    def taken(self) -> Identity:
+        """Of the file on disk, as it was when it was read last: at least so long, and with this beginning."""
+        status = self._counted.status or os.fstat(self._counted.fileno())
+        seen = Identity.of(status, self._counted.head)
+        return replace(seen, size=max(seen.size, self._counted.taken))
 
     def advance(self, position: int, wanted: int) -> int:
         """What stands before data[position] is done with, and `wanted` bytes from there on are hoped for. Reads on at

@@ -115,8 +115,9 @@ class CaptureSeries:
                 return
             self.damages += capture.damages
             (self._whole.discard if capture.damages else self._whole.add)(file)
-            # With a time that no file has: whether it was written to since the last byte was read shows its head.
-            self._known[file] = Identity(opened.inode, max(opened.size, capture.read_bytes), -1, capture.head)
+            taken = capture.taken()
+            # Of what is damaged with a time that no file has: whether it was written anew meanwhile its head shows.
+            self._known[file] = replace(taken, changed_ns=-1) if capture.damages else taken
         self._read_bytes += capture.read_bytes
         self._present = self._reading = None
         capture.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingest.columns import Columns
@@ -54,11 +54,11 @@ def run(lows: Lows, parts: list[Columns]) -> tuple[list[int], list[int]]:
 
 
 def believed(times: list[int | None]) -> list[int]:
-    """The newest time that counts, behind each frame."""
+    """The newest time that counts, behind each frame. The first nanosecond there is tells as little as none."""
     found: list[int] = []
     newest = confirmed = last = NEVER
     for time in times:
-        if time is not None:
+        if time not in (None, NEVER):
             if last == NEVER or time >= last - MINUTE:
                 confirmed = max(confirmed, last)
             at_once = max(time - MINUTE, NEVER) <= confirmed
@@ -82,6 +82,7 @@ def by_definition(declared: Declared, times: list[int | None], place: int) -> in
 
 
 @given(declared=DECLARED, times=TIMES, cuts=CUTS)
+@example(declared=Ordered(), times=[0, NEVER, 0], cuts=[])
 def test_arrival_by_definition_wherever_blocks_are_cut(
     declared: Declared, times: list[int | None], cuts: list[int]
 ) -> None:

@@ -17,6 +17,7 @@ from ingest.damage import CaptureError
 from ingest.disorder import Ordered, Scan
 from ingest.source import FileSource
 from lowmark.wire.frames import FOREVER, FrameBlock
+from tests.fixtures import captures
 from tests.naive.frames import Spec, frame, write_pcap
 
 SECOND = 10**9
@@ -253,6 +254,27 @@ def test_what_is_no_capture_is_told_once_however_it_grows(folder: Path) -> None:
         with (folder / "1").open("a") as file:
             file.write("more of it")
     followed.stop("1: this is no capture")
+
+
+def test_a_length_that_is_put_into_a_section_makes_no_other_file(folder: Path) -> None:
+    """As some writers do at the end: the packets are the same."""
+    path = folder / "a.pcapng"
+    begin = captures.section("<") + captures.interface("<")
+    path.write_bytes(begin + captures.enhanced("<", 0, 10**6, b"x", 1))
+    followed = Followed(folder)
+    followed.reaches(1)
+    with path.open("r+b") as file:
+        file.write(captures.section("<", length=len(path.read_bytes()) - 28))
+        file.seek(0, os.SEEK_END)
+        file.write(captures.enhanced("<", 0, 2 * 10**6, b"x", 1))
+    followed.reaches(1, 2)
+    capture(folder / "b.pcap", 3)
+    followed.reaches(1, 2, 3)
+    with path.open("r+b") as file:
+        file.write(captures.section("<"))
+    capture(folder / "c.pcap", 4)
+    followed.reaches(1, 2, 3, 4)
+    followed.stop()
 
 
 @pytest.mark.parametrize("anew", [in_place, replaced])

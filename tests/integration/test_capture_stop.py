@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -63,6 +64,33 @@ def test_silent_pipe(broker: str, tmp_path: Path) -> None:
     ended = _state(config)
     assert ended["state"] == "ended"
     assert int(str(ended["epoch"])) > int(str(stopped["epoch"])) + 1
+
+
+def test_captures_that_have_only_begun(broker: str, tmp_path: Path) -> None:
+    """They hold up neither the start nor another source, nor the end."""
+    data = write_pcap(tmp_path / "a.pcap", map(frame, [at(1), at(15), at(31)])).read_bytes()
+    (tmp_path / "begun.pcap").write_bytes(data[:24])
+    (tmp_path / "rotated").mkdir()
+    (tmp_path / "rotated" / "1.pcap").write_bytes(data[:24])
+    os.mkfifo(tmp_path / "unopened")
+    config = tmp_path / "lowmark.toml"
+    config.write_text(
+        CONFIG.format(broker=broker, prefix=uuid4().hex[:8]).replace('"-"', '"a.pcap"')
+        + "".join(
+            f'[sources.{name}]\nstream = "Main"\nfile = "{file}"\nfollow = {follow}\n'
+            for name, file, follow in (
+                ("begun", "begun.pcap", "true"), ("rotated", "rotated", "true"), ("unopened", "unopened", "false")
+            )
+        )
+    )  # fmt: skip
+    with Command("capture", "-c", str(config)) as capture:
+        url = capture.url()
+        busy = {"source": "pipe", "stream": "Main"}
+        await_true(lambda: value(samples(get(f"{url}/metrics").text), "lowmark_frames_received_total", **busy) == 3)
+        told = get(f"{url}/readyz").json
+        assert [told[name] for name in ("begun", "rotated", "unopened")] == ["capturing"] * 3
+        capture.process.send_signal(signal.SIGTERM)
+        assert capture.wait() == 0, capture.error
 
 
 def test_second_start(broker: str, tmp_path: Path) -> None:
