@@ -54,6 +54,23 @@ def checked(folder: Path) -> list[str]:
     ).stdout.splitlines()
 
 
+def test_a_query_whose_windows_have_gaps_is_said_to(tmp_path: Path) -> None:
+    for sql, said in (
+        (
+            "SELECT count(*) [RANGE 10 s, SLIDE 1 minute] FROM Main",
+            "query asked: windows have gaps: of each 1 min of ts",
+        ),
+        ("SELECT count(*) [RANGE 1 minute] FROM Main", "query asked"),
+    ):
+        configured(tmp_path, sql)
+        results = run_checks(tmp_path / "lowmark.toml", (), lambda text: None)
+        assert next(results).problem is None
+        query = next(results)
+        assert query.problem is None
+        assert query.what.startswith(said)
+        assert ("gaps" in query.what) == ("gaps" in said)
+
+
 @pytest.mark.slow
 def test_kernels_are_compiled_and_kept_also_for_lists_of_other_values(tmp_path: Path) -> None:
     said = "kernel of stream Main, for asked"
