@@ -52,6 +52,7 @@ class CaptureSeries:
         # Every reading is of the same files: what vanishes before its turn is told.
         listed = () if follow else self._there()
         self._fixed = tuple((file, None if status is None else Identity.of(status)) for file, status in listed)
+        self._size = sum(was.size for _, was in self._fixed if was is not None)
         if not follow and not self._fixed:
             raise CaptureError(f"{path}: there is no file there; give captures, a folder of them, or a pattern")
 
@@ -63,7 +64,7 @@ class CaptureSeries:
     @property
     def total_bytes(self) -> int | None:
         """Size of the files on disk; None while more may come."""
-        return None if self._follow else sum(was.size for _, was in self._fixed if was is not None)
+        return None if self._follow else self._size
 
     def blocks(self) -> Iterator[Frames]:
         """All frames, in blocks; empty ones while more is waited for."""
@@ -138,6 +139,7 @@ class CaptureSeries:
         """The files that are to be read, in the order in which a ring of files is written."""
         there = self._there()
         self._known = {file: self._known[file] for file, _ in there if file in self._known}
+        self._whole &= self._known.keys()
         news = []
         for file, status in there:
             if status is None or not status.st_size:  # somebody is about to write into it
