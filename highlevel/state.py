@@ -187,7 +187,7 @@ class PiecewiseState:
         if version != STATE_VERSION:
             raise StateRefused(
                 f"the stored state ({space}) has version {version}: this program reads {STATE_VERSION}. Finish it with "
-                "the program that wrote it, or start a new checkpoint"
+                "the program that wrote it, or begin a new generation with --new-generation"
             )
         raise StateRefused(
             f"the stored state ({space}) belongs to another stage than {self._stage}: the checkpoint is of other "

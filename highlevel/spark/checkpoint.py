@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
@@ -22,6 +22,8 @@ from lowmark.query.plan import QueryPlan
 __all__ = ["BucketKey", "Checkpoint", "CheckpointFolder", "Completed", "differences", "plan_digests"]
 
 _VERSION = 2
+
+_LOGS = ("offsets", "commits")
 
 BucketKey = tuple[str, int]
 """A stage's fingerprint or a query's name, and a bucket."""
@@ -46,6 +48,7 @@ class Checkpoint:
     placements: Mapping[BucketKey, int]  # by stage and bucket: Spark's key
     suppressed: Mapping[BucketKey, Completed]  # by query and bucket
     ended: frozenset[BucketKey] = frozenset()  # stages' buckets out of which nothing more will come
+    topics: Mapping[str, str] = field(default_factory=dict)  # of results, by name: Kafka's id of each
 
 
 def plan_digests(plans: Iterable[QueryPlan]) -> dict[str, str]:
@@ -109,8 +112,30 @@ class CheckpointFolder:
 
     def batches(self, checkpoint: Checkpoint) -> int:
         """How many batches Spark has committed: 0 before batch 0 has been."""
-        commits = self.spark(checkpoint) / "commits"
-        return max((int(file.name) + 1 for file in commits.glob("*") if file.name.isdecimal()), default=0)
+        return max((int(file.name) + 1 for file in _numbered(self.spark(checkpoint) / "commits")), default=0)
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        """CheckpointRefused where a file by which Spark finds its way is cut: it would say so in words of its own."""
+        folder = self.spark(checkpoint)
+        logs = [max(_numbered(folder / log), default=None, key=lambda file: int(file.name)) for log in _LOGS]
+        for file in (folder / "metadata", *logs):
+            if file is None:
+                continue
+            try:
+                text = file.read_text(encoding="utf-8")
+                for part in text.splitlines()[file.name.isdecimal() :]:  # a log's entry begins with its version
+                    if part != "-":
+                        json.loads(part)
+                damaged = not text
+            except FileNotFoundError:
+                continue  # Spark has not begun
+            except (OSError, ValueError):
+                damaged = True
+            if damaged:
+                raise CheckpointRefused(
+                    f"{file}, of Spark's checkpoint, is damaged. Restore the checkpoint, or begin a new generation "
+                    "with --new-generation"
+                )
 
     def read(self) -> Checkpoint | None:
         """None when there is no checkpoint yet; CheckpointRefused when it cannot be read."""
@@ -149,6 +174,11 @@ class CheckpointFolder:
                 shutil.rmtree(folder)
 
 
+def _numbered(folder: Path) -> list[Path]:
+    """Spark's entries for its batches."""
+    return [file for file in folder.glob("*") if file.name.isdecimal()]
+
+
 def _rows(values: Mapping[BucketKey, int]) -> list[list[str | int]]:
     return [[subject, bucket, value] for (subject, bucket), value in sorted(values.items())]
 
@@ -168,6 +198,7 @@ def _form(checkpoint: Checkpoint) -> dict[str, object]:
             for (query, bucket), told in sorted(checkpoint.suppressed.items(), key=lambda item: item[0])
         ],
         "ended": [list(key) for key in sorted(checkpoint.ended)],
+        "topics": dict(checkpoint.topics),
     }
 
 

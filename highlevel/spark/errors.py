@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["BucketFailure", "CheckpointRefused", "JobFailed", "JobStopped", "TakenOver"]
+from collections.abc import Iterable
+
+__all__ = ["BucketFailure", "CheckpointRefused", "JobFailed", "JobStopped", "TakenOver", "TopicsDeleted"]
 
 
 class JobStopped(Exception):
@@ -21,6 +23,16 @@ class TakenOver(JobStopped):
 
 class JobFailed(JobStopped):
     """An operator, Spark or Kafka failed."""
+
+
+class TopicsDeleted(JobStopped):
+    """Of results, that the job has written to."""
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        super().__init__(
+            f"{', '.join(sorted(topics))}: this topic of results was deleted, with what stood in it. A new one would "
+            "begin in the middle: start with --new-generation, which tells again all that Kafka still has partials of"
+        )
 
 
 class BucketFailure(Exception):

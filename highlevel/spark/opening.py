@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from highlevel.spark.checkpoint import BucketKey, Checkpoint, Completed, differences
-from highlevel.spark.errors import CheckpointRefused
+from highlevel.spark.errors import CheckpointRefused, TopicsDeleted
 from highlevel.spark.placement import placements
 from highlevel.spark.sinkhistory import History
 from lowmark.query.plan import Stage
 from lowmark.wire.sinktoken import Token
 
-__all__ = ["Standing", "begun_anew", "carried_on"]
+__all__ = ["Standing", "begun_anew", "carried_on", "same_topics"]
 
 _WAYS_OUT = (
     "Point job.checkpoint at the right one; or start with --new-generation, which reads again what Kafka still has "
@@ -72,6 +72,14 @@ def carried_on(standing: Standing, history: Callable[[], History]) -> Checkpoint
             f"{token.checkpoint} (batch {token.batch}). {_WAYS_OUT}"
         )
     return replace(stored, run=stored.run + 1)
+
+
+def same_topics(stored: Checkpoint, ids: Mapping[str, str], names: Iterable[str]) -> None:
+    """TopicsDeleted where one of these topics of results is not the one that the checkpoint's job has written to.
+    `ids`: of the topics that are there, by name."""
+    other = [name for name in names if name not in ids or stored.topics.get(name, ids[name]) != ids[name]]
+    if other:
+        raise TopicsDeleted(other)
 
 
 def begun_anew(standing: Standing, history: History) -> Checkpoint:

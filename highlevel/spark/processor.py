@@ -57,9 +57,8 @@ class BucketProcessor(StatefulProcessor):  # type: ignore[misc]  # pyspark ships
 
     def handleInputRows(self, key: tuple[int], rows: Iterator[Row], timerValues: object) -> Iterator[Row]:
         fingerprint, bucket = self._buckets[key[0]]
-        work = _BucketWork(self._spec, fingerprint, bucket, self._state)
         try:
-            yield from work.run(rows)
+            yield from _BucketWork(self._spec, fingerprint, bucket, self._state).run(rows)
         except Exception as error:
             queries = ", ".join(plan.name for plan in self._spec.readers(fingerprint))
             raise BucketFailure(

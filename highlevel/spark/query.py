@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -36,8 +35,6 @@ _LOOK_AGAIN_S = 0.02
 
 _JVM_GONE = (Py4JError, OSError)
 """What calls into a JVM that is no more raise."""
-
-_FAILURE = re.compile(r"BucketFailure: (.+)")
 
 
 class JobQuery:
@@ -87,17 +84,14 @@ class JobQuery:
         self._query = writer.queryName(self._job).start()
 
     def check(self) -> None:
-        """JobStopped when the query has failed or ended."""
+        """Raises why the query has failed or ended: JobStopped, or what `reasons.explained` makes a sentence of."""
         assert self._query is not None, "not started"
         if self._failure is not None:
-            raise self._explained(self._failure)
+            raise self._failure
         if self.active:
             return
-        try:
-            error = self._query.exception()
-        except _JVM_GONE:
-            raise JobFailed("Spark's process has ended: it was killed, or ran out of memory (job.heap)") from None
-        raise JobFailed("Spark ended the job by itself") if error is None else self._explained(error)
+        error = self._query.exception()
+        raise JobFailed("Spark ended the job by itself") if error is None else error
 
     def stop(self) -> None:
         """A batch that is running is undone, and will be run again; one that has been written may be committed yet."""
@@ -162,12 +156,3 @@ class JobQuery:
         if ended != self._checkpoint.ended:
             self._checkpoint = replace(self._checkpoint, ended=frozenset(ended))
             self._folder.write(self._checkpoint)
-
-    def _explained(self, error: Exception) -> Exception:
-        if not isinstance(error, PySparkException) and type(error).__module__.partition(".")[0] != "py4j":
-            return error
-        text = str(error)
-        if found := _FAILURE.search(text):
-            return JobFailed(f"{found[1]}. The job has stopped, and has lost nothing")
-        first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-        return JobFailed(f"Spark ended the job: {first}")

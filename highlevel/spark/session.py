@@ -51,6 +51,7 @@ appender.file.layout.pattern = %d{{ISO8601}} %p %c{{1}}: %m%n%ex
 
 _LINES_KEPT = 40
 _END_WITHIN_S = 20.0
+_NEWS_WITHIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +107,14 @@ class Spark:
         try:
             gateway = self._launch(conf)
             self._session = SparkSession(SparkContext(conf=conf, gateway=gateway))
-        except (PySparkException, Py4JError) as error:
-            said = _reason(str(error))  # asks the JVM, so before it is ended
+        except JobFailed:
+            raise
+        except Exception as error:  # whatever the bridge makes of a JVM that is no more
+            gone = self.gone(wait=True)
+            if gone is None and not isinstance(error, PySparkException | Py4JError):
+                self.stop()
+                raise
+            said = f"its process {gone}" if gone else _reason(str(error))  # asks the JVM, so before it is ended
             self.stop()
             raise JobFailed(f"Spark could not be started: {said}. Its log is {settings.log}") from None
         except BaseException:
@@ -125,7 +132,7 @@ class Spark:
         try:
             with os.fdopen(writing, "wb") as output:
                 gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})
-        except PySparkException:
+        except (PySparkException, Py4JError, OSError, EOFError):
             drain.join(_END_WITHIN_S)
             raise JobFailed(f"Spark could not be started: {_trouble(list(self._printed))}") from None
         self._process = gateway.proc
@@ -155,6 +162,21 @@ class Spark:
                 process.wait()
             self._process = None
 
+    def gone(self, wait: bool = False) -> str | None:
+        """How the JVM's process has ended, as the end of a sentence; None while it runs. With `wait` it may take two
+        seconds for it: who has just lost the connection to it is ahead of the news."""
+        process = self._process
+        if process is None:
+            return None
+        try:
+            status = process.wait(_NEWS_WITHIN_S if wait else 0)
+        except subprocess.TimeoutExpired:
+            return None
+        if status < 0:
+            return f"was killed by {signal.Signals(-status).name}: by somebody, or because the machine is out of memory"
+        said = f": {'; '.join(list(self._printed)[-2:])}" if self._printed else ""
+        return f"ended with exit code {status}, mostly for want of memory (job.heap){said}"
+
     def kill(self) -> None:
         """End the JVM at once, from any thread; whoever calls it ends, too."""
         process = self._process
@@ -173,8 +195,10 @@ def _not_py4j(record: logging.LogRecord) -> bool:
 
 def _trouble(printed: list[str]) -> str:
     """What a JVM that did not come up has printed of it."""
-    first = next((at for at, line in enumerate(printed) if "Error" in line or "Exception" in line), 0)
-    return "; ".join(printed[first : first + 2]) or "its process ended and said nothing"
+    first = next((at for at, line in enumerate(printed) if "Error" in line or "Exception" in line), None)
+    if first is None:
+        return "its process ended and did not say why: it was killed, or the machine is out of memory"
+    return "; ".join(printed[first : first + 2])
 
 
 def _reason(text: str) -> str:

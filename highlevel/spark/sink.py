@@ -16,7 +16,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from highlevel.spark.bundles import Bundle
-from highlevel.spark.errors import JobFailed, TakenOver
+from highlevel.spark.errors import JobFailed, TakenOver, TopicsDeleted
 from lowmark.watchdog import Watchdog
 from lowmark.wire.codec import decode, encode
 from lowmark.wire.kafka import (
@@ -129,12 +129,21 @@ class TransactionalSink:
             try:
                 self._attempt(bundles, token)
             except _Undone as undone:
+                if gone := self._gone({bundle.topic for bundle in bundles}):
+                    raise TopicsDeleted(gone) from None
                 if attempt == _ATTEMPTS:
                     raise JobFailed(f"batch {token.batch} could not be written: {undone}") from None
             else:
                 self._token = token
                 self._written_at = time.monotonic()
                 return
+
+    def _gone(self, topics: set[str]) -> set[str]:
+        """Those of the topics that are not there."""
+        assert self._producer is not None, "not open"
+        if not topics:
+            return set()
+        return topics.difference(self._ask(self._producer.list_topics, None).topics)
 
     def renew(self) -> None:
         """Commit the token again, before Kafka forgets it."""

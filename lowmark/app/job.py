@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -17,8 +18,9 @@ from rich.markup import escape
 from highlevel.metrics import HighLevelMetrics
 from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, plan_digests
 from highlevel.spark.jobspec import JobSpec
-from highlevel.spark.opening import Standing, begun_anew, carried_on
+from highlevel.spark.opening import Standing, begun_anew, carried_on, same_topics
 from highlevel.spark.query import JobQuery
+from highlevel.spark.reasons import explained
 from highlevel.spark.session import MOVES_BYTES, Spark, SparkSettings
 from highlevel.spark.sink import TransactionalSink
 from highlevel.spark.sinkhistory import History, read_history
@@ -35,7 +37,7 @@ from lowmark.app.processmetrics import process_registry
 from lowmark.app.rights import job_group
 from lowmark.query.plan import QueryPlan, Stage
 from lowmark.watchdog import Watchdog
-from lowmark.wire.kafka import admin, ensure_topics
+from lowmark.wire.kafka import admin, ensure_topics, topic_ids
 from lowmark.wire.registration import SourceKind
 from lowmark.wire.topics import Topic, TopicKind
 
@@ -106,6 +108,7 @@ class _Job:
         self._name = name
         self._group = job_group(config, name)
         self._master = master
+        self._folder = config.path.parent / config.job.checkpoint / name
         self._wake = threading.Event()
         self._registry = process_registry()
         self._watchdog = Watchdog(self._end)
@@ -118,8 +121,10 @@ class _Job:
         try:
             self._run(stack, until_last, anew, progress)
         except Exception as error:
-            self._failed = error
-            raise
+            self._failed = told = explained(error, self._spark, self._folder)
+            if told is error:
+                raise
+            raise told from None
         finally:
             self._stop()  # it has no more time to end than when it is told to
         progress("ending")
@@ -128,12 +133,12 @@ class _Job:
     def _run(self, stack: ExitStack, until_last: bool, anew: bool, progress: Callable[[str], None]) -> None:
         config, settings = self._config, self._config.job
         watchdog = self._watchdog
+        folder = stack.enter_context(CheckpointFolder(self._folder))
         progress("checking topics")
-        self._ensure_topics()
-        folder = stack.enter_context(CheckpointFolder(config.path.parent / settings.checkpoint / self._name))
+        topics = self._ensure_topics(None if anew else folder.read())
         dead = Topic(TopicKind.DEAD, None, config.prefix).name
         sink = stack.enter_context(TransactionalSink(config.kafka, self._group, dead, watchdog))
-        checkpoint = self._open(folder, sink, anew)
+        checkpoint = self._open(folder, sink, anew, topics)
         spec = self._spec(folder, checkpoint)
         metrics = HighLevelMetrics(self._registry, spec.plans, spec.roster, checkpoint.ended)
         query = JobQuery(
@@ -189,16 +194,25 @@ class _Job:
             self._spark.kill()
         os._exit(0 if orderly else 1)
 
-    def _ensure_topics(self) -> None:
-        problems = ensure_topics(admin(self._config.kafka), topics_of(self._config, self._plans))
+    def _ensure_topics(self, stored: Checkpoint | None) -> dict[str, str]:
+        """Kafka's ids of the topics of results, by name."""
+        client = admin(self._config.kafka)
+        names = {plan.name: Topic(TopicKind.RESULTS, plan.name, self._config.prefix).name for plan in self._plans}
+        if stored is not None:
+            written = [topic for query, topic in names.items() if query in stored.queries]
+            same_topics(stored, topic_ids(client, written), written)
+        problems = ensure_topics(client, topics_of(self._config, self._plans))
         if problems:
             raise EnvironmentNotReady(
                 "topics are not as this job needs them",
                 "change the topics' settings, or delete a topic that may be lost: it is created anew",
                 tuple(str(problem) for problem in problems),
             )
+        return topic_ids(client, list(names.values()))
 
-    def _open(self, folder: CheckpointFolder, sink: TransactionalSink, anew: bool) -> Checkpoint:
+    def _open(
+        self, folder: CheckpointFolder, sink: TransactionalSink, anew: bool, topics: dict[str, str]
+    ) -> Checkpoint:  # fmt: skip
         """The checkpoint to run on, written: from here on this is the job's only process."""
         stored = folder.read()
         standing = Standing(
@@ -211,6 +225,8 @@ class _Job:
             where=str(folder.path),
         )
         checkpoint = begun_anew(standing, self._history()) if anew else carried_on(standing, self._history)
+        checkpoint = replace(checkpoint, topics=topics)
+        folder.check(checkpoint)
         folder.write(checkpoint)
         folder.forget_others(checkpoint)
         return checkpoint

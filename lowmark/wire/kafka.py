@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType, TopicMetadata
 
 from lowmark.wire.kafkasettings import (
@@ -29,8 +29,8 @@ from lowmark.wire.topics import TopicSettings, suits
 __all__ = [
     "KafkaProblem", "KafkaRefused", "KafkaSettings", "KafkaSettingsError", "KafkaUnavailable", "SaslMechanism",
     "Secret", "SecurityProtocol", "TopicProblem", "admin", "consumer", "delete_topics", "ensure_topics",
-    "gapless_producer", "last_written_ms", "log_problem", "producer", "spark_options", "transactional_producer",
-    "translate", "unasked_admin", "verify_topics", "watermarks",
+    "gapless_producer", "last_written_ms", "log_problem", "producer", "spark_options", "topic_ids",
+    "transactional_producer", "translate", "unasked_admin", "verify_topics", "watermarks",
 ]  # fmt: skip
 
 _LOG = logging.getLogger("lowmark.kafka")
@@ -128,7 +128,8 @@ def transactional_producer(
     settings: KafkaSettings, transactional_id: str, linger_ms: int = 0, on_problem: OnProblem = log_problem
 ) -> Producer:
     """A producer of transactions. `init_transactions`, which fences the predecessor, is the caller's to call."""
-    return _made(Producer, transactional_options(settings, transactional_id, linger_ms), settings, on_problem)
+    options = transactional_options(settings, transactional_id, linger_ms)
+    return _made(Producer, options | {"topic.metadata.propagation.max.ms": _MISSING_AFTER_MS}, settings, on_problem)
 
 
 def consumer(
@@ -226,6 +227,21 @@ def _await_visible(client: AdminClient, names: set[str], timeout_s: float) -> No
 
 def _has_leaders(topic: TopicMetadata) -> bool:
     return topic.error is None and all(partition.leader >= 0 for partition in topic.partitions.values())
+
+
+def topic_ids(client: AdminClient, names: Sequence[str], timeout_s: float = 30.0) -> dict[str, str]:
+    """Of those that are there: what tells a topic from another one of its name, which was made after it was deleted."""
+    if not names:
+        return {}
+    answers = client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
+    found = {}
+    for name, answer in answers.items():
+        try:
+            found[name] = str(answer.result().topic_id)
+        except KafkaException as error:
+            if error.args[0].code() not in _UNKNOWN:
+                raise _problem(error.args[0], "Kafka, asked for its topics") from None
+    return found
 
 
 def _create(client: AdminClient, missing: Sequence[TopicSettings], timeout_s: float) -> list[TopicProblem]:

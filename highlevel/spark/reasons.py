@@ -1,0 +1,76 @@
+"""Why a job ends, for a person: what Spark and the bridge to it say tells of their own calls."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+
+from highlevel.spark.errors import JobFailed, JobStopped
+from highlevel.spark.session import Spark
+
+__all__ = ["explained"]
+
+_FULL = ("No space left on device", "Disk quota exceeded")
+_OF_DISKS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}
+_LITTLE_BYTES = 1 << 20
+
+_BUCKET = re.compile(r"BucketFailure: (.+)")
+_CAUSE = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
+_CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:: |$)")
+_STREAM = re.compile(r"^\[[A-Z_.]+\] (?:Query \[.*?\] terminated with exception: )?")
+_KAFKAS = re.compile(r"org\.apache\.kafka\.(?:common\.errors|common|clients)\.[\w.$]+(?:: (.+))?")
+
+_NOTHING_LOST = "Nothing is lost: the job goes on when it is started again"
+
+
+def explained(error: Exception, spark: Spark | None, folder: Path) -> Exception:
+    """The error in a sentence, where it is one of Spark, its process or the disk; else the error itself. `folder` is
+    the job's: its checkpoint and all that it works with lie in it."""
+    if isinstance(error, JobStopped):
+        return error
+    text = str(error)
+    bridge = isinstance(error, PySparkException) or type(error).__module__.partition(".")[0] == "py4j"
+    full = _full_folder(folder)
+    # Spark has other words for it, too: null pointers, streams that are closed.
+    if any(words in text for words in _FULL) or (bridge and full is not None):
+        return JobFailed(f"no space is left in {full or folder}: make room there. {_NOTHING_LOST}")
+    gone = None if spark is None else spark.gone(wait=bridge or isinstance(error, OSError | EOFError))
+    if gone is not None:
+        return JobFailed(f"Spark's process {gone}. {_NOTHING_LOST}")
+    if isinstance(error, OSError) and error.errno in _OF_DISKS:
+        return JobFailed(f"{error.filename or folder}: {error.strerror}. {_NOTHING_LOST}")
+    if not bridge:
+        return error
+    if found := _BUCKET.search(text):
+        return JobFailed(f"{found[1]}. The job has stopped, and has lost nothing")
+    if found := _KAFKAS.search(text):
+        return JobFailed(f"Kafka does not answer Spark, or refuses it: {found[1] or found[0]}. {_NOTHING_LOST}")
+    return JobFailed(f"Spark ended the job: {_first_words(text)}")
+
+
+def _first_words(text: str) -> str:
+    """What Java says was the cause of all; without its own words for where."""
+    causes = _CAUSE.findall(text)
+    lines = causes[-1:] or [line.strip(": ") for line in text.splitlines() if line.strip()]
+    said = next(
+        (line for line in lines if not line.startswith("An error occurred while calling")), "no reason is given"
+    )
+    said = _STREAM.sub("", said)
+    return _CLASS.sub("", said) or said.rpartition(".")[2]
+
+
+def _full_folder(folder: Path) -> Path | None:
+    """That of the job, or the one for temporary files, if its disk has no room now."""
+    for candidate in (folder, Path(tempfile.gettempdir())):
+        try:
+            disk = os.statvfs(candidate)
+        except OSError:
+            continue
+        if disk.f_bavail * disk.f_frsize < _LITTLE_BYTES:
+            return candidate
+    return None
