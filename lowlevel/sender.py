@@ -21,13 +21,19 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from lowlevel.config import QueueConfig
 from lowlevel.spill import Backlog, SpillError, SpillFolder
 from lowmark.helpers import Backoff, Helper
-from lowmark.wire.kafka import KafkaProblem, KafkaSettings, KafkaSettingsError, gapless_producer, translate
+from lowmark.wire.kafka import (
+    KafkaProblem,
+    KafkaSettings,
+    KafkaSettingsError,
+    gapless_producer,
+    log_problem,
+    translate,
+)
 from lowmark.wire.record import WireRecord
 
 __all__ = ["Sender", "TopicState"]
 
 _LOG = logging.getLogger("lowmark.emitter")
-_CLIENT_LOG = logging.getLogger("lowmark.kafka")  # what is wrong with a connection all producers say: told once there
 
 _POLL_S = 0.1
 
@@ -355,7 +361,7 @@ class Sender:
             self._on_failure(generation, str(problem))
             return
         self._heard = str(problem)
-        _CLIENT_LOG.warning("%s", problem)
+        log_problem(problem)
 
 
 def _size(record: WireRecord) -> int:

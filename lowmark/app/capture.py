@@ -33,6 +33,7 @@ from lowmark.app.processmetrics import process_registry
 from lowmark.app.reloading import Reloading, ensure_topics_of
 from lowmark.app.roll import present_senders
 from lowmark.app.sourcethread import SourceThread
+from lowmark.app.waiting import await_kafka
 from lowmark.helpers import Helper
 from lowmark.wire.registration import Registration, SourceKind
 from lowmark.wire.topics import Topic, TopicKind
@@ -85,6 +86,7 @@ class _Capture:
         )
         stack.enter_context(self._health)
         progress(f"connecting to Kafka at {config.kafka.bootstrap}")
+        await_kafka(config.kafka, progress)
         ensure_topics_of(config, self._plans)
         if not options.take_over:
             self._refuse_those_sent()

@@ -35,6 +35,7 @@ from lowmark.app.kafkareach import KafkaReach
 from lowmark.app.planning import plan_queries, topics_of
 from lowmark.app.processmetrics import process_registry
 from lowmark.app.rights import job_group
+from lowmark.app.waiting import await_kafka
 from lowmark.query.plan import QueryPlan, Stage
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka import admin, ensure_topics, topic_ids
@@ -49,7 +50,7 @@ _NAME_LENGTH = 100
 _SLOW_S = 10.0
 """What takes longer makes the job not ready."""
 
-_START_WITHIN_S = 300.0  # of a Java that starts; five seconds are usual
+_START_WITHIN_S = 300.0  # of what is done once at the start; some seconds are usual
 _ANSWER_WITHIN_S = 60.0  # of Spark, asked how it is
 
 _END_WITHIN_S = 25.0
@@ -134,8 +135,11 @@ class _Job:
         config, settings = self._config, self._config.job
         watchdog = self._watchdog
         folder = stack.enter_context(CheckpointFolder(self._folder))
+        progress(f"connecting to Kafka at {config.kafka.bootstrap}")
+        await_kafka(config.kafka, progress)
         progress("checking topics")
-        topics = self._ensure_topics(None if anew else folder.read())
+        with watchdog.within(_START_WITHIN_S, "the check of the topics"):
+            topics = self._ensure_topics(None if anew else folder.read())
         dead = Topic(TopicKind.DEAD, None, config.prefix).name
         sink = stack.enter_context(TransactionalSink(config.kafka, self._group, dead, watchdog))
         checkpoint = self._open(folder, sink, anew, topics)

@@ -1,10 +1,13 @@
-"""Whether Kafka answers this process: asked all the time, since one that has nothing to send would not notice."""
+"""Whether Kafka answers this process: asked all the time, since one that has nothing to send would not notice. It alone
+says so: a line when Kafka goes, one a minute while it is away, and one when it is back.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import wait
 from types import TracebackType
 
@@ -24,21 +27,26 @@ from lowmark.wire.kafka import (
 
 __all__ = ["KafkaReach"]
 
-_LOG = logging.getLogger("lowmark.kafka")
+_LOG = logging.getLogger("lowmark.kafka.reach")  # of its own: it says the same thing seldom by itself
 
 _EVERY_S = 2.0
 _ANSWER_WITHIN_S = 5.0
 _LOOK_S = 0.2
+_TOLD_AGAIN_S = 60.0
 
 
 class KafkaReach:
     """Inert outside a `with` block; `helper` is the thread that asks. Until it knows better Kafka answers: it has been
     asked before."""
 
-    def __init__(self, kafka: KafkaSettings, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, kafka: KafkaSettings, registry: CollectorRegistry, now_s: Callable[[], float] = time.monotonic
+    ) -> None:  # fmt: skip
         self.helper = Helper("kafka", self._run, (KafkaSettingsError,))
         self._kafka = kafka
+        self._now_s = now_s
         self._failing: tuple[str, float] | None = None  # why, and since when by the monotonic clock
+        self._told_s: float | None = None  # when it was last said that it is failing; None: it is not
         unreachable = Gauge(
             "lowmark_kafka_unreachable_seconds", "For how long no broker has answered; 0: one does.", registry=registry
         )
@@ -66,20 +74,20 @@ class KafkaReach:
     @property
     def _failing_s(self) -> float:
         failing = self._failing
-        return 0.0 if failing is None else time.monotonic() - failing[1]
+        return 0.0 if failing is None else self._now_s() - failing[1]
 
     def _run(self, stopping: threading.Event) -> None:
         try:
             self._ask(stopping)
         except KafkaSettingsError as error:  # a secret cannot be read now
-            self._judge(error, time.monotonic())
+            self._judge(error, self._now_s())
             raise
 
     def _ask(self, stopping: threading.Event) -> None:
         heard: list[KafkaProblem] = []
         client = unasked_admin(self._kafka, heard.append)
         while not stopping.is_set():
-            began_s = time.monotonic()
+            began_s = self._now_s()
             heard.clear()
             problem = self._asked(client, heard, stopping)
             if stopping.is_set():
@@ -106,9 +114,14 @@ class KafkaReach:
 
     def _judge(self, problem: KafkaProblem | KafkaSettingsError | None, began_s: float) -> None:
         if problem is not None:
-            if self._failing is None:
-                _LOG.warning("Kafka does not answer: %s", problem)
             self._failing = str(problem), began_s if self._failing is None else self._failing[1]
+            if self._told_s is None:
+                _LOG.warning("Kafka does not answer: %s", problem)
+            elif self._now_s() - self._told_s >= _TOLD_AGAIN_S:
+                _LOG.warning("Kafka has not answered for %.0f s: %s", self._failing_s, problem)
+            else:
+                return
+            self._told_s = self._now_s()
         elif self._failing is not None:
             _LOG.warning("Kafka answers again, after %.0f s", self._failing_s)
-            self._failing = None
+            self._failing = self._told_s = None

@@ -23,7 +23,7 @@ from lowmark.wire.kafkasettings import (
     spark_options,
     transactional_options,
 )
-from lowmark.wire.repeats import Seldom
+from lowmark.wire.repeats import Seldom, Unheard
 from lowmark.wire.topics import TopicSettings, suits
 
 __all__ = [
@@ -35,12 +35,12 @@ __all__ = [
 
 _LOG = logging.getLogger("lowmark.kafka")
 _LOG.addFilter(Seldom())
-# At each start the client warns of an option that `gapless_producer` sets on purpose.
-_LOG.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())
+_LOG.addFilter(Unheard())
 
 _PAUSE_S = 0.02
 _MISSING_AFTER_MS = 5000  # that a topic is not there is said of it, and not that brokers may have yet to hear of it
 _ANSWER_WITHIN_S = 10.0
+_FIRST_ANSWER_WITHIN_S = 6.0  # a command that nobody answers says so within ten seconds, its own start included
 
 _UNAVAILABLE = {
     KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
@@ -101,7 +101,9 @@ OnProblem = Callable[[KafkaProblem], None]
 
 
 def log_problem(problem: KafkaProblem) -> None:
-    _LOG.warning("%s", problem)
+    """Clients say many times a second that a broker is away. Who has to know asks Kafka (`lowmark.app.kafkareach`)."""
+    if not isinstance(problem, KafkaUnavailable) or problem.fatal:
+        _LOG.warning("%s", problem)
 
 
 def _reporting(options: Options, settings: KafkaSettings, on_problem: OnProblem) -> dict[str, object]:
@@ -172,17 +174,29 @@ def unasked_admin(settings: KafkaSettings, on_problem: OnProblem) -> AdminClient
     return _made(AdminClient, settings.librdkafka(), settings, on_problem)
 
 
-def admin(settings: KafkaSettings, timeout_s: float = 10.0) -> AdminClient:
-    """A client for topics, after a broker has answered it. KafkaUnavailable or KafkaRefused otherwise."""
+def admin(
+    settings: KafkaSettings, timeout_s: float = _FIRST_ANSWER_WITHIN_S, waiting: OnProblem | None = None
+) -> AdminClient:  # fmt: skip
+    """A client for topics, after a broker has answered it. KafkaUnavailable or KafkaRefused otherwise; with `waiting`,
+    which is told every few seconds why none has, only KafkaRefused."""
     problems: list[KafkaProblem] = []
     client = unasked_admin(settings, problems.append)
-    try:
-        client.list_topics(timeout=timeout_s)
-    except KafkaException as error:
-        client.poll(0)  # brings what was the matter while it waited
-        refused = [problem for problem in problems if isinstance(problem, KafkaRefused)]
-        raise (refused or problems or [translate(error.args[0], settings)])[0] from None
-    return client
+    until, step_s = time.monotonic() + timeout_s, 1.0  # short at first: a signal is heard behind each
+    while True:
+        try:
+            client.list_topics(timeout=step_s if waiting else min(step_s, max(0.1, until - time.monotonic())))
+        except KafkaException as error:
+            client.poll(0)  # brings what was the matter while it waited
+            refused = [problem for problem in problems if isinstance(problem, KafkaRefused)]
+            problem = (refused or problems or [translate(error.args[0], settings)])[0]
+        else:
+            return client
+        if refused or not isinstance(problem, KafkaUnavailable) or (waiting is None and time.monotonic() >= until):
+            raise problem
+        if waiting is not None:
+            waiting(problem)
+        del problems[1:]  # it would grow for as long as nobody answers
+        step_s = min(2 * step_s, 5.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ import re
 import time
 from collections.abc import Callable
 
-__all__ = ["Seldom"]
+__all__ = ["Seldom", "Unheard"]
 
-_AGAIN_S = 30.0
+_AGAIN_S = 60.0
 _NUMBERS = re.compile(r"\d+")
 _MOST = 1000
 
@@ -30,3 +30,19 @@ class Seldom(logging.Filter):
             self._last.clear()
         self._last[text] = now
         return True
+
+
+_OF_CONNECTIONS = frozenset({"FAIL", "ERROR", "REQTMOUT", "GETPID", "METADATAUPDATE", "COORD", "CONNECT"})
+"""Facilities of the client's log: connections that fail, which it reports as problems too, and requests that it repeats
+by itself."""
+
+_ON_PURPOSE = "enable.gapless.guarantee is experimental"
+
+
+class Unheard(logging.Filter):
+    """Leaves out what Kafka's client logs of its connections, and its warning, at each start, of an option that is set
+    on purpose."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        return text.partition(" [")[0] not in _OF_CONNECTIONS and _ON_PURPOSE not in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -13,9 +14,11 @@ import pytest
 
 from lowmark.app.broker import Broker
 from lowmark.app.config import load_config
+from tests.acceptance.test_golden import at
 from tests.integration.jobfeed import BUSY, Feed, write_config
 from tests.integration.jobprocess import JobProcess, await_true
-from tests.integration.processes import get
+from tests.integration.processes import Command, get
+from tests.naive.frames import frame, write_pcap
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -69,6 +72,31 @@ def test_a_job_whose_broker_is_gone_ends_when_it_is_told_to(tmp_path):
             process.terminate()
             assert process.wait() == 0
     assert "Traceback" not in process.said
+
+
+def test_without_a_broker_job_and_capture_wait_until_they_are_told_to_end_and_commands_say_so(tmp_path):
+    with socket.socket() as bound:  # an address that nobody listens on
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        path = write_config(tmp_path, address, busy=BUSY)
+        path.write_text(path.read_text() + '[capture]\nmetrics = "127.0.0.1:0"\n')
+        for source in ("left", "right", "far"):
+            write_pcap(tmp_path / f"{source}.pcap", [frame(at(1))])
+        for command in (["run"], ["capture"]):
+            with Command(*command, "-c", str(path)) as process:
+                await_true(lambda: "waiting for Kafka, for " in process.error)
+                assert f"Kafka at {address}" in process.error.replace("\n", " ")
+                told = time.monotonic()
+                process.process.terminate()
+                assert process.wait() == -signal.SIGTERM
+                assert time.monotonic() - told < 5
+                assert "Traceback" not in process.error
+        began = time.monotonic()
+        for command in (["sources"], ["watch", "busy"]):
+            with Command(*command, "-c", str(path)) as process:
+                assert process.wait() == 1
+                assert "Is the address right, the broker up" in process.error
+        assert time.monotonic() - began < 2 * 10 + 10  # what is behind the ten seconds is this machine's
 
 
 HANGING = """\

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -75,6 +77,19 @@ def test_readiness_falls_and_comes_back(tmp_path: Path) -> None:
             assert [shown(url, "kafka_unreachable_seconds") for url in urls] == [0, 0]
             stage = {"node": _node(get(f"{urls[1]}/metrics").text), "source": "tap"}
             await_true(lambda: shown(urls[1], "source_awaited", **stage) == 2)  # nothing more has come of it
+            os.kill(broker.pid, signal.SIGKILL)
+            await_true(lambda: [get(f"{url}/readyz").status for url in urls] == [503, 503])
+            for process in (capture, job):
+                assert spoken(process) == ["Kafka does not answer", "Kafka answers again", "Kafka does not answer"]
+                assert "%3|" not in process.error  # as the client would print it
+            job.process.send_signal(signal.SIGTERM)
+            assert job.wait() == 0, job.error
+
+
+def spoken(process: Command) -> list[str]:
+    """The beginnings of what it has logged of Kafka."""
+    lines = [json.loads(line) for line in process.error.splitlines() if line.startswith("{")]
+    return [re.split("[:,]", line["message"])[0] for line in lines if line["logger"].startswith("lowmark.kafka")]
 
 
 def _node(page: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from lowmark.wire.repeats import Seldom
+from lowmark.wire.repeats import Seldom, Unheard
 
 
 def test_a_message_comes_again_after_a_while() -> None:
@@ -17,7 +17,7 @@ def test_a_message_comes_again_after_a_while() -> None:
     assert passes("connect to %s failed (after %d ms)", "a:9092", 0)
     assert not passes("connect to %s failed (after %d ms)", "a:9092", 17)
     assert passes("connect to %s failed (after %d ms)", "b:9092", 0)
-    now += 29.0
+    now += 59.0
     assert not passes("connect to a:9092 failed (after 3 ms)")
     now += 1.0
     assert passes("connect to a:9092 failed (after 3 ms)")
@@ -30,3 +30,15 @@ def test_memory_is_bounded() -> None:
         text = "x" * number
         assert seldom.filter(logging.LogRecord("kafka", logging.ERROR, "", 0, text, (), None))
     assert len(seldom._last) <= 1000
+
+
+def test_what_the_client_says_of_its_connections_is_left_out() -> None:
+    unheard = Unheard()
+
+    def passes(text: str) -> bool:
+        return unheard.filter(logging.LogRecord("kafka", logging.ERROR, "", 0, text, (), None))
+
+    assert not passes("FAIL [lowmark#producer-2] [thrd:127.0.0.1:37001/1]: Disconnected (after 32953ms in state UP)")
+    assert not passes("CONFWARN [x] [thrd:app]: enable.gapless.guarantee is experimental")
+    assert passes("TXNERR [lowmark#producer-12] [thrd:main]: Fatal transaction error: fenced")
+    assert passes("Kafka does not answer: FAIL")
