@@ -276,8 +276,9 @@ class _Job:
         )
 
     def _ready(self, query: JobQuery, reach: KafkaReach) -> Health:
-        active, slow = query.active, self._watchdog.slow(_SLOW_S)
+        slow = self._watchdog.slow(_SLOW_S)
+        if slow is not None:  # Spark is not asked then: it may be Spark that does not answer
+            return Health(False, {"job": self._name, "waits for": slow, **reach.detail})
+        active = query.active
         detail = {"job": self._name, "query": "running" if active else "not running", **reach.detail}
-        if slow is not None:
-            detail["waits for"] = slow
-        return Health(active and slow is None and reach.ok, detail)
+        return Health(active and reach.ok, detail)

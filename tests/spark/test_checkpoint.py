@@ -119,3 +119,22 @@ def test_a_plans_digest_is_of_what_its_state_depends_on():
     digests = plan_digests([plan(), plan("r", over=window(2, 1)), plan("s", fingerprint="f")])
     assert len(set(digests.values())) == 3
     assert plan_digests([replace(plan(), sql="SELECT  …", notes=("said otherwise",))]) == plan_digests([plan()])
+
+
+@pytest.mark.parametrize("cut", ["metadata", "offsets/1", "commits/1"])
+@pytest.mark.parametrize("left", [0, 0.5])
+def test_a_file_of_sparks_that_is_cut_is_named(tmp_path, cut, left):
+    folder = CheckpointFolder(tmp_path)
+    folder.check(CHECKPOINT)  # Spark has not begun
+    files = {
+        "metadata": '{"id":"1b1cd7b1"}', "offsets/0": "", "offsets/1": 'v1\n{"batchWatermarkMs":0}\n{"t":{"0":5}}',
+        "offsets/.1.crc": "?", "commits/1": 'v1\n{"nextBatchWatermarkMs":0}',
+    }  # fmt: skip
+    for name, text in files.items():
+        path = folder.spark(CHECKPOINT) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    folder.check(CHECKPOINT)
+    (folder.spark(CHECKPOINT) / cut).write_text(files[cut][: int(left * len(files[cut])) + 2 * (left > 0)])
+    with pytest.raises(CheckpointRefused, match=rf"/{cut}, of Spark's checkpoint, is damaged.*--new-generation"):
+        folder.check(CHECKPOINT)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from highlevel.spark.checkpoint import Completed
-from highlevel.spark.errors import CheckpointRefused
-from highlevel.spark.opening import Standing, begun_anew, carried_on
+from highlevel.spark.errors import CheckpointRefused, TopicsDeleted
+from highlevel.spark.opening import Standing, begun_anew, carried_on, same_topics
 from highlevel.spark.sinkhistory import History
 from lowmark.wire.sinktoken import Token
 from tests.spark.plans import plan
@@ -94,3 +94,12 @@ def test_a_new_generation_that_was_killed_before_its_first_batch_is_carried_on()
     assert carried_on(standing, nothing) == replace(anew, run=2)
     with pytest.raises(CheckpointRefused):  # after its first batch, the token would be its own
         carried_on(replace(standing, batches=1), nothing)
+
+
+def test_topics_that_are_missing_or_others_of_the_same_name_are_refused():
+    stored = replace(carried_on(FRESH, nothing), topics={"a": "1", "b": "2"})
+    same_topics(stored, {"a": "1", "b": "2", "c": "3"}, ["a", "b", "c"])
+    same_topics(replace(stored, topics={}), {"a": "1"}, ["a"])  # of a version that did not note them
+    for ids in ({"a": "1"}, {"a": "1", "b": "3"}):
+        with pytest.raises(TopicsDeleted, match=r"^b: this topic of results was deleted.*--new-generation"):
+            same_topics(stored, ids, ["a", "b"])
