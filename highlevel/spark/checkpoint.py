@@ -21,7 +21,7 @@ from lowmark.query.plan import QueryPlan
 
 __all__ = ["BucketKey", "Checkpoint", "CheckpointFolder", "Completed", "differences", "plan_digests"]
 
-_VERSION = 2
+_VERSION = 3
 
 BucketKey = tuple[str, int]
 """A stage's fingerprint or a query's name, and a bucket."""
@@ -45,6 +45,7 @@ class Checkpoint:
     queries: Mapping[str, str]  # by name: the digest of the plan
     placements: Mapping[BucketKey, int]  # by stage and bucket: Spark's key
     suppressed: Mapping[BucketKey, Completed]  # by query and bucket
+    told: Mapping[BucketKey, int]  # by query and bucket: up to which offset of its partials all has been told
     ended: frozenset[BucketKey] = frozenset()  # stages' buckets out of which nothing more will come
 
 
@@ -167,6 +168,7 @@ def _form(checkpoint: Checkpoint) -> dict[str, object]:
             [query, bucket, told.bound, list(told.since)]
             for (query, bucket), told in sorted(checkpoint.suppressed.items(), key=lambda item: item[0])
         ],
+        "told": _rows(checkpoint.told),
         "ended": [list(key) for key in sorted(checkpoint.ended)],
     }
 
@@ -181,6 +183,7 @@ def _parse(form: dict[str, object]) -> Checkpoint:
         raise ValueError(f"its version is {version}, this program reads {_VERSION}")
     fields = dict(form)
     fields["placements"] = _read_rows(form["placements"])  # type: ignore[arg-type]  # checked by unpacking
+    fields["told"] = _read_rows(form["told"])  # type: ignore[arg-type]  # checked by unpacking
     fields["suppressed"] = {
         (query, bucket): Completed(bound, tuple(since))
         for query, bucket, bound, since in form["suppressed"]  # type: ignore[attr-defined]

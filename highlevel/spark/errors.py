@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BucketFailure", "CheckpointRefused", "JobFailed", "JobStopped", "TakenOver"]
+__all__ = ["BucketFailure", "CheckpointRefused", "JobFailed", "JobStopped", "RowsWouldRepeat", "TakenOver"]
 
 
 class JobStopped(Exception):
@@ -13,6 +13,12 @@ class JobStopped(Exception):
 
 class CheckpointRefused(JobStopped):
     """The checkpoint, the queries and the results that stand in Kafka do not belong together."""
+
+
+class RowsWouldRepeat(CheckpointRefused):
+    """A new generation would tell rows again that stand there, and was not told to."""
+
+    exit_code = 2
 
 
 class TakenOver(JobStopped):

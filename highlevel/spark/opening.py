@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from highlevel.spark.checkpoint import BucketKey, Checkpoint, Completed, differences
-from highlevel.spark.errors import CheckpointRefused
+from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat
 from highlevel.spark.placement import placements
+from highlevel.spark.replay import Replay
 from highlevel.spark.sinkhistory import History
 from lowmark.query.plan import Stage
-from lowmark.wire.sinktoken import Token
+from lowmark.wire.sinktoken import Token, Told
 
 __all__ = ["Standing", "begun_anew", "carried_on"]
 
@@ -32,6 +33,10 @@ class Standing:
     batches: int
     token: Token | None
     where: str  # the checkpoint, for people
+    replays: Mapping[str, Replay] = field(default_factory=dict)  # queries without windows over time
+    told: Mapping[BucketKey, Mapping[str, Told]] = field(
+        default_factory=dict
+    )  # by stage and bucket: what positions say
 
 
 def carried_on(standing: Standing, history: Callable[[], History]) -> Checkpoint:
@@ -50,7 +55,7 @@ def carried_on(standing: Standing, history: Callable[[], History]) -> Checkpoint
                 f"the checkpoint {standing.where} is new, but there are results already (generation "
                 f"{found.generation}). {_WAYS_OUT}"
             )
-        return _first(standing, 1, {})
+        return _first(standing, 1, {}, {})
     other = differences(stored, standing.queries, standing.shuffle_partitions)
     if other:
         raise CheckpointRefused(
@@ -74,17 +79,58 @@ def carried_on(standing: Standing, history: Callable[[], History]) -> Checkpoint
     return replace(stored, run=stored.run + 1)
 
 
-def begun_anew(standing: Standing, history: History) -> Checkpoint:
-    """A fresh checkpoint, whatever there was before; what has been told of completed windows is left out."""
+def begun_anew(standing: Standing, history: History, repeat_rows: bool = False) -> Checkpoint:
+    """A fresh checkpoint, whatever there was before; what has been told is left out. RowsWouldRepeat names the queries
+    of which nobody can tell that; with `repeat_rows` the new generation tells all of them again."""
     former = standing.stored.generation if standing.stored is not None else 0
-    told = dict(standing.stored.suppressed) if standing.stored is not None else {}
+    windows = dict(standing.stored.suppressed) if standing.stored is not None else {}
     for key, completed in history.completed.items():
-        if key not in told or told[key].bound <= completed.bound:
-            told[key] = completed
-    return _first(standing, max(former, history.generation) + 1, told)
+        if key not in windows or windows[key].bound <= completed.bound:
+            windows[key] = completed
+    windows = {key: completed for key, completed in windows.items() if key[0] not in standing.replays}
+    unknown = {query: why for query, of in standing.replays.items() if (why := _unknown(query, of, standing, history))}
+    if unknown and not repeat_rows:
+        raise RowsWouldRepeat(_said_of(unknown))
+    told = {
+        (query, bucket): of[query].upto
+        for query, replay in standing.replays.items()
+        if query not in unknown
+        for bucket in range(replay.stage.buckets)
+        if query in (of := standing.told.get((replay.stage.fingerprint, bucket), {})) and of[query].law == replay.law
+    }
+    return _first(standing, max(former, history.generation) + 1, windows, told)
 
 
-def _first(standing: Standing, generation: int, suppressed: Mapping[BucketKey, Completed]) -> Checkpoint:
+def _unknown(query: str, replay: Replay, standing: Standing, history: History) -> str | None:
+    """Why nobody can tell which of a query's results have been told; None: one can."""
+    stage = replay.stage.fingerprint
+    buckets = [bucket for bucket in range(replay.stage.buckets) if (query, bucket) in history.told]
+    if not buckets:
+        return None
+    if replay.law is None:
+        return "its rows change their bucket on the way, and come in another order each time"
+    known = [standing.told.get((stage, bucket), {}).get(query) for bucket in buckets]
+    if None in known:
+        return "Kafka does not say up to where its partials had been read"
+    if any(told is not None and told.law != replay.law for told in known):
+        return "its text, its sources or their kind have changed"
+    if any((stage, bucket) in history.shortened for bucket in buckets):
+        return "Kafka has deleted the beginning of its partials"
+    return None
+
+
+def _said_of(unknown: Mapping[str, str]) -> str:
+    each = "; ".join(f"{query}: {why}" for query, why in sorted(unknown.items()))
+    return (
+        f"a new generation may write rows again that are on the result topics of {', '.join(sorted(unknown))}, which "
+        f"have no windows over time to be told apart by ({each}). Add --repeat-rows to have it write all rows of these "
+        "queries that follow from what Kafka still has, under its own generation; other queries repeat nothing"
+    )
+
+
+def _first(
+    standing: Standing, generation: int, suppressed: Mapping[BucketKey, Completed], told: Mapping[BucketKey, int]
+) -> Checkpoint:  # fmt: skip
     keys = [(stage.fingerprint, bucket) for stage in standing.stages for bucket in range(stage.buckets)]
     return Checkpoint(
         id=uuid.uuid4().hex,
@@ -95,4 +141,5 @@ def _first(standing: Standing, generation: int, suppressed: Mapping[BucketKey, C
         queries=standing.queries,
         placements=dict(zip(keys, placements(len(keys), standing.shuffle_partitions), strict=True)),
         suppressed=suppressed,
+        told=told,
     )

@@ -26,26 +26,39 @@ _ANSWER_WITHIN_S = 30.0
 class History:
     generation: int  # the greatest that has written; 0: there are no results, nor anything in an exchange
     completed: Mapping[BucketKey, Completed]  # by query and bucket
+    told: frozenset[BucketKey] = frozenset()  # queries and buckets of which anything has ever been told
+    shortened: frozenset[BucketKey] = frozenset()  # stages and buckets whose partials have lost their beginning
 
 
 def read_history(
-    settings: KafkaSettings, topics: Mapping[str, tuple[str, int]], exchanges: Mapping[str, int], group: str
+    settings: KafkaSettings, topics: Mapping[str, tuple[str, int]], exchanges: Mapping[str, int],
+    partials: Mapping[str, tuple[str, int]], group: str,
 ) -> History:  # fmt: skip
     """`topics`: by query, its result topic and the number of its partitions; `exchanges`: topics and the numbers of
-    theirs. Reads the ends of the topics only, which nobody writes meanwhile."""
+    theirs; `partials`: by stage, its topic and their number. Reads the ends of the topics only, which nobody writes
+    meanwhile."""
     reader = consumer(settings, group, tell_ends=True)
     try:
-        generation, told = 0, {}
+        generation, windows, told = 0, {}, set()
         for query, (topic, partitions) in topics.items():
             for bucket in range(partitions):
-                written, completed = _read_end(reader, TopicPartition(topic, bucket), settings)
+                place = TopicPartition(topic, bucket)
+                written, completed = _read_end(reader, place, settings)
                 generation = max(generation, written)
                 if completed is not None:
-                    told[query, bucket] = completed
+                    windows[query, bucket] = completed
+                if written or watermarks(reader, place, settings)[0]:  # what Kafka has deleted had been told, too
+                    told.add((query, bucket))
         for topic, partitions in exchanges.items():
             for bucket in range(partitions):
                 generation = max(generation, _last_epoch(reader, TopicPartition(topic, bucket), settings))
-        return History(generation, told)
+        shortened = {
+            (stage, bucket)
+            for stage, (topic, partitions) in partials.items()
+            for bucket in range(partitions)
+            if watermarks(reader, TopicPartition(topic, bucket), settings)[0]
+        }
+        return History(generation, windows, frozenset(told), frozenset(shortened))
     except KafkaException as error:
         raise translate(error.args[0], settings) from None
     finally:

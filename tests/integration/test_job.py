@@ -19,11 +19,14 @@ from lowmark.wire.results import Complete
 from tests.integration.jobfeed import (
     ALONE,
     BUSY,
+    CHOSEN,
     CROSSED,
     LEVELS,
     PAIRS,
+    RUNS,
     SHARES,
     SLIDING,
+    STEPS,
     UNANSWERED,
     Feed,
     write_config,
@@ -47,8 +50,14 @@ def rows_of(feed: Feed) -> int:
 
 
 def test_every_row_once_through_kills_restarts_and_a_new_generation(broker, tmp_path):
-    path = write_config(tmp_path, broker, talkers=SLIDING, busy=BUSY)
+    """Of windows over time, and of what only its input tells apart: a selection, a join, windows over rows with PA.
+    What goes through an exchange and has no windows is told again, when that is asked for."""
+    queries = {"talkers": SLIDING, "busy": BUSY, "chosen": CHOSEN, "pairs": PAIRS, "runs": RUNS, "steps": STEPS}
+    path = write_config(tmp_path, broker, **queries)
+    # Batches large enough for four stages, small enough for several before a kill.
+    path.write_text(path.read_text().replace("max_offsets_per_trigger = 60", "max_offsets_per_trigger = 200"))
     feed = Feed(load_config(path), seed=7)
+    assert [plan.name for plan in feed.plans if plan.exchanges is not None] == ["steps"]
     feed.panes(12)
 
     for die in ("before:2", "after:2"):
@@ -73,14 +82,50 @@ def test_every_row_once_through_kills_restarts_and_a_new_generation(broker, tmp_
         assert [line for line in job.lines if "worker" in line or "WARN" in line or "Exception" in line] == []
 
     feed.panes(4, end=True)
-    with JobProcess(path, "--new-generation", "--until-last") as job:
+    told = {plan.name: feed.results(plan) for plan in feed.plans}
+    # Not removed: the Java of a job that has been killed still tidies up in there.
+    (tmp_path / "checkpoint" / "lowmark").rename(tmp_path / "lost")
+    with JobProcess(path, "--new-generation") as job:
+        assert job.wait() == 2, job.said
+    assert "on the result topics of steps, " in job.said
+    assert "steps: its rows change their bucket" in job.said
+    assert "--repeat-rows" in job.said
+    assert {plan.name: feed.results(plan) for plan in feed.plans} == told
+    with JobProcess(path, "--new-generation", "--repeat-rows", "--until-last") as job:
         assert job.wait() == 0, job.said
 
     for plan in feed.plans:
         found, expected = feed.results(plan), feed.expected(plan)
-        assert found == expected
+        if plan.name == "steps":
+            found = {bucket: items[len(told["steps"][bucket]) :] for bucket, items in found.items()}
+        if plan.name in ("talkers", "busy"):
+            assert found == expected
+        for bucket, items in expected.items():
+            # Where there are no windows, which of two rows comes first depends on where micro-batches are cut.
+            assert Counter(row for row in found[bucket] if isinstance(row, bytes)) == Counter(
+                row for row in items if isinstance(row, bytes)
+            )
+            if plan.name != "steps":
+                assert completions(found[bucket]) == completions(items)
+            assert counted(found[bucket]) == []
         assert sum(isinstance(item, Complete) for items in found.values() for item in items) > 20
         assert sum(isinstance(item, bytes) for items in found.values() for item in items) > 100
+
+
+def completions(items: list[object]) -> list[Complete]:
+    return [item for item in items if isinstance(item, Complete)]
+
+
+def counted(items: list[object]) -> list[tuple[Complete, int]]:
+    """Completions that count other rows than stand between them and the one before, and how many these are."""
+    wrong, rows = [], 0
+    for item in items:
+        if isinstance(item, Complete):
+            wrong += [(item, rows)] if item.rows != rows else []
+            rows = 0
+        else:
+            rows += isinstance(item, bytes)
+    return wrong
 
 
 def test_every_pair_once_through_a_kill_in_mid_join(broker, tmp_path):

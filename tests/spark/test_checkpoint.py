@@ -21,6 +21,7 @@ CHECKPOINT = Checkpoint(
     queries={"q": "d1", "r": "d2"},
     placements={("abc", 0): 7, ("abc", 1): 2},
     suppressed={("q", 1): Completed(-5, ("aa", "bb")), ("p", 0): Completed(7)},
+    told={("r", 1): 4711},
     ended=frozenset({("abc", 1)}),
 )
 
@@ -35,7 +36,7 @@ def test_what_is_written_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", '{"version": 1}', "[]", '{"version": 2, "id": "x"}', '{"version": 2, "more": 1}']
+    "text", ["", "{}", '{"version": 1}', "[]", '{"version": 3, "id": "x"}', '{"version": 3, "more": 1}']
 )
 def test_a_damaged_file_is_refused_with_a_way_out(tmp_path, text):
     with CheckpointFolder(tmp_path) as folder:

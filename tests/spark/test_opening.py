@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from highlevel.spark.checkpoint import Completed
-from highlevel.spark.errors import CheckpointRefused
+from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat
 from highlevel.spark.opening import Standing, begun_anew, carried_on
+from highlevel.spark.replay import Replay
 from highlevel.spark.sinkhistory import History
-from lowmark.wire.sinktoken import Token
+from lowmark.wire.sinktoken import Token, Told
 from tests.spark.plans import plan
 
 NOTHING = History(0, {})
@@ -94,3 +95,55 @@ def test_a_new_generation_that_was_killed_before_its_first_batch_is_carried_on()
     assert carried_on(standing, nothing) == replace(anew, run=2)
     with pytest.raises(CheckpointRefused):  # after its first batch, the token would be its own
         carried_on(replace(standing, batches=1), nothing)
+
+
+FREE = Replay(plan().stage, "law")
+"""Of a query without windows."""
+
+READ = {("abc123", 0): {"free": Told("law", 70)}, ("abc123", 1): {"free": Told("law", 9), "q": Told("x", 3)}}
+TOLD = History(1, {("q", 0): Completed(50), ("free", 0): Completed(40)}, frozenset({("free", 0)}))
+
+
+def free(replay=FREE, told=READ):
+    return replace(FRESH, replays={"free": replay}, told=told)
+
+
+def test_of_a_query_without_windows_a_new_generation_leaves_out_what_had_been_read():
+    """Also where the checkpoint is lost."""
+    anew = begun_anew(free(), TOLD)
+    assert anew.told == {("free", 0): 70, ("free", 1): 9}
+    assert anew.suppressed == {("q", 0): Completed(50)}
+
+
+def test_a_query_of_which_nothing_has_been_told_is_told_whole():
+    assert begun_anew(free(told={}), History(1, {("q", 0): Completed(50)})).told == {}
+    assert begun_anew(free(replace(FREE, law=None)), History(1, {})).told == {}
+    # Not as far as another one of the stage had been read.
+    assert begun_anew(free(told={("abc123", 0): {"q": Told("law", 70)}}), History(1, {})).told == {}
+
+
+@pytest.mark.parametrize(
+    ("standing", "history", "why"),
+    [
+        (free(replace(FREE, law=None)), TOLD, "change their bucket"),
+        (free(told={}), TOLD, "Kafka does not say"),
+        (free(told={("abc123", 1): {"free": Told("law", 9)}}), TOLD, "Kafka does not say"),
+        (free(replace(FREE, law="other")), TOLD, "its text, its sources"),
+        (free(), replace(TOLD, shortened=frozenset({("abc123", 0)})), "deleted the beginning"),
+    ],
+)
+def test_what_cannot_be_told_apart_is_refused_with_the_query_and_why(standing, history, why):
+    with pytest.raises(RowsWouldRepeat, match=rf"result topics of free, .*\(free: .*{why}.*--repeat-rows") as refused:
+        begun_anew(standing, history)
+    assert refused.value.exit_code == 2
+    anew = begun_anew(standing, history, repeat_rows=True)
+    # Its completions too are those of the new generation: each counts the rows that this one has written before it.
+    assert (anew.told, anew.suppressed) == ({}, {("q", 0): Completed(50)})
+
+
+def test_what_can_be_told_apart_is_not_repeated_with_the_rest():
+    standing = replace(free(), replays={"free": FREE, "far": replace(FREE, law=None)})
+    history = replace(TOLD, told=frozenset({("free", 0), ("far", 3)}))
+    assert begun_anew(standing, history, repeat_rows=True).told == {("free", 0): 70, ("free", 1): 9}
+    with pytest.raises(RowsWouldRepeat, match=r"topics of far, "):
+        begun_anew(standing, history)
