@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from highlevel.spark.checkpoint import BucketKey, Checkpoint, Completed, differences
+from highlevel.spark.checkpoint import BucketKey, Checkpoint, Completed, differences, roster_changes
 from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat
 from highlevel.spark.placement import placements
 from highlevel.spark.replay import Replay
@@ -28,6 +28,7 @@ class Standing:
 
     queries: Mapping[str, str]  # digests of plans, by name
     stages: Sequence[Stage]
+    roster: Mapping[str, tuple[str, ...]]  # sources of the streams that they read
     shuffle_partitions: int
     stored: Checkpoint | None
     batches: int
@@ -57,10 +58,16 @@ def carried_on(standing: Standing, history: Callable[[], History]) -> Checkpoint
             )
         return _first(standing, 1, {}, {})
     other = differences(stored, standing.queries, standing.shuffle_partitions)
+    sources = roster_changes(stored.roster, standing.roster)
     if other:
         raise CheckpointRefused(
-            f"the checkpoint {standing.where} is of another job: {'; '.join(other)}. Change it back, give the job a "
-            "checkpoint of its own, or start with --new-generation"
+            f"the checkpoint {standing.where} is of another job: {'; '.join([*other, *sources])}. Change it back, give "
+            "the job a checkpoint of its own, or start with --new-generation"
+        )
+    if sources:
+        raise CheckpointRefused(
+            f"the checkpoint {standing.where} is of a job with other sources: {'; '.join(sources)}. Change the "
+            "configuration back, or start with --new-generation, whose windows wait for the sources that it lists now"
         )
     if token is None and standing.batches:
         raise CheckpointRefused(
@@ -139,6 +146,7 @@ def _first(
         predecessor=None if standing.token is None else standing.token.checkpoint,
         shuffle_partitions=standing.shuffle_partitions,
         queries=standing.queries,
+        roster=standing.roster,
         placements=dict(zip(keys, placements(len(keys), standing.shuffle_partitions), strict=True)),
         suppressed=suppressed,
         told=told,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,11 +37,12 @@ def job_name(config: Config, queries: Sequence[str] | None) -> str:
 
 @dataclass(frozen=True)
 class JobStart:
-    """Of a job of this name."""
+    """Of a job of this name. `there`: the topics that are; None: all of them."""
 
     config: Config
     plans: tuple[QueryPlan, ...]
     name: str
+    there: Collection[str] | None = None
 
     @property
     def group(self) -> str:
@@ -70,14 +71,12 @@ class JobStart:
 
     @property
     def token_topic(self) -> str:
-        return Topic(TopicKind.DEAD, None, self.config.prefix).name
+        return Topic(TopicKind.DEAD, None, self._prefix).name
 
     @property
     def inputs(self) -> tuple[tuple[str, int], ...]:
         """Partitions of partials."""
-        return tuple(
-            (self._partials(stage), bucket) for stage in self.stages.values() for bucket in range(stage.buckets)
-        )
+        return tuple((topic, bucket) for topic, buckets in self._inputs.values() for bucket in range(buckets))
 
     @cached_property
     def laws(self) -> Mapping[str, str]:
@@ -92,6 +91,7 @@ class JobStart:
         return Standing(
             queries=plan_digests(self.plans),
             stages=tuple(self.stages.values()),
+            roster=self.roster,
             shuffle_partitions=self.config.job.shuffle_partitions,
             stored=stored,
             batches=0 if stored is None else folder.batches(stored),
@@ -99,28 +99,40 @@ class JobStart:
             where=str(folder.path),
             replays=self._replays,
             told={
-                (stage.fingerprint, bucket): decode_told(at.metadata)
-                for stage in self.stages.values()
-                for bucket in range(stage.buckets)
-                if (at := positions.get((self._partials(stage), bucket))) is not None
+                (stage, bucket): decode_told(positions[topic, bucket].metadata)
+                for stage, (topic, buckets) in self._inputs.items()
+                for bucket in range(buckets)
+                if (topic, bucket) in positions
             },
         )
 
     def history(self) -> History:
-        prefix = self.config.prefix
-        topics = {
-            plan.name: (Topic(TopicKind.RESULTS, plan.name, prefix).name, plan.stage.buckets) for plan in self.plans
-        }
+        results = {plan.name: (Topic(TopicKind.RESULTS, plan.name, self._prefix).name, plan) for plan in self.plans}
         exchanges = {
-            Topic(TopicKind.EXCHANGE, plan.exchanges.fingerprint, prefix).name: plan.stage.buckets
+            Topic(TopicKind.EXCHANGE, plan.exchanges.fingerprint, self._prefix).name: plan.stage.buckets
             for plan in self.plans
             if plan.exchanges is not None
         }
-        partials = {name: (self._partials(stage), stage.buckets) for name, stage in self.stages.items()}
-        return read_history(self.config.kafka, topics, exchanges, partials, self.group)
+        return read_history(
+            self.config.kafka,
+            {query: (topic, plan.stage.buckets) for query, (topic, plan) in results.items() if self._is(topic)},
+            {topic: buckets for topic, buckets in exchanges.items() if self._is(topic)},
+            self._inputs,
+            self.group,
+        )
 
-    def _partials(self, stage: Stage) -> str:
-        return Topic(TopicKind.PARTIALS, stage.fingerprint, self.config.prefix).name
+    @property
+    def _prefix(self) -> str:
+        return self.config.prefix
+
+    def _is(self, topic: str) -> bool:
+        return self.there is None or topic in self.there
+
+    @property
+    def _inputs(self) -> Mapping[str, tuple[str, int]]:
+        """By stage: the topic of its partials, and the number of its partitions."""
+        topics = {name: Topic(TopicKind.PARTIALS, name, self._prefix).name for name in self.stages}
+        return {name: (topic, self.stages[name].buckets) for name, topic in topics.items() if self._is(topic)}
 
     @cached_property
     def _replays(self) -> Mapping[str, Replay]:

@@ -19,6 +19,7 @@ CHECKPOINT = Checkpoint(
     predecessor="old",
     shuffle_partitions=2,
     queries={"q": "d1", "r": "d2"},
+    roster={"Main": ("tap1", "tap2")},
     placements={("abc", 0): 7, ("abc", 1): 2},
     suppressed={("q", 1): Completed(-5, ("aa", "bb")), ("p", 0): Completed(7)},
     told={("r", 1): 4711},
