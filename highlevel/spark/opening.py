@@ -18,7 +18,7 @@ __all__ = ["Standing", "begun_anew", "carried_on"]
 
 _WAYS_OUT = (
     "Point job.checkpoint at the right one; or start with --new-generation, which reads again what Kafka still has "
-    "and leaves out the windows that have been completed"
+    "and leaves out what has been told"
 )
 
 

@@ -78,4 +78,6 @@ class Place:
         return found
 
     def history(self, partials: Mapping[str, tuple[str, int]] | None = None) -> History:
-        return read_history(self.settings, {"q": (self.results, PARTITIONS)}, {}, partials or {}, self.job)
+        """As a job reads it: all that the one before has committed is visible when its sink is open."""
+        with self.sink():
+            return read_history(self.settings, {"q": (self.results, PARTITIONS)}, {}, partials or {}, self.job)
