@@ -24,6 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 _VERSION = 3
+_FORMER = 2  # did not say which sources its job had
 
 BucketKey = tuple[str, int]
 """A stage's fingerprint or a query's name, and a bucket."""
@@ -45,7 +46,7 @@ class Checkpoint:
     predecessor: str | None  # the checkpoint whose token stood in Kafka when this one began
     shuffle_partitions: int
     queries: Mapping[str, str]  # by name: the digest of the plan
-    roster: Mapping[str, tuple[str, ...]]  # by stream that they read: its sources
+    roster: Mapping[str, tuple[str, ...]]  # by stream that they read: its sources; empty: it is not known
     placements: Mapping[BucketKey, int]  # by stage and bucket: Spark's key
     suppressed: Mapping[BucketKey, Completed]  # by query and bucket
     told: Mapping[BucketKey, int]  # by query and bucket: up to which offset of its partials all has been told
@@ -214,8 +215,10 @@ def _read_rows(rows: Sequence[tuple[str, int, int]]) -> dict[BucketKey, int]:
 
 def _parse(form: dict[str, object]) -> Checkpoint:
     version = form.pop("version")
-    if version != _VERSION:
-        raise ValueError(f"its version is {version}, this program reads {_VERSION}")
+    if version == _FORMER:
+        form = form | {"roster": {}, "told": []}
+    elif version != _VERSION:
+        raise ValueError(f"its version is {version}, this program reads {_FORMER} and {_VERSION}")
     fields = dict(form)
     fields["roster"] = {stream: tuple(of) for stream, of in form["roster"].items()}  # type: ignore[attr-defined]
     fields["placements"] = _read_rows(form["placements"])  # type: ignore[arg-type]  # checked by unpacking

@@ -83,7 +83,7 @@ def carried_on(standing: Standing, history: Callable[[], History]) -> Checkpoint
             f"the checkpoint {standing.where} is {stored.id}, but the last results were written from checkpoint "
             f"{token.checkpoint} (batch {token.batch}). {_WAYS_OUT}"
         )
-    return replace(stored, run=stored.run + 1)
+    return replace(stored, run=stored.run + 1, roster=stored.roster or standing.roster)
 
 
 def begun_anew(standing: Standing, history: History, repeat_rows: bool = False) -> Checkpoint:

@@ -56,6 +56,15 @@ def test_a_missing_field_and_a_field_too_many_are_refused(tmp_path):
                 folder.read()
 
 
+def test_the_version_before_is_read(tmp_path):
+    with CheckpointFolder(tmp_path) as folder:
+        folder.write(CHECKPOINT)
+        form = json.loads((tmp_path / "lowmark.json").read_text())
+        former = {name: value for name, value in form.items() if name not in ("roster", "told")} | {"version": 2}
+        (tmp_path / "lowmark.json").write_text(json.dumps(former))
+        assert folder.read() == replace(CHECKPOINT, roster={}, told={})
+
+
 def test_one_process_at_a_time(tmp_path):
     with CheckpointFolder(tmp_path), pytest.raises(TakenOver, match=f"in use by process {os.getpid()}"):
         CheckpointFolder(tmp_path).__enter__()

@@ -100,6 +100,11 @@ def test_the_same_sources_in_another_order_are_no_others():
     assert carried_on(standing, nothing).run == 2
 
 
+def test_a_checkpoint_that_does_not_know_its_sources_takes_those_that_are_there():
+    checkpoint = carried_on(FRESH, nothing)
+    assert carried_on(later(replace(checkpoint, roster={}), 3), nothing) == replace(checkpoint, run=2)
+
+
 def test_sources_of_another_query_are_told_beside_it():
     standing = replace(later(carried_on(FRESH, nothing), 3), queries={"q": "e"}, roster={"Main": ("tap1",)})
     with pytest.raises(CheckpointRefused, match=r"of another job: query q has .* now; source tap2 .* missing"):
