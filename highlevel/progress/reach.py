@@ -28,7 +28,7 @@ class Reach:
         self._plan = plan
         self._answer = answer_step(plan)
         self.window = None if self._answer is None else plan.window  # of the answer
-        self._number = _number(plan)
+        self._number = numbering(plan)
         self._follows = any(route.step == self._answer and route.follows for route in routes(plan))
         self._senders = {step.plan.node: at for at, step in enumerate(plan.steps) if isinstance(step.plan, Send)}
         read = self._chain().nodes
@@ -103,7 +103,7 @@ def _promise(chain: Chain, node: str, granule: int) -> None:
         chain.work()
 
 
-def _number(plan: QueryPlan) -> tuple[int, str] | None:
+def numbering(plan: QueryPlan) -> tuple[int, str] | None:
     """The step that numbers the rows of the answer's windows, and the column of the numbers."""
     if plan.window is None or plan.window.axis.kind is not Kind.INT:
         return None

@@ -1,6 +1,7 @@
 """What leaves an executor: messages for one partition of one topic, already encoded, and a report of each bucket.
 
-A bundle's messages share their headers. Bundles leave in parcels (`parcels`), reports as Spark's rows.
+A bundle's messages share their headers. Bundles leave in parcels (`parcels`), with the position of the bucket's input,
+reports as Spark's rows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pyspark.sql import types as t
 
 from lowmark.wire.record import Header, WireRecord
 
-__all__ = ["REPORT_SCHEMA", "Bundle", "Report", "read_report"]
+__all__ = ["REPORT_SCHEMA", "Bundle", "Position", "Report", "read_report"]
 
 REPORT_SCHEMA = t.StructType([t.StructField("report", t.StringType(), False)])
 
@@ -42,6 +43,16 @@ class Bundle:
     def values(self) -> Iterator[bytes]:
         for start, end in pairwise(np.frombuffer(self.starts, np.int64).tolist()):
             yield self.data[start:end]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a partition of partials had been read when what lies before this in a parcel was told."""
+
+    topic: str
+    partition: int
+    offset: int  # of the first record that had not been read
+    metadata: str  # as `lowmark.wire.sinktoken` writes it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

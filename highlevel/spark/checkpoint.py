@@ -19,9 +19,12 @@ from types import TracebackType
 from highlevel.spark.errors import CheckpointRefused, TakenOver
 from lowmark.query.plan import QueryPlan
 
-__all__ = ["BucketKey", "Checkpoint", "CheckpointFolder", "Completed", "differences", "plan_digests"]
+__all__ = [
+    "BucketKey", "Checkpoint", "CheckpointFolder", "Completed", "differences", "plan_digests", "roster_changes",
+]  # fmt: skip
 
-_VERSION = 2
+_VERSION = 3
+_FORMER = 2  # did not say which sources its job had
 
 _LOGS = ("offsets", "commits")
 
@@ -45,8 +48,10 @@ class Checkpoint:
     predecessor: str | None  # the checkpoint whose token stood in Kafka when this one began
     shuffle_partitions: int
     queries: Mapping[str, str]  # by name: the digest of the plan
+    roster: Mapping[str, tuple[str, ...]]  # by stream that they read: its sources; empty: it is not known
     placements: Mapping[BucketKey, int]  # by stage and bucket: Spark's key
     suppressed: Mapping[BucketKey, Completed]  # by query and bucket
+    told: Mapping[BucketKey, int]  # by query and bucket: up to which offset of its partials all has been told
     ended: frozenset[BucketKey] = frozenset()  # stages' buckets out of which nothing more will come
     topics: Mapping[str, str] = field(default_factory=dict)  # of results, by name: Kafka's id of each
 
@@ -75,6 +80,28 @@ def differences(stored: Checkpoint, queries: Mapping[str, str], shuffle_partitio
             found.append(f"query {name} has another plan now")
     if stored.shuffle_partitions != shuffle_partitions:
         found.append(f"shuffle_partitions was {stored.shuffle_partitions} and is {shuffle_partitions} now")
+    return found
+
+
+def roster_changes(
+    stored: Mapping[str, tuple[str, ...]], roster: Mapping[str, tuple[str, ...]]
+) -> list[str]:  # fmt: skip
+    """In which sources of streams that both have they differ, and what a job would make of it: its buckets go on with
+    the sources that they began with."""
+    streams = stored.keys() & roster.keys()
+    before = {source: stream for stream in sorted(streams) for source in stored[stream]}
+    now = {source: stream for stream in sorted(streams) for source in roster[stream]}
+    found = []
+    for source in sorted(before.keys() | now.keys()):
+        if source not in before:
+            found.append(f"source {source} of stream {now[source]} is new: its packets would be counted nowhere")
+        elif source not in now:
+            found.append(f"source {source} of stream {before[source]} is missing now: windows would wait for it")
+        elif before[source] != now[source]:
+            found.append(
+                f"source {source} was of stream {before[source]} and is of {now[source]} now: windows of the one would "
+                "wait for it, and those of the other not count it"
+            )
     return found
 
 
@@ -137,6 +164,15 @@ class CheckpointFolder:
                     "with --new-generation"
                 )
 
+    @property
+    def there(self) -> bool:
+        """Whether there is a checkpoint."""
+        return self._file.exists()
+
+    @property
+    def readable(self) -> bool:
+        return os.access(self._file, os.R_OK)
+
     def read(self) -> Checkpoint | None:
         """None when there is no checkpoint yet; CheckpointRefused when it cannot be read."""
         try:
@@ -192,11 +228,13 @@ def _form(checkpoint: Checkpoint) -> dict[str, object]:
         "predecessor": checkpoint.predecessor,
         "shuffle_partitions": checkpoint.shuffle_partitions,
         "queries": dict(checkpoint.queries),
+        "roster": {stream: list(sources) for stream, sources in checkpoint.roster.items()},
         "placements": _rows(checkpoint.placements),
         "suppressed": [
             [query, bucket, told.bound, list(told.since)]
             for (query, bucket), told in sorted(checkpoint.suppressed.items(), key=lambda item: item[0])
         ],
+        "told": _rows(checkpoint.told),
         "ended": [list(key) for key in sorted(checkpoint.ended)],
         "topics": dict(checkpoint.topics),
     }
@@ -208,10 +246,14 @@ def _read_rows(rows: Sequence[tuple[str, int, int]]) -> dict[BucketKey, int]:
 
 def _parse(form: dict[str, object]) -> Checkpoint:
     version = form.pop("version")
-    if version != _VERSION:
-        raise ValueError(f"its version is {version}, this program reads {_VERSION}")
+    if version == _FORMER:
+        form = form | {"roster": {}, "told": []}
+    elif version != _VERSION:
+        raise ValueError(f"its version is {version}, this program reads {_FORMER} and {_VERSION}")
     fields = dict(form)
+    fields["roster"] = {stream: tuple(of) for stream, of in form["roster"].items()}  # type: ignore[attr-defined]
     fields["placements"] = _read_rows(form["placements"])  # type: ignore[arg-type]  # checked by unpacking
+    fields["told"] = _read_rows(form["told"])  # type: ignore[arg-type]  # checked by unpacking
     fields["suppressed"] = {
         (query, bucket): Completed(bound, tuple(since))
         for query, bucket, bound, since in form["suppressed"]  # type: ignore[attr-defined]

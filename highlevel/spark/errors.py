@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["BucketFailure", "CheckpointRefused", "JobFailed", "JobStopped", "TakenOver", "TopicsDeleted"]
+__all__ = [
+    "BucketFailure", "CheckpointRefused", "JobFailed", "JobStopped", "RowsWouldRepeat", "TakenOver", "TopicsDeleted",
+]  # fmt: skip
 
 
 class JobStopped(Exception):
@@ -15,6 +17,12 @@ class JobStopped(Exception):
 
 class CheckpointRefused(JobStopped):
     """The checkpoint, the queries and the results that stand in Kafka do not belong together."""
+
+
+class RowsWouldRepeat(CheckpointRefused):
+    """A new generation would tell rows again that stand there, and was not told to."""
+
+    exit_code = 2
 
 
 class TakenOver(JobStopped):

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from highlevel.progress.roster import Roster
+from highlevel.spark.bundles import Position
 from highlevel.spark.checkpoint import BucketKey, Completed
 from lowmark.query.plan import QueryPlan, Stage
 from lowmark.wire.partials import Origin
 from lowmark.wire.registration import SourceKind
 from lowmark.wire.resultrows import RowFormat
 from lowmark.wire.schema import Schema
+from lowmark.wire.sinktoken import Told, encode_told
 from lowmark.wire.topics import Topic, TopicKind
 
 __all__ = ["JobSpec"]
@@ -27,6 +29,8 @@ class JobSpec:
     placements: Mapping[tuple[str, int], int]
     generation: int
     suppressed: Mapping[BucketKey, Completed]  # by query and bucket: what former generations have told
+    told: Mapping[BucketKey, int] = field(default_factory=dict)  # the same of queries without windows over time
+    laws: Mapping[str, str] = field(default_factory=dict)  # of the queries that are told apart by positions
     prefix: str  # of topic names
     parcels: str  # the folder into which executors put their results
     formats: Mapping[str, RowFormat] = field(default_factory=dict)  # by query: how rows are written; else as JSON
@@ -41,6 +45,15 @@ class JobSpec:
     def roster_of(self, stage: Stage) -> Roster:
         streams = sorted({stream for node in stage.nodes for stream in node.streams})
         return Roster.of({stream: self.roster[stream] for stream in streams})
+
+    def position(self, stage: Stage, bucket: int, read: int) -> Position | None:
+        """When the bucket has read its partials up to this offset; None: no query of the stage is told apart by it."""
+        told = {
+            plan.name: Told(self.laws[plan.name], max(read, self.told.get((plan.name, bucket), 0)))
+            for plan in self.readers(stage.fingerprint)
+            if plan.name in self.laws
+        }
+        return Position(self.partials_topic(stage.fingerprint), bucket, read, encode_told(told)) if told else None
 
     def exchanges(self) -> dict[str, QueryPlan]:
         """The queries that have some, by the fingerprint that names their topic."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from highlevel.spark.checkpoint import BucketKey, Checkpoint, Completed, differences
-from highlevel.spark.errors import CheckpointRefused, TopicsDeleted
+from highlevel.spark.checkpoint import BucketKey, Checkpoint, Completed, differences, roster_changes
+from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat, TopicsDeleted
 from highlevel.spark.placement import placements
+from highlevel.spark.replay import Replay
 from highlevel.spark.sinkhistory import History
 from lowmark.query.plan import Stage
-from lowmark.wire.sinktoken import Token
+from lowmark.wire.sinktoken import Token, Told
 
 __all__ = ["Standing", "begun_anew", "carried_on", "same_topics"]
 
 _WAYS_OUT = (
     "Point job.checkpoint at the right one; or start with --new-generation, which reads again what Kafka still has "
-    "and leaves out the windows that have been completed"
+    "and leaves out what has been told"
 )
 
 
@@ -27,11 +28,16 @@ class Standing:
 
     queries: Mapping[str, str]  # digests of plans, by name
     stages: Sequence[Stage]
+    roster: Mapping[str, tuple[str, ...]]  # sources of the streams that they read
     shuffle_partitions: int
     stored: Checkpoint | None
     batches: int
     token: Token | None
     where: str  # the checkpoint, for people
+    replays: Mapping[str, Replay] = field(default_factory=dict)  # queries without windows over time
+    told: Mapping[BucketKey, Mapping[str, Told]] = field(
+        default_factory=dict
+    )  # by stage and bucket: what positions say
 
 
 def carried_on(standing: Standing, history: Callable[[], History]) -> Checkpoint:
@@ -50,12 +56,18 @@ def carried_on(standing: Standing, history: Callable[[], History]) -> Checkpoint
                 f"the checkpoint {standing.where} is new, but there are results already (generation "
                 f"{found.generation}). {_WAYS_OUT}"
             )
-        return _first(standing, 1, {})
+        return _first(standing, 1, {}, {})
     other = differences(stored, standing.queries, standing.shuffle_partitions)
+    sources = roster_changes(stored.roster, standing.roster)
     if other:
         raise CheckpointRefused(
-            f"the checkpoint {standing.where} is of another job: {'; '.join(other)}. Change it back, give the job a "
-            "checkpoint of its own, or start with --new-generation"
+            f"the checkpoint {standing.where} is of another job: {'; '.join([*other, *sources])}. Change it back, give "
+            "the job a checkpoint of its own, or start with --new-generation"
+        )
+    if sources:
+        raise CheckpointRefused(
+            f"the checkpoint {standing.where} is of a job with other sources: {'; '.join(sources)}. Change the "
+            "configuration back, or start with --new-generation, whose windows wait for the sources that it lists now"
         )
     if token is None and standing.batches:
         raise CheckpointRefused(
@@ -71,7 +83,7 @@ def carried_on(standing: Standing, history: Callable[[], History]) -> Checkpoint
             f"the checkpoint {standing.where} is {stored.id}, but the last results were written from checkpoint "
             f"{token.checkpoint} (batch {token.batch}). {_WAYS_OUT}"
         )
-    return replace(stored, run=stored.run + 1)
+    return replace(stored, run=stored.run + 1, roster=stored.roster or standing.roster)
 
 
 def same_topics(stored: Checkpoint, ids: Mapping[str, str], names: Iterable[str]) -> None:
@@ -82,17 +94,58 @@ def same_topics(stored: Checkpoint, ids: Mapping[str, str], names: Iterable[str]
         raise TopicsDeleted(other)
 
 
-def begun_anew(standing: Standing, history: History) -> Checkpoint:
-    """A fresh checkpoint, whatever there was before; what has been told of completed windows is left out."""
+def begun_anew(standing: Standing, history: History, repeat_rows: bool = False) -> Checkpoint:
+    """A fresh checkpoint, whatever there was before; what has been told is left out. RowsWouldRepeat names the queries
+    of which nobody can tell that; with `repeat_rows` the new generation tells all of them again."""
     former = standing.stored.generation if standing.stored is not None else 0
-    told = dict(standing.stored.suppressed) if standing.stored is not None else {}
+    windows = dict(standing.stored.suppressed) if standing.stored is not None else {}
     for key, completed in history.completed.items():
-        if key not in told or told[key].bound <= completed.bound:
-            told[key] = completed
-    return _first(standing, max(former, history.generation) + 1, told)
+        if key not in windows or windows[key].bound <= completed.bound:
+            windows[key] = completed
+    windows = {key: completed for key, completed in windows.items() if key[0] not in standing.replays}
+    unknown = {query: why for query, of in standing.replays.items() if (why := _unknown(query, of, standing, history))}
+    if unknown and not repeat_rows:
+        raise RowsWouldRepeat(_said_of(unknown))
+    told = {
+        (query, bucket): of[query].upto
+        for query, replay in standing.replays.items()
+        if query not in unknown
+        for bucket in range(replay.stage.buckets)
+        if query in (of := standing.told.get((replay.stage.fingerprint, bucket), {})) and of[query].law == replay.law
+    }
+    return _first(standing, max(former, history.generation) + 1, windows, told)
 
 
-def _first(standing: Standing, generation: int, suppressed: Mapping[BucketKey, Completed]) -> Checkpoint:
+def _unknown(query: str, replay: Replay, standing: Standing, history: History) -> str | None:
+    """Why nobody can tell which of a query's results have been told; None: one can."""
+    stage = replay.stage.fingerprint
+    buckets = [bucket for bucket in range(replay.stage.buckets) if (query, bucket) in history.told]
+    if not buckets:
+        return None
+    if replay.law is None:
+        return "its rows change their bucket on the way, and come in another order each time"
+    known = [standing.told.get((stage, bucket), {}).get(query) for bucket in buckets]
+    if None in known:
+        return "Kafka does not say up to where its partials had been read"
+    if any(told is not None and told.law != replay.law for told in known):
+        return "its text, its sources or their kind have changed"
+    if any((stage, bucket) in history.shortened for bucket in buckets):
+        return "Kafka has deleted the beginning of its partials"
+    return None
+
+
+def _said_of(unknown: Mapping[str, str]) -> str:
+    each = "; ".join(f"{query}: {why}" for query, why in sorted(unknown.items()))
+    return (
+        f"a new generation may write rows again that are on the result topics of {', '.join(sorted(unknown))}, which "
+        f"have no windows over time to be told apart by ({each}). Add --repeat-rows to have it write all rows of these "
+        "queries that follow from what Kafka still has, under its own generation; other queries repeat nothing"
+    )
+
+
+def _first(
+    standing: Standing, generation: int, suppressed: Mapping[BucketKey, Completed], told: Mapping[BucketKey, int]
+) -> Checkpoint:  # fmt: skip
     keys = [(stage.fingerprint, bucket) for stage in standing.stages for bucket in range(stage.buckets)]
     return Checkpoint(
         id=uuid.uuid4().hex,
@@ -101,6 +154,8 @@ def _first(standing: Standing, generation: int, suppressed: Mapping[BucketKey, C
         predecessor=None if standing.token is None else standing.token.checkpoint,
         shuffle_partitions=standing.shuffle_partitions,
         queries=standing.queries,
+        roster=standing.roster,
         placements=dict(zip(keys, placements(len(keys), standing.shuffle_partitions), strict=True)),
         suppressed=suppressed,
+        told=told,
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from highlevel.spark.bundles import Bundle
+from highlevel.spark.bundles import Bundle, Position
 
 __all__ = ["ParcelWriter", "Parcels"]
 
@@ -25,6 +25,7 @@ _SCHEMA = pa.schema(
         ("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))),
         ("starts", pa.large_binary()),
         ("data", pa.large_binary()),
+        ("offset", pa.int64()),  # of a position, whose metadata is the data; null: a bundle
     ]
 )
 
@@ -42,15 +43,22 @@ class ParcelWriter:
             self._name = uuid.uuid4().hex  # an attempt that Spark has given up may still write: to a file of its own
             self._writer = pa.ipc.new_stream(pa.OSFile(str(self._folder / self._name), "wb"), _SCHEMA)
         headers = [{"name": name, "value": value} for name, value in bundle.headers]
-        row = ([bundle.topic], [bundle.partition], [headers], [bundle.starts], [bundle.data])
-        arrays = [pa.array(values, field.type) for values, field in zip(row, _SCHEMA, strict=True)]
-        self._writer.write_batch(pa.record_batch(arrays, schema=_SCHEMA))
+        _write(self._writer, (bundle.topic, bundle.partition, headers, bundle.starts, bundle.data, None))
 
-    def close(self) -> str | None:
-        """The file's name; None when there was nothing to put into one."""
+    def close(self, position: Position | None) -> str | None:
+        """The file's name; None when there was nothing to put into one. The position stands behind all else: where
+        nothing is told it has not moved for anybody."""
         if self._writer is not None:
+            if position is not None:
+                data = position.metadata.encode()
+                _write(self._writer, (position.topic, position.partition, [], b"", data, position.offset))
             self._writer.close()
         return self._name
+
+
+def _write(writer: pa.ipc.RecordBatchStreamWriter, row: tuple[object, ...]) -> None:
+    arrays = [pa.array([value], field.type) for value, field in zip(row, _SCHEMA, strict=True)]
+    writer.write_batch(pa.record_batch(arrays, schema=_SCHEMA))
 
 
 class Parcels:
@@ -68,7 +76,7 @@ class Parcels:
         for name in names:
             (self._folder / name).unlink()
 
-    def bundles(self, names: Sequence[str]) -> Iterable[Bundle]:
+    def bundles(self, names: Sequence[str]) -> Iterable[Bundle | Position]:
         """Of these parcels, one after the other, each read when its turn comes; as often as they are gone through."""
         return _Bundles([self._folder / name for name in names])
 
@@ -77,15 +85,17 @@ class Parcels:
 class _Bundles:
     files: Sequence[Path]
 
-    def __iter__(self) -> Iterator[Bundle]:
+    def __iter__(self) -> Iterator[Bundle | Position]:
         for path in self.files:
             with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
                 for batch in reader:
-                    yield _bundle(batch)
+                    yield _read(batch)
 
 
-def _bundle(batch: pa.RecordBatch) -> Bundle:
-    topic, partition, headers, starts, data = (column[0] for column in batch.columns)
+def _read(batch: pa.RecordBatch) -> Bundle | Position:
+    topic, partition, headers, starts, data, offset = (column[0] for column in batch.columns)
+    if offset.is_valid:
+        return Position(topic.as_py(), partition.as_py(), offset.as_py(), data.as_py().decode())
     return Bundle(
         topic.as_py(),
         partition.as_py(),

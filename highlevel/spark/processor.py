@@ -13,7 +13,7 @@ from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Counts, Forward, Outcome, Output, Rejection, ResultRows
 from highlevel.progress.records import Arrival, Record, batch_of_wire, wire_of_batch
 from highlevel.spark.backlog import StoredRecord, in_order
-from highlevel.spark.bundles import Bundle, Report
+from highlevel.spark.bundles import Bundle, Position, Report
 from highlevel.spark.errors import BucketFailure
 from highlevel.spark.jobspec import JobSpec
 from highlevel.spark.parcels import ParcelWriter
@@ -79,9 +79,11 @@ class _BucketWork:
         self._stage = stage
         self._pieces = pieces
         self._state = PiecewiseState(SparkByteStore(pieces), fingerprint)
+        readers = {plan.name: plan.window for plan in spec.readers(fingerprint)}
         self._suppress = Suppression(
-            {plan.name: plan.window for plan in spec.readers(fingerprint)},
+            {query: window for query, window in readers.items() if window is not None},
             {query: told for (query, of), told in spec.suppressed.items() if of == bucket},
+            {query: upto for (query, of), upto in spec.told.items() if of == bucket and query in readers},
             self._state,
         )
         self._driver = BucketDriver(
@@ -92,10 +94,17 @@ class _BucketWork:
         self._dead: dict[BadReason, int] = {}
         self._seen: dict[int, tuple[StoredRecord, bytes | None]] = {}  # by number: a rejection names its record by it
         self._taken = 0
+        self._partials = spec.partials_topic(fingerprint)
+        self._read = 0  # the offset behind the last record of partials; 0: there was none in this micro-batch
 
     def run(self, rows: Iterable[Row]) -> Iterator[Row]:
         counts, records, pending = Counts(), 0, 0
         for record, value in in_order(rows, self._folder):
+            if record.topic == self._partials:
+                if self._read and self._suppress.ends_between(self._read, record.offset):
+                    counts += self._flush().counts
+                    pending = 0
+                self._read = record.offset + 1
             self._take(record, value)
             records += 1
             pending += len(value or b"")
@@ -113,7 +122,7 @@ class _BucketWork:
     def _flush(self) -> Outcome:
         outcome = self._driver.flush()
         for output in outcome.outputs:
-            if (wanted := self._suppress(output)) is not None:
+            if (wanted := self._suppress(output, self._read)) is not None:
                 self._encode(wanted)
         self._seen.clear()
         return outcome
@@ -173,6 +182,9 @@ class _BucketWork:
         letter = bury(bad, record.topic, record.partition, record.offset, record.headers, value)
         self._parcel.put(Bundle.of(self._spec.dead_topic(), 0, encode(letter)))
 
+    def _position(self) -> Position | None:
+        return self._spec.position(self._stage, self._bucket, self._read) if self._read else None
+
     def _report(self, records: int, counts: Counts, written: int) -> Report:
         progress = self._driver.progress()
         return Report(
@@ -201,5 +213,5 @@ class _BucketWork:
             heard=dict(progress.heard),
             ended=progress.ended,
             state_bytes=written,
-            parcel=self._parcel.close(),
+            parcel=self._parcel.close(self._position()),
         )  # fmt: skip

@@ -1,7 +1,8 @@
 """Exactly once: a micro-batch's results are one Kafka transaction, in which stands how far the job has come.
 
 The token, which names checkpoint and batch, is the metadata of an offset that a consumer group of the job's own commits
-in the same transaction; the offset is the batch's number + 1. Kafka forgets a group's offsets when they have not been
+in the same transaction; the offset is the batch's number + 1. Beside it stand positions: how far the partials had been
+read of which results have been told. Kafka forgets a group's offsets when they have not been
 committed for a while (`offsets.retention.minutes`, a week): a silent job commits its token again every few hours. A job
 that has been down for longer finds no token and is refused, which is for a person to decide.
 """
@@ -9,13 +10,13 @@ that has been down for longer finds no token and is refused, which is for a pers
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from highlevel.spark.bundles import Bundle
+from highlevel.spark.bundles import Bundle, Position
 from highlevel.spark.errors import JobFailed, TakenOver, TopicsDeleted
 from lowmark.watchdog import Watchdog
 from lowmark.wire.codec import decode, encode
@@ -31,7 +32,7 @@ from lowmark.wire.kafka import (
 from lowmark.wire.record import BadRecord, RecordKind, headers_of
 from lowmark.wire.sinktoken import Token
 
-__all__ = ["TransactionalSink"]
+__all__ = ["TransactionalSink", "places", "token_and_positions"]
 
 _ANSWER_WITHIN_S = 45.0
 
@@ -59,13 +60,18 @@ R = TypeVar("R")
 
 class TransactionalSink:
     """Inert until `open`. `job` names the transactions and the group: a second process of the same job takes them over.
-    The token is kept with partition 0 of `token_topic`, which exists. For one thread at a time, but `close` never waits
-    for another one."""
+    The token is kept with partition 0 of `token_topic`, which exists, positions with the partitions `inputs` of
+    partials. For one thread at a time, but `close` never waits for another one."""
 
-    def __init__(self, settings: KafkaSettings, job: str, token_topic: str, watchdog: Watchdog) -> None:
+    def __init__(
+        self, settings: KafkaSettings, job: str, token_topic: str, inputs: Sequence[tuple[str, int]],
+        watchdog: Watchdog,
+    ) -> None:  # fmt: skip
         self._settings = settings
         self._job = job
         self._place = TopicPartition(token_topic, 0)
+        self._inputs = inputs
+        self._positions: dict[tuple[str, int], Position] = {}
         self._watchdog = watchdog
         self._producer: Producer | None = None
         self._group: object = None  # what Kafka's client wants to know of the group, in its own form
@@ -86,25 +92,28 @@ class TransactionalSink:
         return self._token
 
     @property
+    def positions(self) -> Mapping[tuple[str, int], Position]:
+        """By topic and partition, those that have been written last, by whatever job of this name."""
+        return self._positions
+
+    @property
     def renewal_due(self) -> bool:
         """The token has stood for so long that `renew` should be called."""
         return self._token is not None and time.monotonic() - self._written_at > _RENEW_AFTER_S
 
     def open(self) -> None:
-        """Fence the job's former process, whose unfinished transaction is undone, and read the token that stands."""
+        """Fence the job's former process, whose unfinished transaction is undone, and read what stands of it."""
         self._disconnected = False
         self._producer = transactional_producer(self._settings, self._job, _LINGER_MS, self._note_problem)
         reader = consumer(self._settings, self._job)
         try:
             self._ask(self._producer.init_transactions)
-            committed = self._ask(reader.committed, [self._place])[0]
+            found = self._ask(reader.committed, places(self._place.topic, self._inputs))
             self._group = reader.consumer_group_metadata()
         finally:
             with self._watchdog.within(_RETURN_WITHIN_S, _name(reader.close)):
                 reader.close()
-        if committed.error is not None:
-            raise translate(committed.error, self._settings)
-        self._token = _read(committed.metadata or "", self._job) if committed.offset >= 0 else None
+        self._token, self._positions = token_and_positions(found, self._job, self._settings)
 
     def _note_problem(self, problem: KafkaProblem) -> None:
         self._disconnected |= isinstance(problem, KafkaUnavailable)
@@ -122,7 +131,7 @@ class TransactionalSink:
         """An unfinished transaction is undone by the next process of the job, or by Kafka after a minute."""
         self._producer = None
 
-    def write(self, bundles: Iterable[Bundle], token: Token) -> None:
+    def write(self, bundles: Iterable[Bundle | Position], token: Token) -> None:
         """All of it becomes visible at once, with the token, or nothing does. TakenOver when it is another's turn.
         Bundles are gone through once more when a transaction was undone and is tried again."""
         for attempt in range(1, _ATTEMPTS + 1):
@@ -146,11 +155,11 @@ class TransactionalSink:
         return topics.difference(self._ask(self._producer.list_topics, None).topics)
 
     def renew(self) -> None:
-        """Commit the token again, before Kafka forgets it."""
+        """Commit token and positions again, before Kafka forgets them."""
         if self._token is not None:
-            self.write((), self._token)
+            self.write(tuple(self._positions.values()), self._token)
 
-    def _attempt(self, bundles: Iterable[Bundle], token: Token) -> None:
+    def _attempt(self, bundles: Iterable[Bundle | Position], token: Token) -> None:
         assert self._producer is not None, "not open"
         self._producer.poll(0)
         if self._disconnected:
@@ -160,16 +169,22 @@ class TransactionalSink:
             producer.begin_transaction()  # asks nobody
         except KafkaException as error:
             raise self._judged(error.args[0]) from None
+        moved: dict[tuple[str, int], Position] = {}
         for bundle in bundles:
-            self._produce(producer, bundle)
+            if isinstance(bundle, Position):
+                moved[bundle.topic, bundle.partition] = bundle
+            else:
+                self._produce(producer, bundle)
         self._ask(producer.flush)
         if self._disconnected:
             raise self._undone(producer, "a broker has gone while it took the rows")
-        place = TopicPartition(
-            self._place.topic, self._place.partition, token.batch + 1, encode(token).value.decode()
-        )  # fmt: skip
-        self._ask(producer.send_offsets_to_transaction, [place], self._group)
+        offsets = [
+            TopicPartition(self._place.topic, self._place.partition, token.batch + 1, encode(token).value.decode()),
+            *(TopicPartition(at.topic, at.partition, at.offset, at.metadata) for at in moved.values()),
+        ]
+        self._ask(producer.send_offsets_to_transaction, offsets, self._group)
         self._ask(producer.commit_transaction)
+        self._positions |= moved
 
     def _produce(self, producer: Producer, bundle: Bundle) -> None:
         """Once for each row of the job's answers: nothing is called here but what sends it."""
@@ -241,6 +256,27 @@ class _Undone(Exception):
 
 def _name(call: Callable[..., object]) -> str:
     return f"the call {call.__name__} of Kafka's client"
+
+
+def places(token_topic: str, inputs: Iterable[tuple[str, int]]) -> list[TopicPartition]:
+    """Where token and positions stand: what to ask Kafka for."""
+    return [TopicPartition(token_topic, 0), *(TopicPartition(topic, partition) for topic, partition in inputs)]
+
+
+def token_and_positions(
+    committed: Sequence[TopicPartition], job: str, settings: KafkaSettings
+) -> tuple[Token | None, dict[tuple[str, int], Position]]:  # fmt: skip
+    """Token and positions, in what Kafka answers for these places. None: there is no token."""
+    for at in committed:
+        if at.error is not None:
+            raise translate(at.error, settings)
+    first, *others = committed
+    token = _read(first.metadata or "", job) if first.offset >= 0 else None
+    return token, {
+        (at.topic, at.partition): Position(at.topic, at.partition, at.offset, at.metadata or "")
+        for at in others
+        if at.offset >= 0
+    }
 
 
 def _read(metadata: str, job: str) -> Token:

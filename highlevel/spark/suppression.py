@@ -1,8 +1,9 @@
-"""What a new generation leaves out: the windows that the one before has completed stay as it answered them.
+"""What a new generation leaves out: what the one before has told stays as it was told.
 
 A new generation takes the records of a bucket in the order in which the one before did, and gives the same. So what it
-has to say of such windows is old as long as it has not come to the completion that was the last one; behind that, what
-stands there already is left out once, and all else is news.
+has to say of windows over time that have been completed is old as long as it has not come to the completion that was
+the last one; behind that, what stands there already is left out once, and all else is news. Results of other queries
+are old as long as they follow from records that the one before had read.
 """
 
 from __future__ import annotations
@@ -51,28 +52,40 @@ class Suppression:
     """Of one bucket. `completed`: by query, what former generations have told. How far that has been come to again is
     kept in the bucket's state.
 
-    Rows of a query without windows belong to none: they are given again, under the new generation. So are, of late
-    rows, those that were told behind the last completion, since they stand in a topic of their own.
+    `told`: by query, up to which offset of the bucket's partials they have told everything: of queries whose results no
+    window over time tells apart.
+
+    Of late rows of windows over time those that were told behind the last completion are given again, since they stand
+    in a topic of their own.
     """
 
     def __init__(
-        self, windows: Mapping[str, Window | None], completed: Mapping[str, Completed], state: State
+        self, windows: Mapping[str, Window], completed: Mapping[str, Completed], told: Mapping[str, int],
+        state: State,
     ) -> None:  # fmt: skip
         self._windows = windows
         self._completed = completed
+        self._told = told
         self._state = state
 
-    def __call__(self, output: Output) -> Output | None:
-        """The output, or what is left of it; None when nothing is."""
+    def ends_between(self, read: int, offset: int) -> bool:
+        """Whether what follows from the record at this offset is news, and not all that follows from those before
+        `read`, the one behind the last that was read: then the one has to be given out before the other comes."""
+        return any(read <= upto <= offset for upto in self._told.values())
+
+    def __call__(self, output: Output, read: int) -> Output | None:
+        """The output, or what is left of it; None when nothing is. It follows from the partials before `read`."""
         if not isinstance(output, ResultRows | Complete | Amendment | Correction | LateRow):
             return output
+        if (upto := self._told.get(output.query)) is not None:
+            return None if read <= upto else output
         completed = self._completed.get(output.query)
         if completed is None:
             return output
         window, bound = self._windows[output.query], completed.bound
         match output:
             case ResultRows(window=number):
-                known = number is not None and window is not None and window.end(number) <= bound
+                known = number is not None and window.end(number) <= bound
                 return None if known else output
             case Complete():
                 self._note(output, completed)
@@ -80,7 +93,7 @@ class Suppression:
             case Amendment() | Correction():
                 return self._rest_of_news(output, window, completed)
             case LateRow(windows=span):
-                old = window is not None and span is not None and window.end(span.to) <= bound
+                old = span is not None and window.end(span.to) <= bound
                 return None if old and not self._news(output.query, completed).begun else output
 
     def _space(self, query: str) -> Space[_News]:
@@ -97,7 +110,7 @@ class Suppression:
             self._state.put(self._space(complete.query), _ONLY, news)
 
     def _rest_of_news(
-        self, told: Amendment | Correction, window: Window | None, completed: Completed
+        self, told: Amendment | Correction, window: Window, completed: Completed
     ) -> Amendment | Correction | None:
         news = self._news(told.query, completed)
         if news.begun:
@@ -106,18 +119,16 @@ class Suppression:
             news.old.remove(known)
             self._state.put(self._space(told.query), _ONLY, news)
             return None
-        if window is None or told.windows is None:
-            return None
         if isinstance(told, Correction):
             return _rest_of_correction(told, window, completed.bound)
+        assert told.windows is not None, "what has no windows is not known by them"
         return told if window.end(told.windows.to) > completed.bound else None
 
 
-def _rest(complete: Complete, window: Window | None, bound: int) -> Complete | None:
+def _rest(complete: Complete, window: Window, bound: int) -> Complete | None:
     if complete.end <= bound:
         return None
-    if complete.windows is None or window is None:
-        return complete
+    assert complete.windows is not None, "what has no windows is not known by them"
     first = max(complete.windows.first, _first_after(window, bound))
     if first == complete.windows.first:
         return complete

@@ -9,6 +9,7 @@ from pathlib import Path
 from textwrap import shorten
 from threading import Timer
 
+from highlevel.spark.errors import JobStopped
 from lowlevel.config import LowLevelConfigError
 from lowlevel.kernel.cache import prepare
 from lowmark.app.capturesources import work_of, work_on
@@ -17,13 +18,14 @@ from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.failures import failure_of
 from lowmark.app.jars import SPARK_KAFKA, kept
 from lowmark.app.java import find_java, spark_java_home
+from lowmark.app.jobcheck import foresee_job
 from lowmark.app.planning import plan_queries, topics_of
 from lowmark.app.rights import Role, job_group, rights_of
 from lowmark.app.tablememory import asked_table, check_tables
 from lowmark.query.notes import gaps
 from lowmark.query.plan import QueryPlan
 from lowmark.query.sharingexplain import said_of_stages
-from lowmark.wire.kafka import KafkaProblem, KafkaSettingsError, admin, verify_topics
+from lowmark.wire.kafka import KafkaProblem, KafkaSettingsError, TopicProblem, admin, verify_topics
 from lowmark.wire.kafkarights import missing_rights, refused_creations
 
 __all__ = ["CheckResult", "run_checks"]
@@ -177,7 +179,7 @@ def _kafka(config: Config, plans: list[QueryPlan], roles: Sequence[Role]) -> Ite
     yield CheckResult(what)
     # Missing topics are created at the start; those that are there must suit.
     for problem in problems:
-        if problem.there != "missing":
+        if _unlike(problem):
             yield CheckResult(f"topic {problem.topic}", str(problem), 1)
     missing = {problem.topic for problem in problems if problem.there == "missing"}
     refused = refused_creations(client, [settings for settings in wanted if settings.name in missing])
@@ -189,6 +191,20 @@ def _kafka(config: Config, plans: list[QueryPlan], roles: Sequence[Role]) -> Ite
         group = job_group(config, config.job.name) if role is Role.RUN else None
         lacking = missing_rights(client, there, group)
         yield _listed(f"rights for lowmark {role.value}", lacking, "have them granted to this user")
+        known = len(plans) == len(config.queries) and not lacking and not any(map(_unlike, problems))
+        if role is Role.RUN and plans and known:
+            yield _job(config, plans, {settings.name for settings in wanted} - missing)
+
+
+def _unlike(problem: TopicProblem) -> bool:
+    return problem.there != "missing"
+
+
+def _job(config: Config, plans: Sequence[QueryPlan], there: set[str]) -> CheckResult:
+    try:
+        return CheckResult(foresee_job(config, plans, there))
+    except (JobStopped, KafkaProblem) as error:
+        return _failed(f"job {config.job.name}", error)
 
 
 def _listed(what: str, problems: list[str], hint: str) -> CheckResult:

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
 from rich.markup import escape
 
 from highlevel.metrics import HighLevelMetrics
-from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, plan_digests
+from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
 from highlevel.spark.jobspec import JobSpec
-from highlevel.spark.opening import Standing, begun_anew, carried_on, same_topics
+from highlevel.spark.opening import begun_anew, carried_on, same_topics
 from highlevel.spark.query import JobQuery
 from highlevel.spark.reasons import explained
 from highlevel.spark.session import MOVES_BYTES, Spark, SparkSettings
 from highlevel.spark.sink import TransactionalSink
-from highlevel.spark.sinkhistory import History, read_history
 from highlevel.spark.source import SourceSettings
 from lowmark.app.config import Config
 from lowmark.app.console import error_console
@@ -31,21 +29,18 @@ from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.jars import SPARK_KAFKA, obtain
 from lowmark.app.java import Java, find_java, spark_java_home
+from lowmark.app.jobstart import JobStart, job_name
 from lowmark.app.kafkareach import KafkaReach
 from lowmark.app.planning import plan_queries, topics_of
 from lowmark.app.processmetrics import process_registry
-from lowmark.app.rights import job_group
 from lowmark.app.waiting import await_kafka
-from lowmark.query.plan import QueryPlan, Stage
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka import admin, ensure_topics, topic_ids
-from lowmark.wire.registration import SourceKind
 from lowmark.wire.topics import Topic, TopicKind
 
-__all__ = ["run_job"]
+__all__ = ["NewGeneration", "run_job"]
 
 _LOOK_EVERY_S = 0.25
-_NAME_LENGTH = 100
 
 _SLOW_S = 10.0
 """What takes longer makes the job not ready."""
@@ -57,9 +52,16 @@ _END_WITHIN_S = 25.0
 """Of a job that is told to end, or has failed. Kubernetes kills after 30 s, systemd after 90."""
 
 
+@dataclass(frozen=True, slots=True)
+class NewGeneration:
+    """A new checkpoint, whatever there was before."""
+
+    repeat_rows: bool = False  # of queries of which nobody can tell what has been told
+
+
 def run_job(
-    config: Config, *, queries: Sequence[str] | None, master: str | None, until_last: bool, new_generation: bool,
-    progress: Callable[[str], None],
+    config: Config, *, queries: Sequence[str] | None, master: str | None, until_last: bool,
+    new_generation: NewGeneration | None, progress: Callable[[str], None],
 ) -> int:  # fmt: skip
     """Run until SIGTERM or SIGINT, or with `until_last` until all sources have ended and their windows are out; 0 then.
 
@@ -67,23 +69,9 @@ def run_job(
     main thread, which hears signals.
     """
     plans = plan_queries(config, queries)
-    job = _Job(config, plans, _job_name(config, queries), master or config.job.master)
+    job = _Job(JobStart(config, plans, job_name(config, queries)), master or config.job.master)
     with ExitStack() as stack:
         return job.run(stack, until_last, new_generation, progress)
-
-
-def _stages(plans: Sequence[QueryPlan]) -> tuple[Stage, ...]:
-    return tuple({plan.stage.fingerprint: plan.stage for plan in plans}.values())
-
-
-def _job_name(config: Config, queries: Sequence[str] | None) -> str:
-    """A subset of the queries is a job of its own, with a checkpoint of its own."""
-    if queries is None:
-        return config.job.name
-    subset = "+".join(sorted(set(queries)))
-    if len(subset) > _NAME_LENGTH:
-        subset = hashlib.sha256(subset.encode()).hexdigest()[:16]
-    return f"{config.job.name}.{subset}"
 
 
 @contextmanager
@@ -102,14 +90,12 @@ def _signals(request: Callable[[], None]) -> Iterator[None]:
 
 
 class _Job:
-    def __init__(self, config: Config, plans: tuple[QueryPlan, ...], name: str, master: str) -> None:
-        self._config = config
-        self._plans = plans
-        self._stages = _stages(plans)
-        self._name = name
-        self._group = job_group(config, name)
+    def __init__(self, start: JobStart, master: str) -> None:
+        self._start = start
+        self._config = start.config
+        self._plans = start.plans
+        self._name = start.name
         self._master = master
-        self._folder = config.path.parent / config.job.checkpoint / name
         self._wake = threading.Event()
         self._registry = process_registry()
         self._watchdog = Watchdog(self._end)
@@ -117,12 +103,14 @@ class _Job:
         self._stopping = False
         self._failed: Exception | None = None
 
-    def run(self, stack: ExitStack, until_last: bool, anew: bool, progress: Callable[[str], None]) -> int:
+    def run(
+        self, stack: ExitStack, until_last: bool, anew: NewGeneration | None, progress: Callable[[str], None]
+    ) -> int:  # fmt: skip
         stack.enter_context(self._watchdog)
         try:
             self._run(stack, until_last, anew, progress)
         except Exception as error:
-            self._failed = told = explained(error, self._spark, self._folder)
+            self._failed = told = explained(error, self._spark, self._start.folder)
             if told is error:
                 raise
             raise told from None
@@ -131,17 +119,21 @@ class _Job:
         progress("ending")
         return 0
 
-    def _run(self, stack: ExitStack, until_last: bool, anew: bool, progress: Callable[[str], None]) -> None:
+    def _run(
+        self, stack: ExitStack, until_last: bool, anew: NewGeneration | None, progress: Callable[[str], None]
+    ) -> None:  # fmt: skip
         config, settings = self._config, self._config.job
         watchdog = self._watchdog
-        folder = stack.enter_context(CheckpointFolder(self._folder))
+        folder = stack.enter_context(CheckpointFolder(self._start.folder))
         progress(f"connecting to Kafka at {config.kafka.bootstrap}")
         await_kafka(config.kafka, progress)
         progress("checking topics")
         with watchdog.within(_START_WITHIN_S, "the check of the topics"):
             topics = self._ensure_topics(None if anew else folder.read())
-        dead = Topic(TopicKind.DEAD, None, config.prefix).name
-        sink = stack.enter_context(TransactionalSink(config.kafka, self._group, dead, watchdog))
+        start = self._start
+        sink = stack.enter_context(
+            TransactionalSink(config.kafka, start.group, start.token_topic, start.inputs, watchdog)
+        )
         checkpoint = self._open(folder, sink, anew, topics)
         spec = self._spec(folder, checkpoint)
         metrics = HighLevelMetrics(self._registry, spec.plans, spec.roster, checkpoint.ended)
@@ -215,47 +207,32 @@ class _Job:
         return topic_ids(client, list(names.values()))
 
     def _open(
-        self, folder: CheckpointFolder, sink: TransactionalSink, anew: bool, topics: dict[str, str]
+        self, folder: CheckpointFolder, sink: TransactionalSink, anew: NewGeneration | None, topics: dict[str, str]
     ) -> Checkpoint:  # fmt: skip
         """The checkpoint to run on, written: from here on this is the job's only process."""
-        stored = folder.read()
-        standing = Standing(
-            queries=plan_digests(self._plans),
-            stages=self._stages,
-            shuffle_partitions=self._config.job.shuffle_partitions,
-            stored=stored,
-            batches=0 if stored is None else folder.batches(stored),
-            token=sink.token,
-            where=str(folder.path),
-        )
-        checkpoint = begun_anew(standing, self._history()) if anew else carried_on(standing, self._history)
+        start = self._start
+        standing = start.standing(folder, sink.token, sink.positions)
+        if anew is None:
+            checkpoint = carried_on(standing, start.history)
+        else:
+            checkpoint = begun_anew(standing, start.history(), anew.repeat_rows)
         checkpoint = replace(checkpoint, topics=topics)
         folder.check(checkpoint)
         folder.write(checkpoint)
         folder.forget_others(checkpoint)
         return checkpoint
 
-    def _history(self) -> History:
-        topics = {
-            plan.name: (Topic(TopicKind.RESULTS, plan.name, self._config.prefix).name, plan.stage.buckets)
-            for plan in self._plans
-        }
-        exchanges = {
-            Topic(TopicKind.EXCHANGE, plan.exchanges.fingerprint, self._config.prefix).name: plan.stage.buckets
-            for plan in self._plans
-            if plan.exchanges is not None
-        }
-        return read_history(self._config.kafka, topics, exchanges, self._group)
-
     def _spec(self, folder: CheckpointFolder, checkpoint: Checkpoint) -> JobSpec:
         config = self._config
         return JobSpec(
             plans=self._plans,
-            roster={stream: config.roster(stream) for stream in config.streams},
-            kinds={name: SourceKind.FINITE for name, source in config.sources.items() if source.file is not None},
+            roster=self._start.roster,
+            kinds=self._start.kinds,
             placements=checkpoint.placements,
             generation=checkpoint.generation,
             suppressed=checkpoint.suppressed,
+            told=checkpoint.told,
+            laws=self._start.laws,
             prefix=config.prefix,
             parcels=str(folder.path / "parcels"),
             formats={plan.name: config.queries[plan.name].format for plan in self._plans},

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from highlevel.progress.reach import Reach
 from lowmark.app.completionsseen import CompletionsSeen
+from lowmark.app.jobroster import roster_of_job
 from lowmark.app.openwindows import OpenWindows, sliding_by_tuple
 from lowmark.app.promisesseen import PromisesSeen
 from lowmark.app.queryinputs import QueryInputs
-from lowmark.app.queryprogress import OpenWindow, QueryProgress
+from lowmark.app.queryprogress import OpenWindow, QueryProgress, SourceProgress
 from lowmark.app.querywaits import QueryWaits
 from lowmark.query.plan import QueryPlan
 from lowmark.wire import values
@@ -21,7 +22,8 @@ __all__ = ["ProgressBoard"]
 
 class ProgressBoard:
     """Feed it registrations, punctuations of one partition of each stage and exchange (they go to all) and completions,
-    in the order of each partition. `rosters` lists the sources of each stream."""
+    in the order of each partition. `rosters` lists the sources of each stream, as they are configured: what completions
+    say of them comes first."""
 
     def __init__(self, plans: Sequence[QueryPlan], rosters: Mapping[str, tuple[str, ...]]) -> None:
         stages = {(plan.stage.fingerprint, node.name): node for plan in plans for node in plan.stage.nodes}
@@ -33,10 +35,14 @@ class ProgressBoard:
         }
         self._promises = PromisesSeen({name: node.reduction.pane for name, node in stages.items()})
         self._exchanged = PromisesSeen({name: node.reduction.pane for name, node in exchanges.items()})
-        self._queries = {plan.name: _Query(plan, rosters) for plan in plans}
+        self._streams: dict[str, str] = {}
+        self._queries = {plan.name: _Query(plan, rosters, self._streams) for plan in plans}
 
-    def registered(self, source: str, epoch: int) -> None:
+    def registered(self, source: str, epoch: int, stream: str | None = None) -> None:
+        """`stream`: that it says it feeds; without, the configuration knows."""
         self._promises.registered(source, epoch)
+        if stream is not None:
+            self._streams[source] = stream
 
     def promised(self, record: Punctuation, at_ns: int) -> None:
         """`at_ns`: when it was written."""
@@ -58,9 +64,12 @@ class ProgressBoard:
 
 
 class _Query:
-    def __init__(self, plan: QueryPlan, rosters: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(
+        self, plan: QueryPlan, rosters: Mapping[str, tuple[str, ...]], registered: Mapping[str, str]
+    ) -> None:  # fmt: skip
         self._plan = plan
         self._rosters = rosters
+        self._registered = registered
         self._reach = Reach(plan)
         window = self._reach.window
         self._windows = None if window is None else OpenWindows(plan, window, self._reach)
@@ -97,7 +106,7 @@ class _Query:
             query=plan.name,
             complete_to=None if complete is None or kind is None else values.show(kind, complete),
             frontier=None if front is None or front == FOREVER else values.time(front),
-            sources=tuple(inputs.progress()),
+            sources=(*inputs.progress(), *self._unlisted()),
             tuples_ahead=inputs.tuples[1],
             open=opened,
             open_windows=count if counted is None else counted.windows,
@@ -112,7 +121,15 @@ class _Query:
         )
 
     def _inputs(self, promises: PromisesSeen, now_ns: int) -> QueryInputs:
-        return QueryInputs(self._plan.stage.fingerprint, self._reach.nodes, self._rosters, promises, now_ns)
+        rosters = roster_of_job(self._rosters, self._seen.sources, self._registered)
+        return QueryInputs(self._plan.stage.fingerprint, self._reach.nodes, rosters, promises, now_ns)
+
+    def _unlisted(self) -> Iterator[SourceProgress]:
+        """Those that are configured, and the job does not know."""
+        streams = {stream for node in self._reach.nodes for stream in node.streams}
+        configured = {source for stream in streams for source in self._rosters.get(stream, ())}
+        for source in sorted(configured - self._seen.sources) if self._seen.sources else ():
+            yield SourceProgress(source, "unlisted")
 
     def _window(self, number: int, waits: QueryWaits) -> OpenWindow:
         window = self._reach.window

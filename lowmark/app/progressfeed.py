@@ -96,8 +96,8 @@ class ProgressFeed:
 
     def _take(self, message: Message) -> None:
         match decode(message.headers(), message.value(), lambda origin: None):
-            case Registration(source=source):
-                self._board.registered(source, message.offset())
+            case Registration(source=source, stream=stream):
+                self._board.registered(source, message.offset(), stream)
             case Punctuation() as punctuation:
                 self._board.promised(punctuation, message.timestamp()[1] * 1_000_000)
             case Amendment() as amendment:

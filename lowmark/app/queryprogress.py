@@ -95,7 +95,8 @@ _STATES = {
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
     """`state`: never seen, silent (it has promised nothing in its present life), promising, overdue (it has promised
-    nothing for longer than its pane), stopped or ended."""
+    nothing for longer than its pane), stopped or ended; or unlisted: it is configured, and the job, which began without
+    it, neither waits for it nor counts it."""
 
     source: str
     state: str

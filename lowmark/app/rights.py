@@ -30,7 +30,7 @@ _RIGHTS = {
         TopicKind.EXCHANGE: frozenset({"READ", "WRITE"}),
         TopicKind.RESULTS: frozenset({"READ", "WRITE"}),  # it reads them when it has lost its checkpoint
         TopicKind.LATE: frozenset({"WRITE"}),
-        TopicKind.DEAD: frozenset({"WRITE"}),
+        TopicKind.DEAD: frozenset({"READ", "WRITE"}),  # an offset is committed for it, which Kafka calls reading
     },
 }
 

@@ -139,8 +139,9 @@ def consumer(
     tell_ends: bool = False,
 ) -> Consumer:  # fmt: skip
     """A read_committed consumer that commits only when told to. With `tell_ends` it says when a partition has no more
-    records for now (_PARTITION_EOF)."""
-    options = consumer_options(settings, group, reset) | {"enable.partition.eof": tell_ends}
+    records for now (_PARTITION_EOF), and soon: brokers answer half a second late when there is nothing."""
+    ends: dict[str, str | int | bool] = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    options = consumer_options(settings, group, reset) | (ends if tell_ends else {})
     return _made(Consumer, options, settings, on_problem)
 
 

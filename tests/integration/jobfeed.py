@@ -57,6 +57,14 @@ SHARES = (
 )
 """They do so twice."""
 
+CHOSEN = "SELECT ts, srcIP FROM Main"
+RUNS = "SELECT srcIP, count(*) [RANGE 6 rows, SLIDE 3 rows, WA row_num, PA srcIP] FROM Main GROUP BY srcIP"
+STEPS = (
+    "CREATE STREAM levels AS SELECT srcIP, sum(len) AS bytes [RANGE TUMBLING 5 seconds] FROM Main GROUP BY srcIP; "
+    "SELECT window_end / 10 AS tens, bytes / 500 AS level, count(*) FROM levels GROUP BY window_end / 10, bytes / 500"
+)
+"""Rows change their bucket, and have no windows."""
+
 PAIRS = (
     "SELECT a.ts, b.ts, a.srcIP FROM Main AS a [RANGE 4 seconds], Main AS b [RANGE 2 seconds] WHERE a.srcIP = b.srcIP"
 )
@@ -177,6 +185,10 @@ class Feed:
             if "ts" in schema.names:
                 row[schema.offset("tuples")] = 1
                 row[schema.offset("ts")] = node.reduction.pane.start(pane) + self._random.randrange(10**9)
+                self._write_source(row[schema.offset("srcIP") :])
+            elif "_by_ts" in schema.names:  # its order decides
+                row[schema.offset("tuples")] = 1
+                row[schema.offset("_by_ts")] = node.reduction.pane.start(pane) + self._random.randrange(10**9)
                 self._write_source(row[schema.offset("srcIP") :])
             elif "srcIP" in schema.names:
                 self._write_source(row[schema.offset("srcIP") :])

@@ -138,7 +138,7 @@ def _arm(die: str) -> None:
 def _main() -> int:
     from lowmark.app.config import load_config
     from lowmark.app.failures import failure_of
-    from lowmark.app.job import run_job
+    from lowmark.app.job import NewGeneration, run_job
 
     if os.environ["TEST_DIE"]:
         _arm(os.environ["TEST_DIE"])
@@ -151,7 +151,8 @@ def _main() -> int:
     try:
         return run_job(
             load_config(Path(sys.argv[1])), queries=None, master=None, until_last="--until-last" in options,
-            new_generation="--new-generation" in options, progress=progress,
+            new_generation=NewGeneration("--repeat-rows" in options) if "--new-generation" in options else None,
+            progress=progress,
         )  # fmt: skip
     except Exception as error:
         failure = failure_of(error)

@@ -87,6 +87,12 @@ def test_rights(path: Path) -> None:
         assert check(path, "--for", "capture") == (0, {})
         assert check(path, "--for", "run")[0] == 1
 
+    dead = f"{prefix_of(config)}dead"  # for which the job commits how far it has come
+    with denied(client, ResourceType.TOPIC, dead, AclOperation.READ):
+        code, failed = check(path)
+        assert (code, list(failed)) == (1, ["rights for lowmark run"])
+        assert failed["rights for lowmark run"].startswith(f"topic {dead}: this user may not READ\n")
+
     with denied(client, ResourceType.GROUP, f"{prefix_of(config)}job.", AclOperation.READ):
         code, failed = check(path)
         assert (code, list(failed)) == (1, ["rights for lowmark run"])

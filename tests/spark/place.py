@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import uuid4
 
 import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 
-from highlevel.spark.bundles import Bundle
+from highlevel.spark.bundles import Bundle, Position
 from highlevel.spark.sink import TransactionalSink
 from highlevel.spark.sinkhistory import History, read_history
 from lowmark.watchdog import Watchdog
@@ -39,7 +40,11 @@ class Place:
         assert ensure_topics(admin(self.settings), wanted) == []
 
     def sink(self) -> TransactionalSink:
-        return TransactionalSink(self.settings, self.job, self.dead, Watchdog(lambda reason: None))
+        inputs = [(self.results, partition) for partition in range(PARTITIONS)]  # any topic will do
+        return TransactionalSink(self.settings, self.job, self.dead, inputs, Watchdog(lambda reason: None))
+
+    def position(self, offset: int, partition: int = 0) -> Position:
+        return Position(self.results, partition, offset, f"read up to {offset}")
 
     def rows(self, values: list[bytes], partition: int = 0, generation: int = 1) -> Bundle:
         starts = np.cumsum([0, *map(len, values)]).astype(np.int64)
@@ -72,5 +77,7 @@ class Place:
         reader.close()
         return found
 
-    def history(self) -> History:
-        return read_history(self.settings, {"q": (self.results, PARTITIONS)}, {}, self.job)
+    def history(self, partials: Mapping[str, tuple[str, int]] | None = None) -> History:
+        """As a job reads it: all that the one before has committed is visible when its sink is open."""
+        with self.sink():
+            return read_history(self.settings, {"q": (self.results, PARTITIONS)}, {}, partials or {}, self.job)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from highlevel.spark.bundles import Bundle
+from highlevel.spark.bundles import Bundle, Position
 from highlevel.spark.delivery import Delivery
 from highlevel.spark.errors import CheckpointRefused, TakenOver
 from highlevel.spark.parcels import ParcelWriter
@@ -22,11 +22,11 @@ class Killed(Exception):
     """Stands for the end of the process: nothing that it has begun goes on."""
 
 
-def parcel(folder: Path, *bundles: Bundle) -> str:
+def parcel(folder: Path, *bundles: Bundle, position: Position | None = None) -> str:
     writer = ParcelWriter(folder)
     for bundle in bundles:
         writer.put(bundle)
-    name = writer.close()
+    name = writer.close(position)
     assert name is not None
     return name
 
@@ -85,7 +85,8 @@ def test_what_was_under_way_is_visible_once(
     with place.sink() as sink:
         delivery = first_batch(place, tmp_path, sink)
         killed_while_writing(sink, monkeypatch, after_commit)
-        parcels = [parcel(tmp_path, place.rows([b"1"])), parcel(tmp_path, place.rows([b"2"], partition=1))]
+        one = parcel(tmp_path, place.rows([b"1"]), position=place.position(5))
+        parcels = [one, parcel(tmp_path, place.rows([b"2"], partition=1))]
         assert isinstance(deliver(delivery, place, 1, parcels), Killed)
         with pytest.raises(Killed):
             delivery.hand_over(place.token(2), [], lambda error: None)
@@ -93,6 +94,7 @@ def test_what_was_under_way_is_visible_once(
         for _ in range(2):  # the second time there is nothing left to do
             Delivery(tmp_path, sink).catch_up("checkpoint")
             assert sink.token == place.token(1)
+            assert sink.positions == {(place.results, 0): place.position(5)}
     assert sorted(value for _, value in place.read()) == [b"0", b"1", b"2"]
     assert list(tmp_path.iterdir()) == []
 

@@ -5,15 +5,23 @@ from dataclasses import replace
 import pytest
 
 from highlevel.spark.checkpoint import Completed
-from highlevel.spark.errors import CheckpointRefused, TopicsDeleted
+from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat, TopicsDeleted
 from highlevel.spark.opening import Standing, begun_anew, carried_on, same_topics
+from highlevel.spark.replay import Replay
 from highlevel.spark.sinkhistory import History
-from lowmark.wire.sinktoken import Token
+from lowmark.wire.sinktoken import Token, Told
 from tests.spark.plans import plan
 
 NOTHING = History(0, {})
 FRESH = Standing(
-    queries={"q": "d"}, stages=[plan().stage], shuffle_partitions=2, stored=None, batches=0, token=None, where="/cp"
+    queries={"q": "d"},
+    stages=[plan().stage],
+    roster={"Main": ("tap1", "tap2"), "Other": ("far",)},
+    shuffle_partitions=2,
+    stored=None,
+    batches=0,
+    token=None,
+    where="/cp",
 )
 
 
@@ -71,6 +79,38 @@ def test_other_queries_and_shuffles_are_refused_with_what_is_different():
         carried_on(replace(standing, queries={"q": "e"}, shuffle_partitions=3), nothing)
 
 
+@pytest.mark.parametrize(
+    ("main", "other", "said"),
+    [
+        (("tap1", "tap2", "tap3"), ("far",), "source tap3 of stream Main is new: its packets would be counted nowhere"),
+        (("tap1",), ("far",), "source tap2 of stream Main is missing now: windows would wait for it"),
+        (("tap1",), ("far", "tap2"), "source tap2 was of stream Main and is of Other now"),
+        (("tap1", "tap4"), ("far",), "source tap2 .* missing now.*; source tap4 of stream Main is new"),
+    ],
+)
+def test_other_sources_are_refused_with_their_names_and_the_way_out(main, other, said):
+    standing = replace(later(carried_on(FRESH, nothing), 3), roster={"Main": main, "Other": other})
+    with pytest.raises(CheckpointRefused, match=rf"/cp is of a job with other sources: {said}.*--new-generation"):
+        carried_on(standing, nothing)
+    assert begun_anew(standing, NOTHING).roster == {"Main": main, "Other": other}
+
+
+def test_the_same_sources_in_another_order_are_no_others():
+    standing = replace(later(carried_on(FRESH, nothing), 3), roster={"Other": ("far",), "Main": ("tap2", "tap1")})
+    assert carried_on(standing, nothing).run == 2
+
+
+def test_a_checkpoint_that_does_not_know_its_sources_takes_those_that_are_there():
+    checkpoint = carried_on(FRESH, nothing)
+    assert carried_on(later(replace(checkpoint, roster={}), 3), nothing) == replace(checkpoint, run=2)
+
+
+def test_sources_of_another_query_are_told_beside_it():
+    standing = replace(later(carried_on(FRESH, nothing), 3), queries={"q": "e"}, roster={"Main": ("tap1",)})
+    with pytest.raises(CheckpointRefused, match=r"of another job: query q has .* now; source tap2 .* missing"):
+        carried_on(standing, nothing)
+
+
 def test_a_new_generation_leaves_out_what_is_complete():
     former = carried_on(FRESH, nothing)
     anew = begun_anew(later(former, 3), History(1, {("q", 0): Completed(50, ("a",)), ("q", 2): Completed(40)}))
@@ -103,3 +143,55 @@ def test_topics_that_are_missing_or_others_of_the_same_name_are_refused():
     for ids in ({"a": "1"}, {"a": "1", "b": "3"}):
         with pytest.raises(TopicsDeleted, match=r"^b: this topic of results was deleted.*--new-generation"):
             same_topics(stored, ids, ["a", "b"])
+
+
+FREE = Replay(plan().stage, "law")
+"""Of a query without windows."""
+
+READ = {("abc123", 0): {"free": Told("law", 70)}, ("abc123", 1): {"free": Told("law", 9), "q": Told("x", 3)}}
+TOLD = History(1, {("q", 0): Completed(50), ("free", 0): Completed(40)}, frozenset({("free", 0)}))
+
+
+def free(replay=FREE, told=READ):
+    return replace(FRESH, replays={"free": replay}, told=told)
+
+
+def test_of_a_query_without_windows_a_new_generation_leaves_out_what_had_been_read():
+    """Also where the checkpoint is lost."""
+    anew = begun_anew(free(), TOLD)
+    assert anew.told == {("free", 0): 70, ("free", 1): 9}
+    assert anew.suppressed == {("q", 0): Completed(50)}
+
+
+def test_a_query_of_which_nothing_has_been_told_is_told_whole():
+    assert begun_anew(free(told={}), History(1, {("q", 0): Completed(50)})).told == {}
+    assert begun_anew(free(replace(FREE, law=None)), History(1, {})).told == {}
+    # Not as far as another one of the stage had been read.
+    assert begun_anew(free(told={("abc123", 0): {"q": Told("law", 70)}}), History(1, {})).told == {}
+
+
+@pytest.mark.parametrize(
+    ("standing", "history", "why"),
+    [
+        (free(replace(FREE, law=None)), TOLD, "change their bucket"),
+        (free(told={}), TOLD, "Kafka does not say"),
+        (free(told={("abc123", 1): {"free": Told("law", 9)}}), TOLD, "Kafka does not say"),
+        (free(replace(FREE, law="other")), TOLD, "its text, its sources"),
+        (free(), replace(TOLD, shortened=frozenset({("abc123", 0)})), "deleted the beginning"),
+    ],
+)
+def test_what_cannot_be_told_apart_is_refused_with_the_query_and_why(standing, history, why):
+    with pytest.raises(RowsWouldRepeat, match=rf"result topics of free, .*\(free: .*{why}.*--repeat-rows") as refused:
+        begun_anew(standing, history)
+    assert refused.value.exit_code == 2
+    anew = begun_anew(standing, history, repeat_rows=True)
+    # Its completions too are those of the new generation: each counts the rows that this one has written before it.
+    assert (anew.told, anew.suppressed) == ({}, {("q", 0): Completed(50)})
+
+
+def test_what_can_be_told_apart_is_not_repeated_with_the_rest():
+    standing = replace(free(), replays={"free": FREE, "far": replace(FREE, law=None)})
+    history = replace(TOLD, told=frozenset({("free", 0), ("far", 3)}))
+    assert begun_anew(standing, history, repeat_rows=True).told == {("free", 0): 70, ("free", 1): 9}
+    with pytest.raises(RowsWouldRepeat, match=r"topics of far, "):
+        begun_anew(standing, history)

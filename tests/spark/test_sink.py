@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from highlevel.spark import sink as sink_module
 from highlevel.spark.bundles import Bundle
@@ -12,7 +12,7 @@ from highlevel.spark.errors import JobFailed, TakenOver
 from highlevel.spark.sinkhistory import History
 from highlevel.spark.suppression import digest
 from lowmark.wire.codec import encode
-from lowmark.wire.kafka import producer, transactional_producer
+from lowmark.wire.kafka import admin, producer, transactional_producer
 from lowmark.wire.kafkasettings import consumer_options
 from lowmark.wire.results import Amendment, Reason, WindowSpan
 
@@ -61,11 +61,32 @@ def test_of_two_processes_the_first_is_told_that_it_has_been_taken_over(place):
 def test_an_idle_job_keeps_its_token(place, monkeypatch):
     with place.sink() as sink:
         sink.renew()  # nothing to keep yet
-        sink.write([], place.token(4))
-        monkeypatch.setattr(sink_module, "_RENEW_AFTER_S", 0.0)
-        sink.renew()
+        sink.write([place.position(7)], place.token(4))
+    monkeypatch.setattr(sink_module, "_RENEW_AFTER_S", 0.0)
     with place.sink() as again:
-        assert again.token == place.token(4)
+        forget = Consumer(consumer_options(place.settings, place.job))
+        forget.commit(offsets=[TopicPartition(place.results, 0, 0)], asynchronous=False)
+        forget.close()
+        again.renew()
+    with place.sink() as third:
+        assert third.token == place.token(4)
+        assert third.positions == {(place.results, 0): place.position(7)}
+
+
+def test_positions_stand_with_the_results_that_they_are_of(place):
+    with place.sink() as sink:
+        assert sink.positions == {}
+        sink.write([place.rows([b"1"]), place.position(10), place.position(4, 1)], place.token(0))
+        sink.write([place.rows([b"2"]), place.position(12)], place.token(1))
+        both = {(place.results, 0): place.position(12), (place.results, 1): place.position(4, 1)}
+        assert sink.positions == both
+        with place.sink() as other:
+            assert other.positions == both
+            with pytest.raises(TakenOver):
+                sink.write([place.rows([b"3"]), place.position(13)], place.token(2))
+            assert sink.positions == both
+    with place.sink() as again:
+        assert again.positions == both
 
 
 def test_a_foreign_offset_is_no_token(place):
@@ -89,6 +110,17 @@ def test_history_of_empty_topics(place):
     assert place.history() == History(0, {})
 
 
+def test_history_knows_of_what_anything_has_been_told_and_what_has_lost_its_beginning(place):
+    with place.sink() as sink:
+        sink.write([place.rows([b"{}"] * 3)], place.token(0))
+    partials = {"f00d": (place.results, 2)}
+    assert place.history(partials) == History(1, {}, frozenset({("q", 0)}))
+    client = admin(place.settings)
+    for future in client.delete_records([TopicPartition(place.results, 0, OFFSET_END)]).values():
+        future.result(30)
+    assert place.history(partials) == History(0, {}, frozenset({("q", 0)}), frozenset({("f00d", 0)}))
+
+
 def test_history_is_read_from_the_ends(place):
     with place.sink() as sink:
         sink.write([place.rows([b"{}"]), place.complete(1), place.complete(1, 1)], place.token(0))
@@ -97,7 +129,9 @@ def test_history_is_read_from_the_ends(place):
     foreign = producer(place.settings)
     foreign.produce(place.results, b"?", partition=0)
     foreign.flush(30)
-    assert place.history() == History(3, {("q", 0): Completed(20), ("q", 1): Completed(30)})
+    assert place.history() == History(
+        3, {("q", 0): Completed(20), ("q", 1): Completed(30)}, frozenset({("q", 0), ("q", 1)})
+    )  # fmt: skip
 
 
 def test_history_has_what_stands_behind_the_last_completion(place):

@@ -43,22 +43,21 @@ def amendment(first: int, to: int) -> Amendment:
 
 
 def suppression(bound: int) -> Suppression:
-    completed = Completed(bound)
-    return Suppression({"q": SLIDING, "free": None}, {"q": completed, "free": completed}, MemoryState())
+    return Suppression({"q": SLIDING}, {"q": Completed(bound)}, {"free": 7}, MemoryState())
 
 
 def test_completed_windows_are_left_out():
     suppress = suppression(SLIDING.end(5))
-    assert suppress(ResultRows("q", 5, ROWS, OUTPUT)) is None
-    assert suppress(complete(4, 4)) is None
-    assert suppress(amendment(4, 5)) is None
-    assert suppress(complete(5, 5)) is None
+    assert suppress(ResultRows("q", 5, ROWS, OUTPUT), 1) is None
+    assert suppress(complete(4, 4), 1) is None
+    assert suppress(amendment(4, 5), 1) is None
+    assert suppress(complete(5, 5), 1) is None
     for output in (
         ResultRows("q", 6, ROWS, OUTPUT),
         complete(6, 6),
         amendment(5, 6),
     ):
-        assert suppress(output) is output
+        assert suppress(output, 1) is output
 
 
 def test_what_is_late_for_completed_windows_is_left_out():
@@ -71,22 +70,22 @@ def test_what_is_late_for_completed_windows_is_left_out():
         bounds = show(Kind.TIME, SLIDING.start(first)), show(Kind.TIME, SLIDING.end(to))
         return Correction("q", 2, 0, WindowSpan(first, to), *bounds, 1, {}, ({"n": 1},))
 
-    assert suppress(late(WindowSpan(3, 5))) is None
-    assert suppress(correction(3, 5)) is None
-    assert suppress(correction(3, 9)) == correction(6, 9)
+    assert suppress(late(WindowSpan(3, 5)), 1) is None
+    assert suppress(correction(3, 5), 1) is None
+    assert suppress(correction(3, 9), 1) == correction(6, 9)
     for output in (late(WindowSpan(5, 6)), late(None), correction(6, 6)):
-        assert suppress(output) == output
+        assert suppress(output, 1) == output
 
 
 def test_a_run_of_empty_windows_is_cut_so_that_completions_stay_contiguous():
-    assert suppression(SLIDING.end(5))(complete(2, 9)) == complete(6, 9)
+    assert suppression(SLIDING.end(5))(complete(2, 9), 1) == complete(6, 9)
 
 
 @given(st.integers(-50, 50), st.integers(0, 30), st.integers(-100, 100), st.sampled_from([(1, 1), (4, 2), (3, 7)]))
 def test_what_is_left_are_the_windows_that_end_later(first, more, bound_s, shape):
     over = window(*shape)
     bound = bound_s * SECOND
-    left = Suppression({"q": over}, {"q": Completed(bound)}, MemoryState())(complete(first, first + more, over))
+    left = Suppression({"q": over}, {"q": Completed(bound)}, {}, MemoryState())(complete(first, first + more, over), 1)
     wanted = [number for number in range(first, first + more + 1) if over.end(number) > bound]
     assert left == (complete(wanted[0], wanted[-1], over) if wanted else None)
 
@@ -97,12 +96,24 @@ def test_what_is_left_are_the_windows_that_end_later(first, more, bound_s, shape
     ids=lambda output: type(output).__name__,
 )
 def test_all_else_passes(output):
-    assert suppression(1000 * SECOND)(output) is output
+    assert suppression(1000 * SECOND)(output, 1) is output
 
 
-def test_rows_without_a_window_pass():
-    rows = ResultRows("free", None, ROWS, OUTPUT)
-    assert suppression(1000 * SECOND)(rows) is rows
+def test_what_has_no_windows_is_old_as_far_as_its_input_had_been_read():
+    suppress = suppression(0)
+    told = (
+        ResultRows("free", None, ROWS, OUTPUT),
+        replace(complete(1, 1, query="free"), windows=None),
+        replace(amendment(5, 5), query="free", windows=None),
+        LateRow("free", 2, 0, "a", None, None, None, 1, {"n": 1}),
+    )
+    for output in told:
+        assert suppress(output, 6) is None
+        assert suppress(output, 7) is None
+        assert suppress(output, 8) is output
+    assert [suppress.ends_between(read, offset) for read, offset in ((5, 6), (6, 7), (7, 7), (7, 9), (8, 9))] == [
+        False, True, True, True, False,
+    ]  # fmt: skip
 
 
 def plain_of(outputs: list[Output]) -> Counter[object]:
@@ -145,8 +156,8 @@ def test_former_and_new_generations_tell_everything_once(
         cuts = data.draw(st.lists(st.integers(0, 99), max_size=3))
         for outcome in run(plan, records[:end], tuple(cuts)):
             state = PiecewiseState(store, "f00d")
-            suppress = Suppression({"q": plan.window}, completed, state)
-            told += filter(None, map(suppress, outcome.outputs))
+            suppress = Suppression({"q": plan.window}, completed, {}, state)
+            told += (left for output in outcome.outputs if (left := suppress(output, 1)))
             state.commit()
     assert plain_of(told) == plain_of(whole)
 
@@ -161,9 +172,11 @@ def history(told: list[Output]) -> dict[str, Completed]:
 
 def test_what_came_late_only_now_is_told() -> None:
     """Of windows that the former generation had completed, and not what it had said of them since."""
-    suppress = Suppression({"q": SLIDING}, {"q": Completed(SLIDING.end(5), (digest(amendment(4, 5)),))}, MemoryState())
-    assert suppress(amendment(2, 2)) is None
-    assert suppress(complete(5, 5)) is None
-    assert suppress(amendment(4, 5)) is None
-    for news in (amendment(4, 5), amendment(2, 2), replace(amendment(5, 5), windows=None)):
-        assert suppress(news) is news
+    suppress = Suppression(
+        {"q": SLIDING}, {"q": Completed(SLIDING.end(5), (digest(amendment(4, 5)),))}, {}, MemoryState()
+    )
+    assert suppress(amendment(2, 2), 1) is None
+    assert suppress(complete(5, 5), 1) is None
+    assert suppress(amendment(4, 5), 1) is None
+    for news in (amendment(4, 5), amendment(2, 2)):
+        assert suppress(news, 1) is news

@@ -21,9 +21,9 @@ def check(
         typer.Option("--for", help="Ask for the rights in Kafka that this command needs (repeatable). Default: both."),
     ] = None,
 ) -> None:
-    """Check configuration, queries, kernels, broker, rights, topics and what a job needs on this host: Java, jars, a
-    folder for its checkpoint. Nothing is started or changed. Kernels are compiled, which takes seconds, and kept for
-    the captures of this machine.
+    """Check configuration, queries, kernels, broker, rights, topics, what a job needs on this host (Java, jars, a
+    folder for its checkpoint), and whether the job of all queries would start on its checkpoint. Nothing is started or
+    changed. Kernels are compiled, which takes seconds, and kept for the captures of this machine.
 
     Exit codes: 0 when all is well; 1 when the environment is not ready; 2 when the configuration is wrong.
 

@@ -32,8 +32,16 @@ def run(
         bool,
         typer.Option(
             "--new-generation",
-            help="Begin a new checkpoint although results of an earlier one are there. Windows that it has completed "
-            "are not written again.",
+            help="Begin a new checkpoint although results of an earlier one are there. What it has told is not written "
+            "again; where nobody can tell what that was, the start is refused, with the names of the queries.",
+        ),
+    ] = False,
+    repeat_rows: Annotated[
+        bool,
+        typer.Option(
+            "--repeat-rows",
+            help="With --new-generation: begin all the same, and write the rows of those queries again: all that "
+            "follow from what Kafka still has.",
         ),
     ] = False,
 ) -> None:
@@ -46,10 +54,14 @@ def run(
     \b
       lowmark run -c /etc/lowmark.toml
       lowmark run talkers --master spark://host:7077
+      lowmark run --new-generation                  # the checkpoint is lost; nothing is written twice
+      lowmark run --new-generation --repeat-rows    # … but of the queries that the refusal has named
     """
+    if repeat_rows and not new_generation:
+        raise typer.BadParameter("it goes with --new-generation", param_hint="--repeat-rows")
     from lowmark.app.config import load_config
     from lowmark.app.console import telling
-    from lowmark.app.job import run_job
+    from lowmark.app.job import NewGeneration, run_job
     from lowmark.app.logs import set_up_logs
 
     settings = load_config(Path(config))
@@ -60,7 +72,7 @@ def run(
             queries=queries or None,
             master=master,
             until_last=until_last,
-            new_generation=new_generation,
+            new_generation=NewGeneration(repeat_rows) if new_generation else None,
             progress=tell,
         )
     raise typer.Exit(status)

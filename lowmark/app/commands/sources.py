@@ -14,8 +14,15 @@ from lowmark.app.commands.options import CONFIG, ConfigOption
 __all__ = ["sources"]
 
 
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
+
+
 def sources(config: ConfigOption = CONFIG) -> None:
-    """List the sources that have registered: stream, epoch, since when, and how far behind they are.
+    """List the sources that have registered: stream, epoch, since when, how far behind they are, and whether jobs list
+    them, that is wait for them and count them; and those that are configured and have not registered.
 
     A table on a terminal, JSON lines in a pipe.
 
@@ -27,11 +34,13 @@ def sources(config: ConfigOption = CONFIG) -> None:
     from rich.console import Console
 
     from lowmark.app.config import load_config
+    from lowmark.app.jobroster import listed_now
     from lowmark.app.roll import seen_sources
     from lowmark.app.rowview import show_rows
     from lowmark.wire import values
 
     settings = load_config(Path(config))
+    listed = listed_now(settings)
     now_ns = time.time_ns()
     rows: list[dict[str, object]] = []
     for seen in seen_sources(settings.kafka, settings.prefix):
@@ -47,10 +56,11 @@ def sources(config: ConfigOption = CONFIG) -> None:
                 "lag_s": round((now_ns - (seen.promised_ns or 0)) / 1e9, 3) if known else None,
                 "disorder": seen.registration.disorder,
                 "process": seen.registration.process,
+                "listed": listed(seen.registration.source, seen.registration.stream),
             }
         )
     missing: list[dict[str, object]] = [
-        {"stream": stream, "source": source, "state": "not seen"}
+        {"stream": stream, "source": source, "state": "not seen", "listed": listed(source, stream)}
         for stream in settings.streams
         for source in settings.roster(stream)
         if source not in {row["source"] for row in rows}
@@ -59,6 +69,6 @@ def sources(config: ConfigOption = CONFIG) -> None:
         for row in [*rows, *missing]:
             typer.echo(json.dumps(row, ensure_ascii=False))
         return
-    names = ("stream", "source", "kind", "epoch", "registered", "state", "lag_s", "disorder", "process")
-    shown = [["" if row.get(name) is None else str(row[name]) for name in names] for row in [*rows, *missing]]
+    names = ("stream", "source", "kind", "epoch", "registered", "state", "lag_s", "listed", "disorder", "process")
+    shown = [[_shown(row.get(name)) for name in names] for row in [*rows, *missing]]
     show_rows(Console(), names, shown, ("epoch", "lag_s"))

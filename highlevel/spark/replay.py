@@ -1,0 +1,50 @@
+"""Of which results a new generation knows by the input alone that they have been told.
+
+Windows over time are known by their times, whatever else has changed. All other results (rows and groups without
+windows, windows over rows, slide-by-tuple) are known by how far the partials had been read when they were told. That
+holds as long as the same follows from the same partials: for the same plan and sources, and from their beginning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from highlevel.progress.reach import numbering
+from highlevel.progress.route import answer_step
+from lowmark.query.plan import QueryPlan, Stage
+from lowmark.wire.registration import SourceKind
+
+__all__ = ["Replay", "replays"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Of a query whose results are not known by their times."""
+
+    stage: Stage
+    law: str | None  # a digest of all that they follow from besides partials; None: their order comes of chance, too
+
+
+def replays(
+    plans: Iterable[QueryPlan], digests: Mapping[str, str], roster: Mapping[str, tuple[str, ...]],
+    kinds: Mapping[str, SourceKind],
+) -> dict[str, Replay]:  # fmt: skip
+    """By query. `digests` are those of the plans, `roster` the sources of each stream, `kinds` those that are known."""
+    return {
+        plan.name: Replay(plan.stage, None if plan.exchanges else _law(plan.stage, digests[plan.name], roster, kinds))
+        for plan in plans
+        if answer_step(plan) is None or numbering(plan) is not None
+    }
+
+
+def _law(
+    stage: Stage, digest: str, roster: Mapping[str, tuple[str, ...]], kinds: Mapping[str, SourceKind]
+) -> str:  # fmt: skip
+    streams = sorted({stream for node in stage.nodes for stream in node.streams})
+    sources = [
+        (stream, [(source, kinds.get(source, SourceKind.LIVE).value) for source in sorted(roster[stream])])
+        for stream in streams
+    ]
+    return hashlib.sha256(repr((digest, sources)).encode()).hexdigest()[:16]
