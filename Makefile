@@ -53,7 +53,7 @@ format: $(READY)
 lock: $(READY)
 	$(COMPILE) --upgrade --group build -o requirements-build.lock
 	$(COMPILE) --upgrade --group dev pyproject.toml -o requirements.lock
-	$(BIN)/python -m lowmark.app.jars --lock
+	$(BIN)/python -m lowmark.app.kafka.jars --lock
 
 # The build tools come first and by hash, because some packages are built here and would else fetch tools unchecked.
 $(READY): requirements-build.lock requirements.lock pyproject.toml

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from bench.reports import RESULTS, describe_machine
+from bench.common.reports import RESULTS, describe_machine
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 
@@ -30,7 +30,7 @@ def peers(
     results: Results = RESULTS,
 ) -> None:
     """Packets per CPU-second of `lowmark query -r` against pmacctd, nfdump, softflowd, tcpdump, tshark and loops."""
-    from bench.packets import measure_peers
+    from bench.peers.packets import measure_peers
 
     describe_machine(results)
     measure_peers(
@@ -47,7 +47,7 @@ def fig_8_7(
     results: Results = RESULTS,
 ) -> None:
     """The highest rate without loss where order is kept and where it is not, by number of groups and size of ring."""
-    from bench.throughput import measure_throughput
+    from bench.papers.throughput import measure_throughput
 
     describe_machine(results)
     counts = groups or [1 << power for power in (14, 16, 17, 18, 19, 21)]
@@ -62,7 +62,7 @@ def flush(
     results: Results = RESULTS,
 ) -> None:
     """When the partials of a window leave the table after its end, by flush mode."""
-    from bench.emission import measure_emission
+    from bench.papers.emission import measure_emission
 
     describe_machine(results)
     measure_emission(results, groups=groups, rate=rate, pane_s=pane)
@@ -78,7 +78,7 @@ def sources(
     results: Results = RESULTS,
 ) -> None:
     """Packets per CPU-second of one query over many capture hosts of skewed clocks, and whether it is exact."""
-    from bench.hosts import measure_hosts
+    from bench.papers.hosts import measure_hosts
 
     describe_machine(results)
     counts = hosts or [1, 2, 4, 8, 16, 32]

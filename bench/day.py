@@ -18,7 +18,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from bench.reports import RESULTS, Figure, describe_machine, write_csv
+from bench.common.reports import RESULTS, Figure, describe_machine, write_csv
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
@@ -28,7 +28,7 @@ from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Rows
 from lowmark.query.compile import compile_query
 from lowmark.query.limits import Limits
-from lowmark.query.plan import QueryPlan
+from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.partials import Origin
 from lowmark.wire.promises import Ending
 from lowmark.wire.results import Complete, Reason

@@ -2,7 +2,7 @@
 
 The checked build looks at every index and loads bytes one by one; it is what the fast one has to equal. Frames of every
 encapsulation and tunnel are overwritten in some bytes and cut anywhere. Ends with exit code 1 and the seed of the first
-block on which they differ. With `--guided` coverage leads instead (`bench.guided`).
+block on which they differ. With `--guided` coverage leads instead (`bench.host.guided_fuzz`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from bench.guided import Target, guided
-from lowlevel.kernel.assemble import Build
+from bench.host.guided_fuzz import Target, guided
+from lowlevel.kernel.text.assemble import Build
 from lowlevel.node import SourceNodes
 from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import Node
+from lowmark.query.plan.nodes import Node
 from lowmark.wire.frames import FrameBlock
 from lowmark.wire.rows import Words
 from tests.lowlevel.frames import IP_PACKETS, LINKS, encapsulations

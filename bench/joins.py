@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from bench.reports import RESULTS, describe_machine
+from bench.common.reports import RESULTS, describe_machine
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 
@@ -26,7 +26,7 @@ Steps = Annotated[list[int] | None, typer.Option(help="Seconds that sources lag 
 @app.command("fig_7_5")
 def fig_7_5(band: Bands = None, seconds: Seconds = 60, rate: Rate = 500, results: Results = RESULTS) -> None:
     """Delay of groups by joint and by individual punctuation: Q7-1 over the size of the windows."""
-    from bench.joinorder import measure_delay
+    from bench.papers.join_order import measure_delay
 
     describe_machine(results)
     measure_delay(results, bands=band or [5, 10, 20, 40, 80, 120], seconds=seconds, rate=rate)
@@ -38,7 +38,7 @@ def fig_7_6(
     results: Results = RESULTS,
 ) -> None:  # fmt: skip
     """Memory, latency and time of OA-Join against OPOB-Join: Q7-2 over the band."""
-    from bench.joinorder import OPOB, measure_bands
+    from bench.papers.join_order import OPOB, measure_bands
 
     describe_machine(results)
     measure_bands(
@@ -56,7 +56,7 @@ def fig_7_7(
     results: Results = RESULTS,
 ) -> None:
     """Memory of OA-Join against OPIB-Join: Q7-2 over the band."""
-    from bench.joinorder import OPIB, measure_bands
+    from bench.papers.join_order import OPIB, measure_bands
 
     describe_machine(results)
     measure_bands(
@@ -72,7 +72,7 @@ def fig_8_9(
 ) -> None:  # fmt: skip
     """Memory of Q8-3 in order of time (IOP) and of arrival (OOP), over the skew between the inputs' sources, which
     comes on top of the seconds."""
-    from bench.joinskew import measure_skew
+    from bench.papers.join_skew import measure_skew
 
     describe_machine(results)
     steps = skew or [0, 5, 10, 20, 40, 60, 80, 100]
@@ -85,7 +85,7 @@ def fig_8_10(
     results: Results = RESULTS,
 ) -> None:  # fmt: skip
     """Memory of Q8-4 in order of time (IOP) and of arrival (OOP), over the delay of one input's late tuples."""
-    from bench.joinskew import measure_late
+    from bench.papers.join_skew import measure_late
 
     describe_machine(results)
     steps = delay or [0, 2, 4, 6, 8, 10]

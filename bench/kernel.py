@@ -1,6 +1,6 @@
 """`python -m bench.kernel`: nanoseconds a packet of the generated kernel, against the same algorithm by hand in C.
 
-bench/kernel.c is compiled with `cc -O3 -march=native`; before anything is timed both have to put out the same rows in
+host/kernel.c is compiled with `cc -O3 -march=native`; before anything is timed both have to put out the same rows in
 the same order. Repetitions are interleaved and the least CPU time of each counts. The figures and a plot go to
 bench/results; bench/README.md says what they show.
 """
@@ -18,14 +18,14 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from bench.colliding import contenders
-from bench.frames import MINUTE_NS, START_NS, Traffic, blocks_of, records_of
-from bench.handmade import HandMade, compiled_library, differences
-from bench.reports import RESULTS, Figure, describe_machine, write_csv
+from bench.common.frames import MINUTE_NS, START_NS, Traffic, blocks_of, records_of
+from bench.common.reports import RESULTS, Figure, describe_machine, write_csv
+from bench.host.collisions import contenders
+from bench.host.handmade_kernel import HandMade, compiled_library, differences
 from lowlevel.config import Flush, LowLevelConfig, Order
 from lowlevel.node import SourceNodes
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import Node
+from lowmark.query.plan.nodes import Node
 from lowmark.wire.frames import FrameBlock
 
 __all__ = ["generated", "nodes_of", "packets_of", "timed"]

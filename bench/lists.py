@@ -16,9 +16,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from bench.frames import Traffic
+from bench.common.frames import Traffic
+from bench.common.reports import RESULTS, Figure, describe_machine, write_csv
 from bench.kernel import generated, nodes_of, packets_of, timed
-from bench.reports import RESULTS, Figure, describe_machine, write_csv
 from lowlevel.config import LowLevelConfig
 
 _SQL = "SELECT srcIP, destIP, count(*), sum(len) [RANGE 1 minute] FROM Main {}GROUP BY srcIP, destIP"

@@ -22,13 +22,13 @@ from typing import Annotated, Protocol
 import numpy as np
 import typer
 
-from bench.generator import Generator, enter_namespace
-from bench.reach import record_delays
-from bench.reports import RESULTS, Figure, describe_machine, write_csv
+from bench.common.reports import RESULTS, Figure, describe_machine, write_csv
+from bench.host.generator import Generator, enter_namespace
+from bench.host.reach import record_delays
 from ingest.config import LiveConfig
-from ingest.live import LiveSource
+from ingest.live.source import LiveSource
 from lowlevel.node import SourceNodes
-from lowmark.app.jars import BROKER, obtain
+from lowmark.app.kafka.jars import BROKER, obtain
 from lowmark.query.compile import compile_query
 
 _SILENT = 10  # empty blocks after which the generator has ended

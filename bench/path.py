@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from bench.reports import RESULTS, describe_machine
+from bench.common.reports import RESULTS, describe_machine
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 
@@ -28,8 +28,8 @@ def job(
     results: Results = RESULTS,
 ) -> None:
     """Partial rows per second of the Spark job against Spark's own windowed aggregation."""
-    from bench.job import measure_job
-    from bench.speeds import Grouping
+    from bench.common.speeds import Grouping
+    from bench.spark.windows import measure_job
 
     describe_machine(results)
     loads = [Grouping(count, rows, windows, having=having) for count in groups or [66_000, 260_000]]
@@ -46,8 +46,8 @@ def spark_windows(
 ) -> None:
     """The Spark job against Spark's own windowed aggregation, over tumbling and sliding windows: rows a second, and
     how much state is written."""
-    from bench.job import measure_job
-    from bench.speeds import Grouping
+    from bench.common.speeds import Grouping
+    from bench.spark.windows import measure_job
 
     describe_machine(results)
     # Spark adds a row to each of its windows: with fewer rows a pane it has equally much to do.
@@ -69,7 +69,7 @@ def spark_joins(
 ) -> None:
     """Window joins of the Spark job against Spark's own join of two streams: pairs a second, and how much state is
     written."""
-    from bench.joinjob import Meeting, measure_joins
+    from bench.spark.joins import Meeting, measure_joins
 
     describe_machine(results)
     (met, *mets), (seconds, *longer) = meets or [1, 10], size or [5, 60]
@@ -85,7 +85,7 @@ def delay(
     results: Results = RESULTS,
 ) -> None:
     """The time from a punctuation's production to the last visible result."""
-    from bench.delay import measure_delay
+    from bench.spark.delay import measure_delay
 
     describe_machine(results)
     measure_delay(results, windows=windows)
@@ -98,7 +98,7 @@ def memory(
     results: Results = RESULTS,
 ) -> None:
     """Resident memory of a capture process and of the job over many windows."""
-    from bench.memory import measure_memory
+    from bench.spark.memory import measure_memory
 
     describe_machine(results)
     measure_memory(results, windows=windows, pace=pace)

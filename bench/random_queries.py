@@ -23,9 +23,9 @@ import typer
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from bench.reports import RESULTS, write_csv
-from lowmark.query.errors import QueryError
-from lowmark.query.relations import Turn
+from bench.common.reports import RESULTS, write_csv
+from lowmark.query.bind.relations import Turn
+from lowmark.query.parse.errors import QueryError
 from lowmark.query.strategy import Strategy
 from tests.acceptance import countingqueries, damaged, edgequeries, idle, queries
 from tests.acceptance.interleaved import check

@@ -26,13 +26,13 @@ import pyarrow as pa
 import pyarrow.json
 import typer
 
-from bench.feeding import Feed, Partials, random_partials
-from bench.processes import ROOT
-from bench.reports import RESULTS, describe_machine, write_csv
-from bench.settings import PAIRS, QUERY, Installation
-from bench.sparkruns import json_rows, run_job
-from bench.watching import Watcher
-from lowmark.app.broker import Broker
+from bench.common.feeding import Feed, Partials, random_partials
+from bench.common.processes import ROOT
+from bench.common.reports import RESULTS, describe_machine, write_csv
+from bench.common.settings import PAIRS, QUERY, Installation
+from bench.common.watching import Watcher
+from bench.spark.runs import json_rows, run_job
+from lowmark.app.kafka.broker import Broker
 from lowmark.wire.topics import Topic, TopicKind
 
 _SOURCES = ("left", "right")

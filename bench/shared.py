@@ -16,13 +16,13 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from bench.frames import MINUTE_NS, START_NS, Traffic, blocks_of, records_of
-from bench.reports import RESULTS, Figure, describe_machine, write_csv
+from bench.common.frames import MINUTE_NS, START_NS, Traffic, blocks_of, records_of
+from bench.common.reports import RESULTS, Figure, describe_machine, write_csv
 from lowlevel.config import LowLevelConfig
 from lowlevel.node import SourceNodes
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import Node, QueryPlan
-from lowmark.query.sharing import share
+from lowmark.query.plan.nodes import Node, QueryPlan
+from lowmark.query.plan.sharing import share
 from lowmark.wire.frames import FrameBlock
 
 __all__ = ["measure_shared"]

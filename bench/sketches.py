@@ -17,8 +17,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from bench.questions import OURS, QUESTIONS, rank_error
-from bench.reports import RESULTS, Figure, describe_machine, write_csv
+from bench.common.reports import RESULTS, Figure, describe_machine, write_csv
+from bench.sketching.questions import OURS, QUESTIONS, rank_error
 
 __all__ = ["OURS", "Errors", "Moves", "measure_sketches"]
 

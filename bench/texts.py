@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from lowmark.query.sizelimits import LIMITS
+from lowmark.query.parse.size_limits import LIMITS
 from tests.query.randomtexts import SHAPES, draw, try_text
 
 __all__ = ["texts"]

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from bench.reports import RESULTS, describe_machine
+from bench.common.reports import RESULTS, describe_machine
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 
@@ -29,7 +29,7 @@ def fig_6_10(
     results: Results = RESULTS,
 ) -> None:
     """Execution time of WID, of what is chosen and of buffering: max, RANGE 4000 rows, SLIDE from 1 to 4000 rows."""
-    from bench.execution import measure_execution
+    from bench.papers.execution import measure_execution
 
     describe_machine(results)
     measure_execution(results, tuples=tuples, repeat=repeat)
@@ -38,7 +38,7 @@ def fig_6_10(
 @app.command("fig_6_11")
 def fig_6_11(results: Results = RESULTS) -> None:
     """Latency against accuracy for band disorder: WID with punctuations, buffering with slack."""
-    from bench.disorder import BAND, measure_disorder
+    from bench.papers.disorder import BAND, measure_disorder
 
     describe_machine(results)
     measure_disorder(results, BAND)
@@ -47,7 +47,7 @@ def fig_6_11(results: Results = RESULTS) -> None:
 @app.command("fig_6_12")
 def fig_6_12(results: Results = RESULTS) -> None:
     """Latency against accuracy for block-sorted disorder: WID with punctuations, buffering with slack."""
-    from bench.disorder import BLOCKS, measure_disorder
+    from bench.papers.disorder import BLOCKS, measure_disorder
 
     describe_machine(results)
     measure_disorder(results, BLOCKS)
@@ -60,7 +60,7 @@ def fig_6_15(
     results: Results = RESULTS,
 ) -> None:
     """Execution time of Paned-WID against WID, over tuples of a pane and panes of a window."""
-    from bench.panes import GROUPS, measure_panes
+    from bench.papers.panes import GROUPS, measure_panes
 
     describe_machine(results)
     measure_panes(results, groups=groups or GROUPS, repeat=repeat)
@@ -74,7 +74,7 @@ def fig_6_19(
     results: Results = RESULTS,
 ) -> None:
     """Memory, latency and time of eager, lazy and AdaptWID: Q6-7 on DS1 to DS5, Q6-8 over the skew of a link."""
-    from bench.skew import measure_skew
+    from bench.papers.skew import measure_skew
 
     describe_machine(results)
     measure_skew(results, seconds=seconds, rate=rate, repeat=repeat)
@@ -86,7 +86,7 @@ def states(
     results: Results = RESULTS,
 ) -> None:
     """What each strategy keeps, and the time it takes, by kind of window and of traffic."""
-    from bench.states import measure_states
+    from bench.papers.strategy_states import measure_states
 
     describe_machine(results)
     measure_states(results, groups=groups)
@@ -99,7 +99,7 @@ def costs(
     results: Results = RESULTS,
 ) -> None:
     """Which strategy is the fastest, and which one `auto` takes, over groups a pane and panes a window."""
-    from bench.costs import GROUPS, measure_costs
+    from bench.papers.strategy_costs import GROUPS, measure_costs
 
     describe_machine(results)
     measure_costs(results, groups=groups or GROUPS, repeat=repeat)
@@ -108,7 +108,7 @@ def costs(
 @app.command("fig_8_8")
 def fig_8_8(results: Results = RESULTS) -> None:
     """Memory of Q8-2 as tuples come (OOP) and in order (IOP), over the skew of its two sources."""
-    from bench.unions import Q8_2, measure_unions
+    from bench.papers.unions import Q8_2, measure_unions
 
     describe_machine(results)
     measure_unions(results, Q8_2)
@@ -117,7 +117,7 @@ def fig_8_8(results: Results = RESULTS) -> None:
 @app.command("fig_8_11")
 def fig_8_11(results: Results = RESULTS) -> None:
     """Memory of Q8-5 as tuples come (OOP) and in order (IOP), over the delay of link C."""
-    from bench.unions import Q8_5, measure_unions
+    from bench.papers.unions import Q8_5, measure_unions
 
     describe_machine(results)
     measure_unions(results, Q8_5)

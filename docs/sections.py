@@ -18,11 +18,12 @@ from highlevel.metrics import HighLevelMetrics
 from ingest.metrics import IngestMetrics
 from lowlevel.metrics import LowLevelMetrics
 from lowmark.app.cli import app
-from lowmark.app.kafkareach import KafkaReach
-from lowmark.app.processmetrics import process_registry
-from lowmark.query import aggregates, sizelimits, sketches
+from lowmark.app.kafka.reachability import KafkaReach
+from lowmark.app.process_metrics import process_registry
+from lowmark.query.aggregates import calls, sketches
 from lowmark.query.catalog import DERIVED_FIELDS, field_table
-from lowmark.wire.kafkasettings import KafkaSettings
+from lowmark.query.parse import size_limits
+from lowmark.wire.kafka_settings import KafkaSettings
 from lowmark.wire.schema import Kind
 
 FOLDER = Path(__file__).parent
@@ -103,8 +104,8 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def _aggregates() -> str:
     rows = []
-    for name in sorted({*aggregates.names(), "count distinct"}):
-        function = aggregates.function(*name.split()[:1], distinct=name.endswith(" distinct"))
+    for name in sorted({*calls.names(), "count distinct"}):
+        function = calls.function(*name.split()[:1], distinct=name.endswith(" distinct"))
         least, most = function.arguments
         takes = [
             "any kind" if len(function.kinds) == len(Kind) else ", ".join(sorted(kind.value for kind in function.kinds))
@@ -117,7 +118,7 @@ def _aggregates() -> str:
     return _table(("call", "takes", "the low level sends", "value"), rows)
 
 
-def _call(name: str, function: aggregates.AggregateFunction) -> str:
+def _call(name: str, function: calls.AggregateFunction) -> str:
     word, _, distinct = name.partition(" ")
     signs = ["n" if parameter.startswith("a place") else "q" for parameter in function.parameters]
     arguments = ["x", *signs, *(["y …"] if function.arguments[1] is None else [])]
@@ -125,7 +126,7 @@ def _call(name: str, function: aggregates.AggregateFunction) -> str:
 
 
 def _limits() -> str:
-    rows = [(limit.name, f"{limit.most:,}", limit.of, limit.reason) for limit in sizelimits.LIMITS]
+    rows = [(limit.name, f"{limit.most:,}", limit.of, limit.reason) for limit in size_limits.LIMITS]
     return _table(("limit", "at most", "counted is", "why"), rows)
 
 

@@ -18,26 +18,23 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from highlevel.aggregate import (
-    AggregateOperator,
-    CrowdedAggregateOperator,
-    DistinctOperator,
-    FinishOperator,
-    GatherOperator,
-    NumberOperator,
-    PartitionedRowsOperator,
-    ReduceOperator,
-    SendOperator,
-    SlideByTupleOperator,
-    TotalsOperator,
-)
 from highlevel.interface import Operator, Space, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
-from highlevel.joint import JointPromises, together
 from highlevel.limits import GroupLimit
+from highlevel.operators.aggregate import AggregateOperator
+from highlevel.operators.crowded_aggregate import CrowdedAggregateOperator
+from highlevel.operators.distinct import DistinctOperator
+from highlevel.operators.finish import FinishOperator
+from highlevel.operators.gather import GatherOperator, SendOperator, TotalsOperator
+from highlevel.operators.number import NumberOperator
+from highlevel.operators.partitioned_rows import PartitionedRowsOperator
+from highlevel.operators.reduce import ReduceOperator
+from highlevel.operators.slide_by_tuple import SlideByTupleOperator
+from highlevel.progress.joint_promises import JointPromises, joint_promises
 from highlevel.state import ScopedState
 from highlevel.views import Viewer
-from lowmark.query.plan import (
+from lowmark.query.parse.syntax import JoinKind
+from lowmark.query.plan.nodes import (
     Aggregate,
     Counted,
     Finish,
@@ -52,11 +49,11 @@ from lowmark.query.plan import (
     Totals,
 )
 from lowmark.query.strategy import Strategy
-from lowmark.query.syntax import JoinKind
 from lowmark.wire.partials import PANE
-from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.promises import Bound, Promise
 from lowmark.wire.results import OpenCount, Reason
 from lowmark.wire.schema import Schema
+from lowmark.wire.values import FOREVER
 
 __all__ = ["Build", "Chain", "Closing", "Events", "LatePart", "build"]
 
@@ -253,7 +250,7 @@ class Chain:
         """What the inputs of a union promise jointly, all of them."""
         state, fronts = self._states[step], self.fronts[step]
         numbers = [number for number, of in enumerate(self._ports[step]) if of == port]
-        return together([(fronts[number], state.get(_JOINT, number) or JointPromises()) for number in numbers])
+        return joint_promises([(fronts[number], state.get(_JOINT, number) or JointPromises()) for number in numbers])
 
 
 def _schema_of(plan: QueryPlan, node: str) -> Schema:

@@ -15,11 +15,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from highlevel.sourcewaits import SourceReport, SourceWaits
-from lowmark.query.plan import QueryPlan
-from lowmark.wire.promises import FOREVER
+from highlevel.progress.source_waits import SourceReport, SourceWaits
+from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.record import BadReason
 from lowmark.wire.results import Reason
+from lowmark.wire.values import FOREVER
 
 __all__ = ["BucketReport", "HighLevelMetrics"]
 

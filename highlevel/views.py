@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from highlevel.interface import Words
-from lowmark.query.plan import NodeView
+from lowmark.query.plan.nodes import NodeView
 from lowmark.wire.schema import Schema
 
 __all__ = ["Viewer"]

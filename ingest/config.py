@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ingest.disorder import Disorder, DisorderError, Scan, WithinTime
-from ingest.inputs import STANDARD_INPUT
-from lowmark.query.expressions import Expr
+from ingest.disorder.declarations import Disorder, DisorderError, Scan, WithinTime
+from ingest.files.inputs import STANDARD_INPUT
+from lowmark.query.expr.expressions import Expr
 
 __all__ = ["LIVE_DISORDER", "FileConfig", "LiveConfig", "Replay", "RingConfig"]
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from lowlevel.pressure import Pressure
 from lowlevel.table import NodeMemory
-from lowmark.query.plan import Node, Pane
-from lowmark.wire.frames import FOREVER, Flaw
+from lowmark.query.plan.nodes import Node, Pane
+from lowmark.wire.frames import Flaw
 from lowmark.wire.promises import Taint
 from lowmark.wire.results import Reason
 from lowmark.wire.rows import Words
-from lowmark.wire.values import INT64_MIN
+from lowmark.wire.values import FOREVER, INT64_MIN
 
-__all__ = ["Member", "NodeOutput", "Progress"]
+__all__ = ["NodeOutput", "Progress", "SourceNode"]
 
 _MOST_LATE = 4096
 """Granules with late tuples that wait for the next promise."""
@@ -44,7 +44,7 @@ class NodeOutput:
     late: Words | None = None  # rows of late tuples, which no progress covers; of nodes that send them
 
 
-class Member:
+class SourceNode:
     """One node on a source: its memory, and what it has promised."""
 
     def __init__(self, node: Node, memory: NodeMemory) -> None:

@@ -9,19 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from lowlevel.config import LowLevelConfig
-from lowlevel.kernel.assemble import SECRETS, Build, SkipReason, fields_of
 from lowlevel.kernel.cache import Kernel, kernel
-from lowlevel.kernel.community import SCHEDULE
-from lowlevel.member import Member, NodeOutput, Progress
+from lowlevel.kernel.pasted.community import SCHEDULE
+from lowlevel.kernel.text.assemble import SECRETS, Build, SkipReason, fields_of
+from lowlevel.member import NodeOutput, Progress, SourceNode
 from lowlevel.pressure import Pressure
 from lowlevel.table import Counts, NodeMemory
-from lowmark.query.plan import Node
-from lowmark.wire.frames import FOREVER, FUTURE_NS, Flaw, FrameBlock
-from lowmark.wire.native import Laid
+from lowmark.jit.native_code import Laid
+from lowmark.query.plan.nodes import Node
+from lowmark.wire.frames import FUTURE_NS, Flaw, FrameBlock
 from lowmark.wire.promises import Taint
 from lowmark.wire.results import Reason
 from lowmark.wire.rows import Words
-from lowmark.wire.values import INT64_MIN
+from lowmark.wire.values import FOREVER, INT64_MIN
 
 __all__ = ["NodeOutput", "Progress", "SourceNodes"]
 
@@ -56,7 +56,7 @@ class SourceNodes:
         self._secrets = _secrets(seed)
         self._kernel: Kernel | None = None
         self._lasting: Laid | None = None  # the arguments that are the same for every block
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, SourceNode] = {}
         self._progress = np.zeros(3, np.int64)  # the block's first frame not taken; decoded packets; 1: a bad frame
         self._skipped = np.zeros(len(SkipReason), np.int64)
         self._schedule = np.zeros(SCHEDULE, np.int64)
@@ -73,7 +73,7 @@ class SourceNodes:
             memory = NodeMemory(node.reduction, self._config, self._link_code(node), self._rank, late)
             if touched:
                 memory.touch()
-            self._members[node.name] = Member(node, memory)
+            self._members[node.name] = SourceNode(node, memory)
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -197,7 +197,7 @@ class SourceNodes:
             if not done:
                 yield from self._drain(member for member in members if member.memory.is_full)
 
-    def _drain(self, members: Iterable[Member]) -> Iterator[NodeOutput]:
+    def _drain(self, members: Iterable[SourceNode]) -> Iterator[NodeOutput]:
         for member in members:
             if member.memory.pending_rows:
                 yield NodeOutput(member.node.name, member.drain())

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lowlevel.node import NodeOutput, Progress
-from lowmark.query.plan import Node
-from lowmark.wire.dividing import divided, tuples_by_pane
-from lowmark.wire.frames import FOREVER
+from lowmark.query.plan.nodes import Node
+from lowmark.wire.exchange_rows import divided, tuples_by_pane
 from lowmark.wire.partials import PANE, TUPLES, Origin, rows_of_a_batch
-from lowmark.wire.promises import Account, Bound, Ending, Ledger, Promise, Punctuation, Taint
+from lowmark.wire.promises import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
 from lowmark.wire.rows import Words
+from lowmark.wire.values import FOREVER
 
 __all__ = ["Outbox", "Outgoing", "Rows"]
 
@@ -159,7 +159,7 @@ class Outbox:
                 for granule in granules
             )
             sequence = self._number(partition)
-            ledger = Ledger(counters, accounts, taints)
+            ledger = LaneLedger(counters, accounts, taints)
             yield partition, Punctuation(self._origin, sequence, promise, ledger, ending, self._start_ns)
         for granule in granules:
             self._given_up.pop(granule, None)

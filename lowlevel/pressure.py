@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lowmark.query.plan import Reduction
+from lowmark.query.plan.nodes import Reduction
 from lowmark.wire.rows import Words
 
 __all__ = ["Crowded", "Pressure"]

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lowlevel.config import LowLevelConfig, Order
-from lowlevel.kernel import panes as at
-from lowlevel.kernel.membership import arrays_of
-from lowlevel.kernel.nodetext import BATCH
-from lowlevel.kernel.rowform import RowForm
-from lowlevel.kernel.tabletext import leaves_at_once, slot_words
-from lowmark.query.plan import Reduction
+from lowlevel.kernel.pasted import panes as at
+from lowlevel.kernel.row_form import RowForm
+from lowlevel.kernel.text.membership import arrays_of
+from lowlevel.kernel.text.node import BATCH
+from lowlevel.kernel.text.table import leaves_at_once, slot_words
+from lowmark.query.plan.nodes import Reduction
 from lowmark.wire.rows import Words
 from lowmark.wire.values import INT64_MIN
 

@@ -11,13 +11,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from highlevel.aggregate.groups import GroupTable
-from highlevel.aggregate.incoming import in_windows, panes_of
-from highlevel.aggregate.layout import Layout
-from highlevel.aggregate.resultrows import ResultRows
-from highlevel.aggregate.spaces import ONLY, rows_space
+from highlevel.groups.layout import Layout
+from highlevel.groups.state import ONLY, rows_space
+from highlevel.groups.table import GroupTable
 from highlevel.interface import Out, State, Words
-from lowmark.query.plan import Aggregate
+from highlevel.operators.incoming import in_windows, panes_of
+from highlevel.operators.result_rows import RowBuilder
+from lowmark.query.plan.nodes import Aggregate
 from lowmark.wire.partials import PANE
 from lowmark.wire.promises import Promise
 from lowmark.wire.values import INT64_MIN
@@ -35,7 +35,7 @@ class BufferingOperator:
         self._slack = slack
         self._generous = generous
         self._layout = Layout(plan.input, (*plan.keys, *plan.details), plan.folds)
-        self._result = ResultRows(plan)
+        self._result = RowBuilder(plan)
         self._parts: list[Words] = []  # behind the buffer, unordered
         self._buffer: Words = np.empty((0, plan.input.words), np.uint64)  # ordered by pane
         self._high = INT64_MIN

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from highlevel.interface import Words
-from lowmark.query.evaluate import Ints
+from lowmark.query.expr.evaluate import Ints
 
 __all__ = ["Merge"]
 

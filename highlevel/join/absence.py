@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 
 from highlevel.interface import Space, State
 from highlevel.join.bins import Bin
-from lowmark.query.bands import NEVER, Bands
-from lowmark.wire.promises import FOREVER
+from lowmark.query.windows.join_bands import Bands
+from lowmark.wire.values import FOREVER, NEVER
 
 __all__ = ["Absence"]
 

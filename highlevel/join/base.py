@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from highlevel.interface import Out, Space, Words
 from highlevel.join.bins import Bin
-from highlevel.join.kept import Kept
+from highlevel.join.kept_rows import Kept
 from highlevel.join.output import Combine
-from highlevel.join.promising import Promising
-from lowmark.query.evaluate import Bools, evaluate, holds
-from lowmark.query.plan import Join
+from highlevel.join.promises import Promising
+from lowmark.query.expr.evaluate import Bools, evaluate, holds
+from lowmark.query.plan.nodes import Join
 from lowmark.wire.results import Reason
 
 __all__ = ["WindowJoin"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from highlevel.interface import Out, State, Words
 from highlevel.join.base import WindowJoin
 from highlevel.join.lookups import Key, Lookup, keys_of, lookups, matchable
-from lowmark.query.plan import Join
+from lowmark.query.plan.nodes import Join
 from lowmark.wire.promises import Promise
 
 __all__ = ["JoinOperator"]

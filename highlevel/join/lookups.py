@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from highlevel.interface import Words
-from lowmark.query.plan import Join
+from lowmark.query.plan.nodes import Join
 from lowmark.wire.hashing import key_words
 from lowmark.wire.schema import Kind, Schema
 

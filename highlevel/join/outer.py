@@ -17,8 +17,8 @@ from highlevel.interface import Out, State, Words
 from highlevel.join.base import WindowJoin
 from highlevel.join.bins import Bin
 from highlevel.join.lookups import Key, keys_of, lookups, matchable
-from lowmark.query.plan import Join
-from lowmark.query.syntax import JoinKind
+from lowmark.query.parse.syntax import JoinKind
+from lowmark.query.plan.nodes import Join
 from lowmark.wire.promises import Promise
 
 __all__ = ["OuterJoinOperator"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from highlevel.interface import Words
-from lowmark.query.plan import Join
+from lowmark.query.plan.nodes import Join
 
 __all__ = ["Combine"]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from highlevel.progress.roster import NEVER, Roster
-from lowmark.query.plan import Pane
+from highlevel.progress.roster import Roster
+from lowmark.query.plan.nodes import Pane
 from lowmark.wire.partials import PANE
-from lowmark.wire.promises import FOREVER, Promise
+from lowmark.wire.promises import Promise
+from lowmark.wire.values import FOREVER, NEVER
 
 __all__ = ["Frontier", "granule_of_time", "promised_granule"]
 

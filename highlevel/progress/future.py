@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from highlevel.aggregate.incoming import panes_of
+from highlevel.operators.incoming import panes_of
 from highlevel.progress.frontier import promised_granule
 from highlevel.progress.ledger import ROW_NUMBER
 from highlevel.progress.records import Arrival, Batch
-from highlevel.progress.roster import NEVER
-from lowmark.query.plan import Node
-from lowmark.wire.promises import FOREVER, Punctuation
+from lowmark.query.plan.nodes import Node
+from lowmark.wire.promises import Punctuation
 from lowmark.wire.registration import SourceKind
+from lowmark.wire.values import FOREVER, NEVER
 
 __all__ = ["MAX_AHEAD_NS", "is_future"]
 

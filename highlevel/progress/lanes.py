@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from highlevel.interface import Space
-from highlevel.joint import JointPromises, together
-from highlevel.progress.roster import NEVER
+from highlevel.progress.joint_promises import JointPromises, joint_promises
 from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Ledger, Promise
+from lowmark.wire.promises import LaneLedger, Promise
 from lowmark.wire.registration import SourceKind
 from lowmark.wire.results import Reason
+from lowmark.wire.values import NEVER
 
 __all__ = ["LANES", "UPSTREAM_LANES", "Counters", "Lane", "Lanes", "accounted_losses", "loss_counters"]
 
@@ -29,7 +29,7 @@ def loss_counters(counters: Mapping[str, int]) -> Counters:
     return counters.get("late", 0), counters.get("given_up", 0), counters.get("taints", 0)
 
 
-def accounted_losses(told: Ledger) -> Counters:
+def accounted_losses(told: LaneLedger) -> Counters:
     """The same three, of what one punctuation tells."""
     late = given_up = 0
     for account in told.accounts:
@@ -86,7 +86,7 @@ class Lanes:
     def together(self, node: str, sources: Iterable[str]) -> list[Promise]:
         """What these sources have promised jointly of what comes of the node from any of them."""
         lanes = (self._lanes.get((source, node)) for source in sources)
-        return together([(lane.promised, lane.joint) if lane else (NEVER, JointPromises()) for lane in lanes])
+        return joint_promises([(lane.promised, lane.joint) if lane else (NEVER, JointPromises()) for lane in lanes])
 
     def fence(self, origin: Origin, kind: SourceKind) -> list[Lane]:
         """Take note of the record's epoch. A greater one than the source's begins lanes in the place of those that

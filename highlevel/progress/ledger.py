@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from highlevel.interface import Space, State
 from highlevel.progress.frontier import Frontier
 from highlevel.progress.lanes import Lane, Lanes
-from highlevel.progress.marks import EXACT, Finding, Mark, MarkRow, Marks
-from highlevel.progress.roster import NEVER, Member
-from lowmark.query.plan import Node
-from lowmark.wire.promises import FOREVER, Account
+from highlevel.progress.roster import Member
+from highlevel.verdicts.marks import EXACT, Finding, Mark, MarkRow, Marks
+from lowmark.query.plan.nodes import Node
+from lowmark.wire.promises import Account
 from lowmark.wire.results import Reason, Verdict
+from lowmark.wire.values import FOREVER, NEVER
 
 __all__ = ["ROW_NUMBER", "Ledger", "account_reasons"]
 

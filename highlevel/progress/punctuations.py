@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from highlevel.progress.frontier import granule_of_time, promised_granule
 from highlevel.progress.lanes import Lane, accounted_losses, loss_counters
 from highlevel.progress.ledger import ROW_NUMBER, Ledger, account_reasons
-from highlevel.progress.marks import Finding
-from highlevel.progress.roster import NEVER, Roster
+from highlevel.progress.roster import Roster
+from highlevel.verdicts.marks import Finding
 from lowmark.wire.promises import Account, Punctuation, Taint
-from lowmark.wire.promises import Ledger as Told
+from lowmark.wire.promises import LaneLedger as Told
 from lowmark.wire.registration import SourceKind
 from lowmark.wire.results import Reason, Verdict
+from lowmark.wire.values import NEVER
 
 __all__ = ["News", "receive"]
 

@@ -6,13 +6,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 
 from highlevel.chain import Chain, build
-from highlevel.progress.joined import step_bounds
-from highlevel.progress.roster import NEVER
-from highlevel.progress.route import answer_step, routes
 from highlevel.state import MemoryState
-from lowmark.query.plan import Number, QueryPlan, Send
-from lowmark.wire.promises import FOREVER, Bound, Promise
+from highlevel.verdicts.joins import step_bounds
+from highlevel.verdicts.routes import answer_step, routes
+from lowmark.query.plan.nodes import Number, QueryPlan, Send
+from lowmark.wire.promises import Bound, Promise
 from lowmark.wire.schema import Kind
+from lowmark.wire.values import FOREVER, NEVER
 
 __all__ = ["Reach"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from highlevel.interface import Words
-from lowmark.wire.dividing import tuples_by_pane
+from lowmark.wire.exchange_rows import tuples_by_pane
 from lowmark.wire.partials import PANE, TUPLES, Origin, PartialBatch
 from lowmark.wire.promises import Punctuation
 from lowmark.wire.registration import Control, SourceKind

@@ -11,13 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lowmark.wire.promises import FOREVER
 from lowmark.wire.registration import Exclusion, Return, RosterChange
+from lowmark.wire.values import FOREVER, NEVER
 
-__all__ = ["NEVER", "Member", "Roster"]
-
-NEVER = -(2**63)
-"""The bound of a source that has promised nothing, and the granule before all others."""
+__all__ = ["Member", "Roster"]
 
 
 @dataclass(frozen=True, slots=True)

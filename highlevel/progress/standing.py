@@ -9,8 +9,8 @@ from highlevel.progress.lanes import Lanes
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.place import Witness
 from highlevel.progress.roster import Roster
-from lowmark.query.plan import Node
-from lowmark.wire.promises import FOREVER
+from lowmark.query.plan.nodes import Node
+from lowmark.wire.values import FOREVER
 
 __all__ = ["Progress", "Standing"]
 

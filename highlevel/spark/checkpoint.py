@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from highlevel.spark.errors import CheckpointRefused, TakenOver
-from lowmark.query.plan import QueryPlan
+from lowmark.query.plan.nodes import QueryPlan
 
 __all__ = [
     "BucketKey", "Checkpoint", "CheckpointFolder", "Completed", "differences", "plan_digests", "roster_changes",

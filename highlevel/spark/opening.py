@@ -10,11 +10,11 @@ from highlevel.spark.checkpoint import BucketKey, Checkpoint, Completed, differe
 from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat, TopicsDeleted
 from highlevel.spark.placement import placements
 from highlevel.spark.replay import Replay
-from highlevel.spark.sinkhistory import History
-from lowmark.query.plan import Stage
-from lowmark.wire.sinktoken import Token, Told
+from highlevel.spark.sink.history import History
+from lowmark.query.plan.nodes import Stage
+from lowmark.wire.sink_token import Token, Told
 
-__all__ = ["Standing", "begun_anew", "carried_on", "same_topics"]
+__all__ = ["StartState", "begun_anew", "carried_on", "same_topics"]
 
 _WAYS_OUT = (
     "Point job.checkpoint at the right one; or start with --new-generation, which reads again what Kafka still has "
@@ -23,7 +23,7 @@ _WAYS_OUT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StartState:
     """What is to run, and what a start finds. `batches`: how many of the stored checkpoint Spark has committed."""
 
     queries: Mapping[str, str]  # digests of plans, by name
@@ -40,7 +40,7 @@ class Standing:
     )  # by stage and bucket: what positions say
 
 
-def carried_on(standing: Standing, history: Callable[[], History]) -> Checkpoint:
+def carried_on(standing: StartState, history: Callable[[], History]) -> Checkpoint:
     """The next run on the stored checkpoint, or the first one where nothing has run before. CheckpointRefused when the
     results in Kafka are of another checkpoint, or the checkpoint is of other queries. `history` is asked if needed."""
     stored, token = standing.stored, standing.token
@@ -94,7 +94,7 @@ def same_topics(stored: Checkpoint, ids: Mapping[str, str], names: Iterable[str]
         raise TopicsDeleted(other)
 
 
-def begun_anew(standing: Standing, history: History, repeat_rows: bool = False) -> Checkpoint:
+def begun_anew(standing: StartState, history: History, repeat_rows: bool = False) -> Checkpoint:
     """A fresh checkpoint, whatever there was before; what has been told is left out. RowsWouldRepeat names the queries
     of which nobody can tell that; with `repeat_rows` the new generation tells all of them again."""
     former = standing.stored.generation if standing.stored is not None else 0
@@ -116,7 +116,7 @@ def begun_anew(standing: Standing, history: History, repeat_rows: bool = False) 
     return _first(standing, max(former, history.generation) + 1, windows, told)
 
 
-def _unknown(query: str, replay: Replay, standing: Standing, history: History) -> str | None:
+def _unknown(query: str, replay: Replay, standing: StartState, history: History) -> str | None:
     """Why nobody can tell which of a query's results have been told; None: one can."""
     stage = replay.stage.fingerprint
     buckets = [bucket for bucket in range(replay.stage.buckets) if (query, bucket) in history.told]
@@ -144,7 +144,7 @@ def _said_of(unknown: Mapping[str, str]) -> str:
 
 
 def _first(
-    standing: Standing, generation: int, suppressed: Mapping[BucketKey, Completed], told: Mapping[BucketKey, int]
+    standing: StartState, generation: int, suppressed: Mapping[BucketKey, Completed], told: Mapping[BucketKey, int]
 ) -> Checkpoint:  # fmt: skip
     keys = [(stage.fingerprint, bucket) for stage in standing.stages for bucket in range(stage.buckets)]
     return Checkpoint(

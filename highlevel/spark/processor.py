@@ -13,21 +13,21 @@ from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Counts, Forward, Outcome, Output, Rejection, ResultRows
 from highlevel.progress.records import Arrival, Record, batch_of_wire, wire_of_batch
 from highlevel.spark.backlog import StoredRecord, in_order
-from highlevel.spark.bundles import Bundle, Position, Report
 from highlevel.spark.errors import BucketFailure
-from highlevel.spark.jobspec import JobSpec
-from highlevel.spark.parcels import ParcelWriter
-from highlevel.spark.statestore import SparkByteStore
-from highlevel.spark.suppression import Suppression
+from highlevel.spark.job_spec import JobSpec
+from highlevel.spark.sink.bundles import Bundle, Position, Report
+from highlevel.spark.sink.parcels import ParcelWriter
+from highlevel.spark.sink.suppression import Suppression
+from highlevel.spark.state_store import SparkByteStore
 from highlevel.state import PiecewiseState
 from lowmark.wire.announcements import result_headers
 from lowmark.wire.codec import decode, encode
-from lowmark.wire.deadletters import bury
+from lowmark.wire.dead_letters import bury
 from lowmark.wire.partials import PartialBatch
 from lowmark.wire.promises import Punctuation
 from lowmark.wire.record import BadReason, BadRecord, RecordKind
 from lowmark.wire.registration import Exclusion, Retirement, Return, RosterChange, SourceKind
-from lowmark.wire.resultrows import RowFormat, arrow_records
+from lowmark.wire.result_rows import RowFormat, arrow_records
 from lowmark.wire.results import Amendment, Complete, Correction, LateRow
 from lowmark.wire.rows import Words
 from lowmark.wire.schema import Schema

@@ -14,15 +14,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from highlevel.spark.bundles import REPORT_SCHEMA, Report, read_report
 from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
-from highlevel.spark.delivery import Delivery
 from highlevel.spark.errors import JobFailed
-from highlevel.spark.jobspec import JobSpec
+from highlevel.spark.job_spec import JobSpec
 from highlevel.spark.processor import BucketProcessor
-from highlevel.spark.sink import TransactionalSink
+from highlevel.spark.sink.bundles import REPORT_SCHEMA, Report, read_report
+from highlevel.spark.sink.delivery import Delivery
+from highlevel.spark.sink.sink import TransactionalSink
 from highlevel.spark.source import KEY, SourceSettings, partials
-from lowmark.wire.sinktoken import Token
+from lowmark.wire.sink_token import Token
 
 __all__ = ["JobQuery", "OnBatch"]
 

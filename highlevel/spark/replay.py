@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from highlevel.progress.reach import numbering
-from highlevel.progress.route import answer_step
-from lowmark.query.plan import QueryPlan, Stage
+from highlevel.verdicts.routes import answer_step
+from lowmark.query.plan.nodes import QueryPlan, Stage
 from lowmark.wire.registration import SourceKind
 
 __all__ = ["Replay", "replays"]

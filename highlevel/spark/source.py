@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from highlevel.spark.jobspec import JobSpec
-from lowmark.wire.kafkasettings import KafkaSettings, spark_options
+from highlevel.spark.job_spec import JobSpec
+from lowmark.wire.kafka_settings import KafkaSettings, spark_options
 
 __all__ = ["KEY", "SourceSettings", "partials"]
 

@@ -13,10 +13,10 @@ from typing import cast
 import numpy as np
 
 from lowlevel.config import Order
-from lowlevel.kernel.assemble import Build, assemble, kernel_parameters
-from lowmark.query.plan import Reduction
-from lowmark.wire.cachefolder import store_cached
-from lowmark.wire.native import Argument, Laid, NativeCode, digest_of, flat, load_native, mark_of, store_native
+from lowlevel.kernel.text.assemble import Build, assemble, kernel_parameters
+from lowmark.jit.cache_folder import store_cached
+from lowmark.jit.native_code import Argument, Laid, NativeCode, digest_of, flat, load_native, mark_of, store_native
+from lowmark.query.plan.nodes import Reduction
 
 __all__ = ["Kernel", "kernel", "prepare"]
 
@@ -90,7 +90,7 @@ def _fits(argument: Argument, kind: str) -> bool:
 
 
 def _native(module: ModuleType) -> NativeCode | None:
-    from lowmark.wire.compiling import native_code
+    from lowmark.jit.compiler import native_code
 
     return native_code(module.run, module.PARAMETERS, "numpy")
 
@@ -99,7 +99,7 @@ def _dispatched(module: ModuleType) -> Kernel:
     """Through numba, which can tell of an index out of bounds."""
     from numba import njit, types
 
-    from lowmark.wire.compiling import room_to_recurse
+    from lowmark.jit.compiler import room_to_recurse
 
     with room_to_recurse():
         run: Kernel = njit(types.boolean(*module.PARAMETERS), **module.OPTIONS)(module.run)

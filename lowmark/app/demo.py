@@ -18,13 +18,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lowmark.app.broker import Broker
 from lowmark.app.console import Teller, telling
 from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.kafka.broker import Broker
 from lowmark.app.traffic import Handshakes, TrafficSpec, write_links
-from lowmark.app.watch import follow, show_window
-from lowmark.app.windowboard import FinishedWindow
-from lowmark.wire.cachefolder import cache_root
+from lowmark.app.watch.follow import follow, show_window
+from lowmark.app.watch.window_board import FinishedWindow
+from lowmark.jit.cache_folder import cache_root
 from lowmark.wire.kafka import KafkaSettings
 from lowmark.wire.topics import Topic, TopicKind
 

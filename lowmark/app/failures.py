@@ -8,15 +8,15 @@ from rich.markup import escape
 
 from highlevel.limits import LimitReached
 from highlevel.spark.errors import JobStopped
-from ingest.damage import CaptureError
-from ingest.disorder import DisorderError
-from ingest.interfaces import InterfaceError
+from ingest.disorder.declarations import DisorderError
+from ingest.files.damage import CaptureError
+from ingest.live.interfaces import InterfaceError
 from lowlevel.config import LowLevelConfigError
+from lowmark.app.config.tables import ConfigError
 from lowmark.app.errors import EnvironmentNotReady, OutputError
-from lowmark.app.tables import ConfigError
 from lowmark.helpers import HelperEnded
-from lowmark.query.errors import BadEntryPoint, QueryError
-from lowmark.wire.kafkasettings import KafkaSettingsError
+from lowmark.query.parse.errors import BadEntryPoint, QueryError
+from lowmark.wire.kafka_settings import KafkaSettingsError
 
 __all__ = ["Failure", "failure_of"]
 

@@ -9,27 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from lowmark.query.analysis import analyse, texts
-from lowmark.query.bucketing import NoSuchKey
-from lowmark.query.correcting import CannotCorrect, merges
-from lowmark.query.errors import QueryError, too_large
-from lowmark.query.expected import UNKNOWN, Expected, check_names
-from lowmark.query.expiring import CannotExpire, expiring
-from lowmark.query.fingerprint import exchanges_of, fingerprint
-from lowmark.query.halves import Halves, without_idle_texts
-from lowmark.query.hints import BUCKET
+from lowmark.query.bind.hints import BUCKET
+from lowmark.query.bind.relations import Relation
+from lowmark.query.bind.script import analyse, texts
+from lowmark.query.explain.notes import notes
 from lowmark.query.late import Late
 from lowmark.query.limits import DEFAULT_LIMITS, Limits
-from lowmark.query.notes import notes
-from lowmark.query.parser import parse
-from lowmark.query.plan import Aggregate, QueryPlan, Stage
-from lowmark.query.pushing import pushed
-from lowmark.query.relations import Relation
-from lowmark.query.sizelimits import TooLarge, placed
-from lowmark.query.split import split
+from lowmark.query.optimize.idle_partitions import CannotExpire, expiring
+from lowmark.query.optimize.late_corrections import CannotCorrect, merges
+from lowmark.query.optimize.partitioning import NoSuchKey
+from lowmark.query.optimize.push_down import pushed
+from lowmark.query.optimize.stream_statistics import UNKNOWN, Expected, check_names
+from lowmark.query.optimize.window_strategy import chosen
+from lowmark.query.parse.errors import QueryError, too_large
+from lowmark.query.parse.parser import parse
+from lowmark.query.parse.size_limits import TooLarge, placed
+from lowmark.query.parse.syntax import Script, Span
+from lowmark.query.plan.fingerprint import exchanges_of, fingerprint
+from lowmark.query.plan.halves import Halves, without_idle_texts
+from lowmark.query.plan.nodes import Aggregate, QueryPlan, Stage
+from lowmark.query.plan.planner import plan_query
 from lowmark.query.strategy import DEFAULT_RATES, Rates, Strategy
-from lowmark.query.syntax import Script, Span
-from lowmark.query.weighing import chosen
 
 __all__ = ["DEFAULT_BUCKETS", "PASSES", "compile_query"]
 
@@ -146,7 +146,7 @@ def plan_steps(draft: Draft) -> Draft:
     exchanging = asked.name if asked.buckets > 1 and asked.late is not Late.CORRECT else None
     try:
         with placed(draft.answer):
-            halves = split(draft.relation, draft.strings, asked.expected, exchanging, asked.late is Late.EMIT)
+            halves = plan_query(draft.relation, draft.strings, asked.expected, exchanging, asked.late is Late.EMIT)
     except NoSuchKey as error:
         message = f"{BUCKET} names fields that are equal in all inputs of the join"
         raise QueryError(message, asked.sql, error.span, error.choices) from None

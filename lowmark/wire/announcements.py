@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import isfinite
 
-from lowmark.wire.fields import Fields, Json, canonical, integer, parse, text
+from lowmark.wire.json_fields import Fields, Json, canonical, integer, parse, text
 from lowmark.wire.record import BadReason, Header, Headers, RecordKind, Refused, WireRecord, header, headers_of, sized
 from lowmark.wire.results import (
     Amendment,

@@ -14,7 +14,7 @@ from lowmark.wire.announcements import (
     encode_correction,
     encode_late_row,
 )
-from lowmark.wire.deadletters import DeadLetter, decode_dead_letter, encode_dead_letter
+from lowmark.wire.dead_letters import DeadLetter, decode_dead_letter, encode_dead_letter
 from lowmark.wire.partials import PartialBatch, SchemaOf, decode_batch, encode_batch
 from lowmark.wire.promises import Punctuation, decode_punctuation, encode_punctuation
 from lowmark.wire.record import BadReason, BadRecord, Headers, RecordKind, Refused, WireRecord
@@ -29,22 +29,22 @@ from lowmark.wire.registration import (
     encode_presence,
     encode_registration,
 )
-from lowmark.wire.resultrows import (
+from lowmark.wire.result_rows import (
     ResultRow,
-    ResultRows,
+    ResultRowsRecord,
     decode_result_row,
     decode_result_rows,
     encode_result_row,
     encode_result_rows,
 )
 from lowmark.wire.results import Amendment, Complete, Correction, LateRow
-from lowmark.wire.sinktoken import Token, decode_token, encode_token
+from lowmark.wire.sink_token import Token, decode_token, encode_token
 
 __all__ = ["Record", "decode", "encode"]
 
 Record = (
     PartialBatch | Punctuation | Registration | Presence | Control
-    | ResultRow | ResultRows | Complete | Amendment | Correction | LateRow
+    | ResultRow | ResultRowsRecord | Complete | Amendment | Correction | LateRow
     | DeadLetter | Token
 )  # fmt: skip
 
@@ -62,7 +62,7 @@ def encode(record: Record) -> WireRecord:
             return encode_presence(record)
         case ResultRow():
             return encode_result_row(record)
-        case ResultRows():
+        case ResultRowsRecord():
             return encode_result_rows(record)
         case Complete():
             return encode_complete(record)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from lowmark.wire.results import Reason
 
-__all__ = ["BAD_TIME", "FOREVER", "FUTURE_NS", "NO_TIME", "NO_VLAN", "UNKNOWN_INTERFACE", "Flaw", "FrameBlock"]
+__all__ = ["BAD_TIME", "FUTURE_NS", "NO_TIME", "NO_VLAN", "UNKNOWN_INTERFACE", "Flaw", "FrameBlock"]
 
 BAD_TIME = -1
 """`link` of a frame whose timestamp does not fit int64 nanoseconds: it is skipped as `malformed`. Frames that have no
@@ -24,9 +24,6 @@ type mean: it is skipped as `unknown_interface`."""
 
 NO_VLAN = -1
 """`vlan` of a frame whose tag, if it has one, still stands in its bytes."""
-
-FOREVER = np.iinfo(np.int64).max
-"""The low-watermark of a source that has ended: nothing at all will follow."""
 
 FUTURE_NS = 60 * 1_000_000_000
 """A live frame that is stamped so far ahead of the clock is skipped as `future`."""

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from lowmark.wire.compiled import compiled
+from lowmark.jit.compiled import compiled
 from lowmark.wire.rows import Words
 from lowmark.wire.schema import Kind, Schema
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType, TopicMetadata
 
-from lowmark.wire.kafkasettings import (
+from lowmark.wire.kafka_settings import (
     KafkaSettings,
     KafkaSettingsError,
     Options,
@@ -23,7 +23,7 @@ from lowmark.wire.kafkasettings import (
     spark_options,
     transactional_options,
 )
-from lowmark.wire.repeats import Seldom, Unheard
+from lowmark.wire.repeated_messages import Seldom, Unheard
 from lowmark.wire.topics import TopicSettings, suits
 
 __all__ = [
@@ -101,7 +101,8 @@ OnProblem = Callable[[KafkaProblem], None]
 
 
 def log_problem(problem: KafkaProblem) -> None:
-    """Clients say many times a second that a broker is away. Who has to know asks Kafka (`lowmark.app.kafkareach`)."""
+    """Clients say many times a second that a broker is away. Who has to know asks Kafka
+    (`lowmark.app.kafka.reachability`)."""
     if not isinstance(problem, KafkaUnavailable) or problem.fatal:
         _LOG.warning("%s", problem)
 

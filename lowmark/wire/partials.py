@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lowmark.wire.arrowstream import read_rows, write_rows
+from lowmark.wire.arrow_stream import read_rows, write_rows
 from lowmark.wire.compression import Compression
-from lowmark.wire.dividing import tuples_by_pane
-from lowmark.wire.fields import canonical, integer, parse
+from lowmark.wire.exchange_rows import tuples_by_pane
+from lowmark.wire.json_fields import canonical, integer, parse
 from lowmark.wire.record import BadReason, Header, Headers, RecordKind, Refused, WireRecord, header, headers_of, sized
 from lowmark.wire.schema import Schema
 

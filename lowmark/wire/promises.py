@@ -5,20 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from lowmark.wire.fields import Fields, Json, canonical, integer, parse, text
+from lowmark.wire.json_fields import Fields, Json, canonical, integer, parse, text
 from lowmark.wire.partials import Origin, decode_origin, origin_headers
 from lowmark.wire.record import BadReason, Headers, RecordKind, Refused, WireRecord, sized
 from lowmark.wire.results import Reason
 from lowmark.wire.schema import Kind
-from lowmark.wire.values import INT64_MIN, time
+from lowmark.wire.values import FOREVER, INT64_MIN, time
 
 __all__ = [
-    "FOREVER", "Account", "Bound", "Ending", "Ledger", "Promise", "Punctuation", "Taint", "decode_punctuation",
+    "Account", "Bound", "Ending", "LaneLedger", "Promise", "Punctuation", "Taint", "decode_punctuation",
     "encode_punctuation",
 ]  # fmt: skip
-
-FOREVER = 2**63 - 1
-"""The bound of a lane that has ended: every value lies below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ class Taint:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class LaneLedger:
     """Cumulative counters of the epoch, and an account for each granule with content that the promise closes."""
 
     counters: dict[str, int] = field(default_factory=dict)
@@ -95,7 +92,7 @@ class Punctuation:
     origin: Origin
     sequence: int
     promise: Promise
-    ledger: Ledger
+    ledger: LaneLedger
     ending: Ending = Ending.NONE
     start_ns: int | None = None  # of the epoch: covered from; None: finite sources
 
@@ -154,7 +151,7 @@ def decode_punctuation(headers: Headers, value: bytes) -> Punctuation:
     counters = Fields(fields.take("counters"))
     taints = tuple(_read_taint(item) for item in fields.array("taints")) if fields.has("taints") else ()
     counts = {text(name, "a counter's name"): counters.natural(name) for name in counters.names()}
-    ledger = Ledger(counts, accounts, taints)
+    ledger = LaneLedger(counts, accounts, taints)
     ending = fields.choice("ending", _ENDINGS)
     promise = Promise(bounds, fields.flag("last"))
     start_ns = fields.attribute("start", Kind.TIME) if fields.has("start") else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from lowmark.wire.fields import Fields, Json, canonical, parse
+from lowmark.wire.json_fields import Fields, Json, canonical, parse
 from lowmark.wire.record import RecordKind, WireRecord, headers_of, sized
 from lowmark.wire.schema import Kind
 from lowmark.wire.values import time

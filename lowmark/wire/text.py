@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lowmark.wire import textkernel as kernel
-from lowmark.wire.bytecopy import SLACK
+from lowmark.jit.byte_copy import SLACK
+from lowmark.wire import text_kernel as kernel
 from lowmark.wire.rows import Words, column_of
 from lowmark.wire.schema import Kind, Schema
 

@@ -10,8 +10,10 @@ from ipaddress import IPv4Address, IPv6Address
 from lowmark.wire.schema import Kind
 
 __all__ = [
+    "FOREVER",
     "INT64_MAX",
     "INT64_MIN",
+    "NEVER",
     "address",
     "address_number",
     "address_version",
@@ -25,6 +27,12 @@ __all__ = [
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
+
+NEVER = INT64_MIN
+"""The time before all times, and the bound below which nothing lies: of it nothing is known."""
+
+FOREVER = INT64_MAX
+"""The time behind all times: a promise of it says that nothing more comes."""
 
 _ADDRESS_BITS = 128
 _MAPPED = 0xFFFF  # the leading 96 bits of an IPv4-mapped IPv6 address

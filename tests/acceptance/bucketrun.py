@@ -23,18 +23,17 @@ from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Rows
 from lowmark.query.catalog import PACKET_FIELDS
 from lowmark.query.compile import compile_query
-from lowmark.query.evaluate import all_valid, assemble, evaluate, holds, lost_in
+from lowmark.query.expr.evaluate import all_valid, assemble_rows, evaluate, holds, lost_in
 from lowmark.query.late import Late
-from lowmark.query.plan import Node, QueryPlan
+from lowmark.query.plan.nodes import Node, QueryPlan
 from lowmark.query.strategy import Strategy
-from lowmark.wire.frames import FOREVER
 from lowmark.wire.partials import Origin
 from lowmark.wire.promises import Ending, Punctuation, Taint
 from lowmark.wire.results import Amendment, Complete, Reason
 from lowmark.wire.rows import Words, column_of
 from lowmark.wire.schema import Column, Kind, Schema
 from lowmark.wire.text import json_writer
-from lowmark.wire.values import show
+from lowmark.wire.values import FOREVER, show
 from tests.acceptance.lawful import Lawful
 from tests.naive.evaluate import ResultRow
 from tests.naive.packets import Packet
@@ -308,7 +307,7 @@ def reduced(node: Node, packets: Words) -> tuple[Words, set[int]]:
     columns = [evaluate(expr, packets, schema) for expr in reduction.exprs]
     lost |= set(panes[lost_in(columns, count)].tolist())
     head = [all_valid(Kind.INT, panes), all_valid(Kind.INT, np.ones(count, np.int64))]
-    return assemble(reduction.schema, [*head, *columns], count), lost
+    return assemble_rows(reduction.schema, [*head, *columns], count), lost
 
 
 def matrix(packets: Sequence[Packet], rank: int, strings: tuple[str, ...]) -> Words:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lowmark.query.relations import Turn
+from lowmark.query.bind.relations import Turn
 from tests.acceptance.queries import NULLABLE, PACKETS, Columns, Text, aggregates, conditions
 
 DERIVED = Columns(

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from ingest.disorder import Disorder, Ordered, Scan, WithinTime, WithinTuples
+from ingest.disorder.declarations import Disorder, Ordered, Scan, WithinTime, WithinTuples
 from lowlevel.config import LowLevelConfig
-from lowmark.app.audit import Audit
-from lowmark.app.bindings import bind
-from lowmark.app.local import LocalRun
+from lowmark.app.local.audit import Audit
+from lowmark.app.local.bindings import bind
+from lowmark.app.local.runner import LocalRun
 from lowmark.query.compile import compile_query
 from lowmark.wire.results import Complete, Reason
 from tests.fixtures import captures

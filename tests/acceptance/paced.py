@@ -16,9 +16,10 @@ from highlevel.progress.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Rows
-from lowmark.query.plan import Node, QueryPlan
+from lowmark.query.plan.nodes import Node, QueryPlan
 from lowmark.wire.partials import Origin
-from lowmark.wire.promises import FOREVER, Ending
+from lowmark.wire.promises import Ending
+from lowmark.wire.values import FOREVER
 
 __all__ = ["Feed", "paced", "rows_out"]
 

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from ingest.columns import Columns
 from ingest.config import FileConfig
-from ingest.disorder import Disorder, Scan
-from ingest.lows import arrival_lows
-from ingest.series import open_captures
-from lowmark.app import local, lossywindows
-from lowmark.app.bindings import Binding
-from lowmark.wire.frames import FOREVER, FrameBlock
+from ingest.disorder.declarations import Disorder, Scan
+from ingest.disorder.low_watermarks import arrival_lows
+from ingest.files.series import open_captures
+from lowmark.app.local import lossy_windows
+from lowmark.app.local import runner as local
+from lowmark.app.local.bindings import Binding
+from lowmark.wire.frames import FrameBlock
+from lowmark.wire.values import FOREVER
 from tests.acceptance.command import Outcome, Row, query
 from tests.acceptance.traffic import Captures
 from tests.naive.compare import differences
@@ -97,7 +99,7 @@ def _cut(cuts: Cuts) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PipedSource, "cuts", staticmethod(cuts), raising=False)
         patch.setattr(local, "_file", source)
-        patch.setattr(lossywindows, "_FIRST", 10_000)  # all lossy windows are named
+        patch.setattr(lossy_windows, "_FIRST", 10_000)  # all lossy windows are named
         yield
 
 

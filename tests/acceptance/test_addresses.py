@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowlevel.kernel.assemble import Build
+from lowlevel.kernel.text.assemble import Build
 from lowlevel.node import SourceNodes
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import Node
+from lowmark.query.plan.nodes import Node
 from lowmark.wire.rows import Words
 from lowmark.wire.schema import Schema
 from lowmark.wire.text import text_column

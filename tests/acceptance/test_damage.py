@@ -15,15 +15,16 @@ import pytest
 from hypothesis import given, settings
 
 from ingest.config import FileConfig
-from ingest.disorder import Disorder, Ordered, Scan, WithinTime, WithinTuples
-from ingest.source import FileSource
+from ingest.disorder.declarations import Disorder, Ordered, Scan, WithinTime, WithinTuples
+from ingest.files.source import FileSource
 from lowlevel.config import LowLevelConfig
-from lowmark.app.bindings import bind
-from lowmark.app.local import LocalRun
+from lowmark.app.local.bindings import bind
+from lowmark.app.local.runner import LocalRun
 from lowmark.query.compile import compile_query
 from lowmark.wire.codec import decode, encode
-from lowmark.wire.frames import FOREVER, Flaw
+from lowmark.wire.frames import Flaw
 from lowmark.wire.results import Reason
+from lowmark.wire.values import FOREVER
 from tests.acceptance.command import lowmark
 from tests.acceptance.damaged import MINUTE, SECOND, SQL, Case, Told, cases, check_damaged, pcap, pcapng, run
 

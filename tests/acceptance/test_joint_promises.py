@@ -12,7 +12,7 @@ import pytest
 from highlevel.interface import Words
 from highlevel.progress.outputs import Output, ResultRows
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import Node
+from lowmark.query.plan.nodes import Node
 from lowmark.wire.results import Complete, Reason
 from lowmark.wire.rows import column_of
 from lowmark.wire.text import json_writer

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lowmark.query.compile import compile_query
-from lowmark.query.errors import QueryError
+from lowmark.query.parse.errors import QueryError
 from tests.acceptance.command import query
 from tests.acceptance.interleaved import check
 from tests.acceptance.traffic import Traffic, traffic

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from lowmark.query.compile import compile_query
-from lowmark.query.errors import QueryError
+from lowmark.query.parse.errors import QueryError
 from lowmark.wire.results import Complete, Reason
 from lowmark.wire.values import show
 from tests.acceptance.bucketrun import Ran, run

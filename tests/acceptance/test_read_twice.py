@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lowmark.query.compile import compile_query
-from lowmark.query.explain import render
-from lowmark.query.plan import Aggregate, Counted, Join, NodeInput, Number, QueryPlan, StepInput
-from lowmark.query.printing import text_of
+from lowmark.query.explain.report import render
+from lowmark.query.expr.print import text_of
+from lowmark.query.plan.nodes import Aggregate, Counted, Join, NodeInput, Number, QueryPlan, StepInput
 from tests.acceptance.bucketrun import run
 from tests.acceptance.interleaved import check, packets_of
 from tests.acceptance.traffic import Traffic, traffic

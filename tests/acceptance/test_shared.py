@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lowlevel.config import LowLevelConfig
-from lowmark.app.bindings import bind
-from lowmark.app.local import LocalRun
+from lowmark.app.local.bindings import bind
+from lowmark.app.local.runner import LocalRun
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import QueryPlan
-from lowmark.query.sharing import share, unlike
+from lowmark.query.plan.nodes import QueryPlan
+from lowmark.query.plan.sharing import share, unlike
 from lowmark.wire.text import json_writer
 from tests.acceptance.bucketrun import Ran, run_plan
 from tests.acceptance.interleaved import packets_of

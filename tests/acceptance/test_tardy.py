@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from lowmark.query.compile import compile_query
-from lowmark.query.windows import WindowKind
+from lowmark.query.windows.window import WindowKind
 from tests.acceptance.bucketrun import run
 from tests.acceptance.exchangequeries import EXCHANGED
 from tests.acceptance.interleaved import packets_of

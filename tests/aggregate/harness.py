@@ -7,18 +7,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from highlevel.aggregate import ReduceOperator
 from highlevel.interface import State, Words
+from highlevel.operators.reduce import ReduceOperator
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
-from lowmark.query.aggregates import CallPlanner
-from lowmark.query.expressions import Expr, Field, Named
-from lowmark.query.plan import Aggregate, AggregateCall, Pane, Reduce, Reduction
-from lowmark.query.windows import Axis, Window, WindowKind
+from lowmark.query.aggregates.calls import CallPlanner
+from lowmark.query.expr.expressions import Expr, Field, Named
+from lowmark.query.plan.nodes import Aggregate, AggregateCall, Pane, Reduce, Reduction
+from lowmark.query.windows.window import Axis, Window, WindowKind
 from lowmark.wire.partials import PANE
-from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.promises import Bound, Promise
 from lowmark.wire.results import Reason
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.values import FOREVER
 
 Value = int | float | None
 Row = dict[str, Value]

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highlevel.aggregate.groups import GroupTable
-from highlevel.aggregate.layout import Layout
-from highlevel.aggregate.switching import COSTS, Costs, Mode, mode_space
+from highlevel.groups.layout import Layout
+from highlevel.groups.table import GroupTable
+from highlevel.strategies.adaptwid_switching import COSTS, Costs, Mode, mode_space
 from lowmark.query.strategy import Strategy
-from lowmark.query.windows import Window, WindowKind
+from lowmark.query.windows.window import Window, WindowKind
 from tests.aggregate.harness import axis, plans
 from tests.aggregate.test_strategies import COUNT, Stream
 

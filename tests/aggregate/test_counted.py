@@ -1,4 +1,4 @@
-"""The operators of windows that count tuples against the definitions of Li 5.1 (`lowmark.query.windowids`), and against
+"""The operators of windows that count tuples against the definitions of Li 5.1 (`tests.query.windowids`), and against
 fig. 6-7: any cuts, any promises, state as bytes at any time."""
 
 from __future__ import annotations
@@ -11,25 +11,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from highlevel.aggregate import (
-    AggregateOperator,
-    CrowdedAggregateOperator,
-    NumberOperator,
-    PartitionedRowsOperator,
-    SlideByTupleOperator,
-    extents,
-)
 from highlevel.chain import build
 from highlevel.interface import Words
 from highlevel.limits import GroupLimit, LimitReached
-from lowmark.query.expressions import Named
-from lowmark.query.plan import Aggregate, Counted, Number, Pane, Reduce, SlideByTuple
-from lowmark.query.relations import Turn
-from lowmark.query.windowids import Tuple, Windows, extent, windows
-from lowmark.query.windows import Axis, Window, WindowKind
-from lowmark.wire.promises import FOREVER, Bound, Promise
+from highlevel.operators import extents
+from highlevel.operators.aggregate import AggregateOperator
+from highlevel.operators.crowded_aggregate import CrowdedAggregateOperator
+from highlevel.operators.number import NumberOperator
+from highlevel.operators.partitioned_rows import PartitionedRowsOperator
+from highlevel.operators.slide_by_tuple import SlideByTupleOperator
+from lowmark.query.bind.relations import Turn
+from lowmark.query.expr.expressions import Named
+from lowmark.query.plan.nodes import Aggregate, Counted, Number, Pane, Reduce, SlideByTuple
+from lowmark.query.windows.window import Axis, Window, WindowKind
+from lowmark.wire.promises import Bound, Promise
 from lowmark.wire.results import Reason
 from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.values import FOREVER
 from tests.aggregate.harness import (
     TUPLE,
     AskedCall,
@@ -47,6 +45,7 @@ from tests.aggregate.harness import (
 )
 from tests.aggregate.naive import grouped
 from tests.aggregate.test_aggregate import CALLS, close_to, rows_of, tuples
+from tests.query.windowids import Tuple, Windows, extent, windows
 from tests.wire.strategies import matrix
 
 PANE = 7
@@ -290,7 +289,7 @@ def test_crowded_windows_are_those_of_the_aggregate(
     state, live, sink, wanted = data.draw(st.sampled_from([Live, Stored]))(), Live(), Sink(), Sink()
     with pytest.MonkeyPatch.context() as patch:
         shared_soon(data.draw, patch)
-        patch.setattr("highlevel.aggregate.crowded._PANES", data.draw(st.sampled_from((1, 3, 1024))))
+        patch.setattr("highlevel.operators.crowded_aggregate._PANES", data.draw(st.sampled_from((1, 3, 1024))))
         for row in arrivals:
             rows = reduced(made.reduce, matrix(TUPLE, [[row[name] for name in TUPLE.names]]))
             promise = panes_ended(row["ts"] // unit - data.draw(st.integers(-2, 20)))

@@ -7,14 +7,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from highlevel.aggregate import DistinctOperator
 from highlevel.chain import build
 from highlevel.interface import Words
+from highlevel.operators.distinct import DistinctOperator
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import Aggregate
+from lowmark.query.plan.nodes import Aggregate
 from lowmark.wire.partials import PANE
-from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.promises import Bound, Promise
+from lowmark.wire.values import FOREVER
 from tests.aggregate.harness import Sink
 
 PLAN = compile_query("SELECT DISTINCT ts / 10 AS tens, srcPort, destPort FROM A", buckets=1).steps[0].plan

@@ -9,20 +9,20 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highlevel.aggregate.groups import GroupTable
-from highlevel.aggregate.layout import Layout
+from highlevel.groups.layout import Layout
+from highlevel.groups.table import GroupTable
 from highlevel.interface import Words
-from lowmark.query import lifting
-from lowmark.query.evaluate import Values, evaluate
-from lowmark.query.expressions import Field
-from lowmark.query.finishing import Groups, total, variance
-from lowmark.query.plan import Fold
+from lowmark.query.aggregates import lift
+from lowmark.query.aggregates.finalise import Groups, total, variance
+from lowmark.query.expr.evaluate import Values, evaluate
+from lowmark.query.expr.expressions import Field
+from lowmark.query.plan.nodes import Fold
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Column, Kind, Schema
 from tests.wire.strategies import matrix
 
 GIVEN = Schema((Column("x", Kind.FLOAT),))
-LIFTS = lifting.squares((Field("x", Kind.FLOAT),), ())
+LIFTS = lift.squares((Field("x", Kind.FLOAT),), ())
 FOLDS = tuple(
     Fold(lift.op, tuple(Column(f"{at}{part.name}", Kind.FLOAT) for part in lift.columns), ())
     for at, lift in enumerate(LIFTS)

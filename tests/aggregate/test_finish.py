@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highlevel.aggregate import FinishOperator, NumberOperator
+from highlevel.operators.finish import FinishOperator
+from highlevel.operators.number import NumberOperator
 from highlevel.state import MemoryState
-from lowmark.query.expressions import Call, Expr, Field, Literal, Named, Op
-from lowmark.query.plan import Finish, Number, Order, Total
-from lowmark.query.windows import Window, WindowKind
-from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Named, Op
+from lowmark.query.plan.nodes import Finish, Number, Order, Total
+from lowmark.query.windows.window import Window, WindowKind
+from lowmark.wire.promises import Bound, Promise
 from lowmark.wire.results import Reason
 from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.values import FOREVER
 from tests.aggregate.harness import Live, Row, Sink, Stored, axis, panes_ended, values
 from tests.wire.strategies import V4, V6, matrix
 

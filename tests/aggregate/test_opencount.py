@@ -9,12 +9,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highlevel.aggregate import PartitionedRowsOperator
+from highlevel.operators.partitioned_rows import PartitionedRowsOperator
 from highlevel.state import MemoryByteStore, PiecewiseState
-from lowmark.query.windows import Axis, Window, WindowKind
-from lowmark.wire.promises import FOREVER
+from lowmark.query.windows.window import Axis, Window, WindowKind
 from lowmark.wire.results import OpenCount
 from lowmark.wire.schema import Kind
+from lowmark.wire.values import FOREVER
 from tests.aggregate.harness import AskedCall, Live, Row, Sink, Stored, panes_ended
 from tests.aggregate.test_aggregate import rows_of
 from tests.aggregate.test_counted import PANE, PARTITIONS, arriving, over_rows, partials, planned, settled

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from highlevel.aggregate import AggregateOperator
-from highlevel.aggregate.assembly import Panes
-from highlevel.aggregate.holding import holding_windows
-from highlevel.aggregate.layout import Layout
-from highlevel.aggregate.spaces import ONLY, running_space, tables_space
-from highlevel.aggregate.switching import COSTS, Costs, mode_space
-from highlevel.aggregate.wid import Windows
+from highlevel.groups.layout import Layout
+from highlevel.groups.state import ONLY, running_space, tables_space
+from highlevel.operators.aggregate import AggregateOperator
 from highlevel.state import MemoryState
-from lowmark.query.cells import cells_of
+from highlevel.strategies.adaptwid_switching import COSTS, Costs, mode_space
+from highlevel.strategies.paned import Panes
+from highlevel.strategies.strategy import holding_windows
+from highlevel.strategies.wid import Windows
+from lowmark.query.optimize.shared_panes import cells_of
 from lowmark.query.strategy import Strategy
-from lowmark.query.windows import Window, WindowKind
-from lowmark.wire.promises import FOREVER
+from lowmark.query.windows.window import Window, WindowKind
+from lowmark.wire.values import FOREVER
 from tests.aggregate.harness import TUPLE, AskedCall, Live, Plans, Sink, Stored, axis, panes_ended, plans, reduced
 from tests.aggregate.test_aggregate import CALLS, SUMS, check, rows_of, run, tuples
 from tests.wire.strategies import matrix
@@ -66,7 +66,7 @@ def test_the_same_rows_come_out_in_the_same_order_from_bytes(strategy: Strategy,
     rows = matrix(TUPLE, [list(row.values()) for row in arrivals])
     cuts = sorted({0, len(rows), *data.draw(st.lists(st.integers(0, len(rows)), max_size=6))})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("highlevel.aggregate.wid._WIDEST", data.draw(st.sampled_from([1, 3, 32])))
+        patch.setattr("highlevel.strategies.wid._WIDEST", data.draw(st.sampled_from([1, 3, 32])))
         found = []
         for kept in (Live(), Stored()):
             sink, reduce = Sink(), planned.reduce

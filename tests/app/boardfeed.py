@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from lowmark.app.progressboard import ProgressBoard
-from lowmark.app.queryprogress import QueryProgress
-from lowmark.query.plan import QueryPlan
+from lowmark.app.progress.board import ProgressBoard
+from lowmark.app.progress.query_progress import QueryProgress
+from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Account, Bound, Ledger, Promise, Punctuation
+from lowmark.wire.promises import Account, Bound, LaneLedger, Promise, Punctuation
 from lowmark.wire.results import Complete, Verdict, WindowSpan
 from lowmark.wire.schema import Kind
 
@@ -36,7 +36,7 @@ def go_on(
     promised = Promise((), True) if second is None else Promise((Bound("ts", round(second * SECOND)),))
     for node in plan.stage.nodes:
         granules = Counter(node.reduction.pane.index(at * SECOND) for at in tuples)
-        ledger = Ledger(
+        ledger = LaneLedger(
             {"promised": before + len(tuples)}, tuple(Account(at, 0, count) for at, count in sorted(granules.items()))
         )
         of.promised(Punctuation(Origin(plan.stage.fingerprint, source, 5, node.name), 0, promised, ledger), at * SECOND)

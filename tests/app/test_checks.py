@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.app.checks import CheckResult, run_checks
-from lowmark.app.jars import SPARK_KAFKA, _place
-from lowmark.app.rights import Role
+from lowmark.app.config.checks import CheckResult, run_checks
+from lowmark.app.kafka.jars import SPARK_KAFKA, _place
+from lowmark.app.kafka.rights import Role
 
 ROOT = Path(__file__).parents[2]
 
 _CHECK = """
 import sys
 from pathlib import Path
-from lowmark.app.checks import run_checks
-from lowmark.app.rights import Role
+from lowmark.app.config.checks import run_checks
+from lowmark.app.kafka.rights import Role
 for result in run_checks(Path("lowmark.toml"), tuple(Role), lambda text: print("told", text)):
     if result.what.startswith("Java"):
         break
@@ -88,10 +88,10 @@ def test_kernels_are_compiled_and_kept_also_for_lists_of_other_values(tmp_path: 
 
 
 _AGGREGATE = """
-from lowmark.query.aggregates import AggregateFunction, Result
-from lowmark.query.expressions import Call, Named, Op
-from lowmark.query.lifting import Lift
-from lowmark.query.plan import FoldOp
+from lowmark.query.aggregates.calls import AggregateFunction, Result
+from lowmark.query.expr.expressions import Call, Named, Op
+from lowmark.query.aggregates.lift import Lift
+from lowmark.query.plan.nodes import FoldOp
 from lowmark.wire.schema import Kind
 
 def lift(args, order):

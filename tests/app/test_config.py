@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.app.config import Config, ConfigError, load_config
+from lowmark.app.config.file import Config, ConfigError, load_config
 from lowmark.wire.topics import Provision
 
 WHOLE = """

@@ -9,7 +9,7 @@ import pytest
 
 from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
-from lowmark.app.draining import check_all_sent, wait_until_sent
+from lowmark.app.capture.drain import check_all_sent, wait_until_sent
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.wire.kafka import KafkaSettings
 from lowmark.wire.record import WireRecord

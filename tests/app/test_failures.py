@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.damage import CaptureError
-from ingest.disorder import DisorderError
+from ingest.disorder.declarations import DisorderError
+from ingest.files.damage import CaptureError
+from lowmark.app.config.tables import ConfigError
 from lowmark.app.errors import EnvironmentNotReady, OutputError
 from lowmark.app.failures import failure_of
-from lowmark.app.tables import ConfigError
-from lowmark.query.errors import QueryError
-from lowmark.query.parser import parse
+from lowmark.query.parse.errors import QueryError
+from lowmark.query.parse.parser import parse
 from lowmark.wire.kafka import KafkaRefused, KafkaUnavailable
-from lowmark.wire.kafkasettings import KafkaSettingsError
+from lowmark.wire.kafka_settings import KafkaSettingsError
 
 
 @pytest.mark.parametrize(

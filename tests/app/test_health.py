@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter
 from lowmark import __version__
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, parse_listen
-from lowmark.app.processmetrics import process_registry
+from lowmark.app.process_metrics import process_registry
 
 
 @dataclass

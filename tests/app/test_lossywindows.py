@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.app.lossywindows import LossyWindows
+from lowmark.app.local.lossy_windows import LossyWindows
 from lowmark.wire.results import Reason
 
 REASONS = st.frozensets(st.sampled_from((Reason.LATE, Reason.DROPPED, Reason.GAP)), min_size=1)

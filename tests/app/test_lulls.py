@@ -11,10 +11,10 @@ import pytest
 
 from highlevel.progress.records import Batch
 from ingest.config import FileConfig, Replay
-from ingest.disorder import Disorder, Ordered, Scan, WithinTime
-from ingest.source import FileSource
+from ingest.disorder.declarations import Disorder, Ordered, Scan, WithinTime
+from ingest.files.source import FileSource
 from lowlevel.config import LowLevelConfig
-from lowmark.app.feeding import Feed
+from lowmark.app.local.source_feed import Feed
 from lowmark.query.compile import compile_query
 from lowmark.wire.promises import Punctuation
 from tests.naive.frames import Spec, frame, write_pcap

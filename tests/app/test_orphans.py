@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.app.orphans import orphaned
+from lowmark.app.kafka.orphaned_topics import orphaned
 from lowmark.wire.topics import Provision, Topic, TopicKind, settings_of
 
 PREFIXES = st.sampled_from(["", "a-", "b-", "lowmark.", "a-b-"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lowmark.app.capturesources import _earliest_ns
-from lowmark.app.checks import _captures
-from lowmark.app.config import load_config
+from lowmark.app.capture.sources import _earliest_ns
+from lowmark.app.config.checks import _captures
+from lowmark.app.config.file import load_config
 from tests.naive.frames import Spec, frame, write_pcap
 
 CONFIG = """

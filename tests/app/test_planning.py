@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from highlevel.spark.checkpoint import plan_digests
-from lowmark.app.config import Config, load_config
-from lowmark.app.planning import plan_queries, topics_of
-from lowmark.app.reloading import check_stages
-from lowmark.app.tables import ConfigError
+from lowmark.app.capture.reload import check_stages
+from lowmark.app.config.file import Config, load_config
+from lowmark.app.config.queries import plan_queries, topics_of
+from lowmark.app.config.tables import ConfigError
 from lowmark.query.compile import compile_query
 from lowmark.query.limits import Limits
-from lowmark.query.plan import Counted
+from lowmark.query.plan.nodes import Counted
 
 HEAD = """
 [kafka]

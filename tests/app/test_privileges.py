@@ -7,8 +7,8 @@ import pwd
 
 import pytest
 
+from lowmark.app.capture.privileges import user_called
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.privileges import user_called
 
 
 def test_a_user_with_its_groups() -> None:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from lowmark.app.progressboard import ProgressBoard
+from lowmark.app.progress.board import ProgressBoard
 from lowmark.query.compile import compile_query
 from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Bound, Ending, Ledger, Promise, Punctuation
+from lowmark.wire.promises import Bound, Ending, LaneLedger, Promise, Punctuation
 from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
 from tests.app.boardfeed import NOW, SECOND, completed, only, waits
 
@@ -24,7 +24,7 @@ def board() -> ProgressBoard:
 
 def promise(source: str, second: int | None, epoch: int = 5, ending: Ending = Ending.NONE) -> Punctuation:
     made = Promise((), True) if second is None else Promise((Bound("ts", second * SECOND),))
-    return Punctuation(Origin(PLAN.stage.fingerprint, source, epoch, NODE), 0, made, Ledger(), ending)
+    return Punctuation(Origin(PLAN.stage.fingerprint, source, epoch, NODE), 0, made, LaneLedger(), ending)
 
 
 def complete(bucket: int, wid: int, rows: int = 1, generation: int = 1, verdict: Verdict | None = None) -> Complete:

@@ -9,9 +9,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from lowmark.app.progressboard import ProgressBoard
-from lowmark.app.progressview import ProgressView
-from lowmark.app.queryprogress import QueryProgress
+from lowmark.app.progress.board import ProgressBoard
+from lowmark.app.progress.query_progress import QueryProgress
+from lowmark.app.progress.view import ProgressView
 from lowmark.query.compile import compile_query
 from lowmark.wire.results import OpenCount, WindowSpan
 from tests.app.boardfeed import NOW, SECOND, completed, go_on, lagging

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from lowmark.app.progressboard import ProgressBoard
+from lowmark.app.progress.board import ProgressBoard
 from lowmark.query.compile import compile_query
 from lowmark.wire.partials import PANE, Origin
-from lowmark.wire.promises import Account, Bound, Ending, Ledger, Promise, Punctuation
+from lowmark.wire.promises import Account, Bound, Ending, LaneLedger, Promise, Punctuation
 from lowmark.wire.results import OpenCount, WindowSpan
 from tests.app.boardfeed import NOW, SECOND, completed, go_on, lagging, only, waits
 
@@ -142,7 +142,7 @@ def test_numbered_rows_wait_for_the_job() -> None:
 
 def test_rows_of_former_epochs_count() -> None:
     of = lagging(ROWS, a=(1, 2), b=(20,))
-    ledger = Ledger({"promised": 1}, (Account(47, 0, 1),))
+    ledger = LaneLedger({"promised": 1}, (Account(47, 0, 1),))
     node, bounds = ROWS.stage.nodes[0].name, (Bound("ts", 50 * SECOND),)
     of.promised(Punctuation(Origin(ROWS.stage.fingerprint, "a", 8, node), 0, Promise(bounds), ledger), NOW * SECOND)
     go_on(of, ROWS, "b", 50, before=1)
@@ -232,7 +232,7 @@ def sent(bucket: int, second: int, generation: int = 1) -> Punctuation:
     node = EXCHANGED.exchanges.each[0].node
     origin = Origin(EXCHANGED.exchanges.fingerprint, f"bucket-{bucket}", generation, node.name)
     promise = Promise((Bound(PANE, node.reduction.pane.index(second * SECOND)),))
-    return Punctuation(origin, 0, promise, Ledger(), Ending.NONE)
+    return Punctuation(origin, 0, promise, LaneLedger(), Ending.NONE)
 
 
 def test_a_bucket_that_has_not_sent_its_rows_into_an_exchange_is_waited_for() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.app.config import CaptureSource
+from lowmark.app.capture.scheduling import Scheduling
+from lowmark.app.config.file import CaptureSource
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.scheduling import Scheduling
 from tests.acceptance.command import lowmark
 from tests.fixtures.network import packet
 from tests.naive.frames import write_pcap
@@ -67,7 +67,7 @@ def test_check_and_capture_refuse_a_cpu_that_is_not_there(tmp_path: Path, monkey
         '[sources.tap]\nstream = "Main"\nfile = "a.pcap"\ncpus = [1000]\n'
         '[queries.all]\nsql = "SELECT count(*) [RANGE 1 s] FROM Main"\n'
     )
-    monkeypatch.setattr("lowmark.app.checks._kafka", lambda *_: iter(()))
+    monkeypatch.setattr("lowmark.app.config.checks._kafka", lambda *_: iter(()))
     said = "source tap is to run on CPU 1000, which this process may not use"
     checked = lowmark("check", "-c", str(tmp_path / "lowmark.toml"))
     assert checked.code == 1

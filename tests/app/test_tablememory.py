@@ -10,8 +10,8 @@ import pytest
 
 from lowlevel.config import LowLevelConfig, LowLevelConfigError, Order
 from lowlevel.table import NodeMemory, table_bytes
-from lowmark.app import tablememory
-from lowmark.app.tablememory import check_tables, usable_bytes
+from lowmark.app.capture import table_memory
+from lowmark.app.capture.table_memory import check_tables, usable_bytes
 from lowmark.query.compile import compile_query
 from tests.acceptance.command import lowmark
 from tests.naive.frames import write_pcap
@@ -33,7 +33,7 @@ def test_what_a_table_takes_is_what_is_allocated(order: Order) -> None:
 def test_all_tables_together_have_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     config = LowLevelConfig(slots=1 << 14)
     one = table_bytes(NODE.reduction, config)
-    monkeypatch.setattr(tablememory, "usable_bytes", lambda: 2 * one)
+    monkeypatch.setattr(table_memory, "usable_bytes", lambda: 2 * one)
     check_tables([NODE, NODE], config, "--table 16384")
     with pytest.raises(LowLevelConfigError, match="--table 16384: 3 tables of it, one for each node, take"):
         check_tables([NODE] * 3, config, "--table 16384")
@@ -59,7 +59,7 @@ def test_of_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, siz
         '[sources.tap]\nstream = "Main"\nfile = "a.pcap"\n'
         '[queries.all]\nsql = "SELECT srcIP, count(*) [RANGE 1 s] FROM Main GROUP BY srcIP"\n'
     )
-    monkeypatch.setattr("lowmark.app.checks._kafka", lambda *_: iter(()))
+    monkeypatch.setattr("lowmark.app.config.checks._kafka", lambda *_: iter(()))
     said = f"capture.table: {size}: a table of it takes 1"
     checked = lowmark("check", "-c", str(tmp_path / "lowmark.toml"))
     assert checked.code == 2

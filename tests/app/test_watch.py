@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from lowmark.app.watch import Amendments, amendment_text, completion_line
-from lowmark.app.windowboard import WindowBoard
-from lowmark.wire.resultrows import ResultRow
+from lowmark.app.watch.follow import Amendments, amendment_text, completion_line
+from lowmark.app.watch.window_board import WindowBoard
+from lowmark.wire.result_rows import ResultRow
 from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
 from lowmark.wire.schema import Kind
 

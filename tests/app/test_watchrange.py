@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from lowmark.app.errors import OutputError
-from lowmark.app.watchrange import EVERYTHING, Edge, WatchRange, edge_of
-from lowmark.app.windowboard import WindowBoard
-from lowmark.wire.resultrows import ResultRow
+from lowmark.app.watch.time_range import EVERYTHING, Edge, WatchRange, edge_of
+from lowmark.app.watch.window_board import WindowBoard
+from lowmark.wire.result_rows import ResultRow
 from lowmark.wire.results import Complete, Verdict, WindowSpan
 from lowmark.wire.schema import Kind
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.app.windowboard import FinishedWindow, WindowBoard
-from lowmark.wire.resultrows import ResultRow
+from lowmark.app.watch.window_board import FinishedWindow, WindowBoard
+from lowmark.wire.result_rows import ResultRow
 from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
 
 EXACT = Verdict()

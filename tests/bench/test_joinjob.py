@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.joinjob import Answer, Meeting, measure_joins
+from bench.spark.joins import Answer, Meeting, measure_joins
 
 
 def rows(spell: bool) -> list[bytes]:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 
 from bench.baselines.merging import Merge
-from bench.baselines.orderedjoins import InputBufferedJoin, OutputBufferedJoin
-from bench.joinorder import OPIB, OPOB, measure_bands, measure_delay
-from bench.joinskew import measure_late, measure_skew
+from bench.baselines.ordered_joins import InputBufferedJoin, OutputBufferedJoin
+from bench.papers.join_order import OPIB, OPOB, measure_bands, measure_delay
+from bench.papers.join_skew import measure_late, measure_skew
 from highlevel.interface import Operator, Words
 from tests.aggregate.harness import Live, Sink, Stored
 from tests.join.harness import Scene, nested_loops, numbers, scenes, send, times

@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from bench.frames import Traffic
-from bench.handmade import HandMade, compiled_library, differences
+from bench.common.frames import Traffic
+from bench.host.handmade_kernel import HandMade, compiled_library, differences
 from bench.kernel import _MODES, _TEN, _later, nodes_of, packets_of
 from lowlevel.config import LowLevelConfig, Order
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.app.jars import BROKER, obtain
+from lowmark.app.kafka.jars import BROKER, obtain
 from tests.fixtures.network import namespace
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bench.answers import Verdict, judge, of_lines
-from bench.loops import dpktloop
-from bench.packets import measure_peers
-from bench.peers import PEERS, Contender
-from bench.tally import pcap_head, tally
+from bench.common.answers import Verdict, judge, of_lines
+from bench.peers import dpkt_loop
+from bench.peers.packets import measure_peers
+from bench.peers.programs import PEERS, Contender
+from bench.peers.tally import pcap_head, tally
 from lowmark.app.traffic import TrafficSpec, write_capture
 
 COLUMNS = ("minute", "source", "destination", "packets", "len", "ip_len")
@@ -29,7 +29,7 @@ def capture(tmp_path: Path) -> Path:
 def test_a_tally_is_what_a_loop_over_the_packets_counts(
     capture: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    dpktloop.main(str(capture))
+    dpkt_loop.main(str(capture))
     (tmp_path / "out").write_text(capsys.readouterr().out)
     answer = of_lines(tmp_path)
     verdict = judge(answer, tally(capture), "len", whole=False)
@@ -85,8 +85,8 @@ def test_peers_are_measured_and_those_that_are_missing_left_out(
     wrong = Contender("wrong", lambda capture, folder: ["echo", "0", "a", "b", "1", "1"], of_lines)
     absent = Contender("absent", wrong.command, of_lines, programs={"no-such-program": "no-such-package"})
     loops = [peer for peer in PEERS if peer.name == "dpkt loop"]
-    monkeypatch.setattr("bench.packets.PEERS", (*loops, wrong, absent))
-    monkeypatch.setattr("bench.packets.cache_root", lambda: tmp_path)
+    monkeypatch.setattr("bench.peers.packets.PEERS", (*loops, wrong, absent))
+    monkeypatch.setattr("bench.peers.packets.cache_root", lambda: tmp_path)
     measure_peers(tmp_path, few=1000, many=3000, most=6000, pairs=[40], repeat=1, snaplen=64, keep=False)
     with (tmp_path / "peers.csv").open() as file:
         answers = {row["contender"]: row["answer"] for row in csv.DictReader(file)}

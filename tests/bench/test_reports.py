@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import bench
-from bench.reports import Figure, spread
-from bench.stated import of_figure
+from bench.common.reports import Figure, spread
+from bench.papers.stated import of_figure
 
 
 def test_a_plot_after_a_figure_says_what_is_stated_of_it_and_what_is_seen(
@@ -33,7 +33,7 @@ def test_none_goes_without() -> None:
 
 
 def test_every_figure_that_the_bench_draws_is_known() -> None:
-    texts = (path.read_text() for path in Path(bench.__file__).parent.glob("*.py"))
+    texts = (path.read_text() for path in Path(bench.__file__).parent.rglob("*.py"))
     names = {name for text in texts for name in re.findall(r'"(fig_\d+_\d+)', text)}
     assert len(names) > 10
     assert all(of_figure(name) is not None for name in names)

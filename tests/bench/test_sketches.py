@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.query.sketches import CELL_ERROR, LEADING_BITS
+from lowmark.query.aggregates.sketches import CELL_ERROR, LEADING_BITS
 
 pytest.importorskip("datasketches", reason="it has wheels for Linux on x86-64 and Python up to 3.13")
 

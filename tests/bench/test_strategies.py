@@ -10,19 +10,20 @@ from pathlib import Path
 import pytest
 
 from bench.baselines.buffering import BufferingOperator
-from bench.costs import measure_costs
-from bench.disorder import BAND, BLOCKS, Case, measure_disorder
-from bench.execution import contenders, measure_execution
-from bench.panes import measure_panes
+from bench.papers.disorder import BAND, BLOCKS, Case, measure_disorder
+from bench.papers.execution import contenders, measure_execution
+from bench.papers.panes import measure_panes
+from bench.papers.skew import measure_skew
+from bench.papers.strategy_costs import measure_costs
+from bench.papers.strategy_states import measure_states
+from bench.papers.unions import Q8_2, Q8_5, Union, measure_unions
 from bench.shared import measure_shared
-from bench.skew import measure_skew
-from bench.states import measure_states
-from bench.unions import Q8_2, Q8_5, Union, measure_unions
-from highlevel.aggregate import AggregateOperator, CrowdedAggregateOperator
-from highlevel.aggregate.holding import PanedHolding
-from highlevel.aggregate.wid import WidHolding
 from highlevel.limits import GroupLimit
-from lowmark.query.plan import Aggregate
+from highlevel.operators.aggregate import AggregateOperator
+from highlevel.operators.crowded_aggregate import CrowdedAggregateOperator
+from highlevel.strategies.strategy import PanedHolding
+from highlevel.strategies.wid import WidHolding
+from lowmark.query.plan.nodes import Aggregate
 
 
 def columns(path: Path) -> dict[str, list[str]]:

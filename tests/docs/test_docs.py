@@ -16,13 +16,13 @@ from types import ModuleType
 import pytest
 import typer
 
-from ingest.disorder import parse_disorder
+from ingest.disorder.declarations import parse_disorder
 from lowmark.app.cli import app
-from lowmark.app.config import CaptureSource, Config, Query, Stream, load_config
+from lowmark.app.config.file import CaptureSource, Config, Query, Stream, load_config
 from lowmark.query.catalog import unit_ns
 from lowmark.query.compile import compile_query
-from lowmark.query.errors import QueryError
-from lowmark.query.plan import QueryPlan
+from lowmark.query.parse.errors import QueryError
+from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.codec import decode
 from lowmark.wire.record import BadReason, BadRecord, RecordKind, headers_of
 from lowmark.wire.results import Reason
@@ -262,14 +262,14 @@ def test_links_resolve(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=names)
 def test_files_that_are_named_exist(page: Path) -> None:
     written = FENCE.sub("", page.read_text(encoding="utf-8"))
-    for path in re.findall(r"`((?:lowmark|ingest|lowlevel|highlevel|tests|docs)/[\w./-]*)`", written):
+    for path in re.findall(r"`((?:lowmark|ingest|lowlevel|highlevel|bench|tests|docs)/[\w./-]*)`", written):
         assert (ROOT / path).exists(), f"{names(page)}: {path}"
 
 
 def test_modules_that_are_named_exist() -> None:
     for page in PAGES:
         for module, name in re.findall(
-            r"`((?:lowmark\.(?:wire|query|app)|ingest|lowlevel|highlevel)(?:\.[a-z_]+)*)(?:\.([A-Z]\w+))?`",
+            r"`((?:lowmark\.(?:wire|query|app|jit)|ingest|lowlevel|highlevel)(?:\.[a-z_]+)*)(?:\.([A-Z]\w+))?`",
             page.read_text(encoding="utf-8"),
         ):
             found = importlib.import_module(module)

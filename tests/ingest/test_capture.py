@@ -21,9 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scapy.utils import RawPcapNgReader
 
-from ingest.capture import CaptureFile, open_capture
 from ingest.columns import LARGEST
-from ingest.damage import CaptureError
+from ingest.files.capture import CaptureFile, open_capture
+from ingest.files.damage import CaptureError
 from lowmark.wire.frames import BAD_TIME, NO_TIME, UNKNOWN_INTERFACE
 from tests.fixtures import captures
 from tests.fixtures.captures import Built, Frame, delivered
@@ -384,7 +384,9 @@ def test_standard_input(tmp_path: Path, packed: bool, piped: bool) -> None:
     built = captures.pcap([(b"x" * n, n, n, n) for n in range(9)])
     path = tmp_path / "a.pcap"
     path.write_bytes(gzip.compress(bytes(built.data)) if packed else built.data)
-    program = "from ingest.capture import open_capture; c = open_capture('-'); print(c.name, sum(map(len, c.blocks())))"
+    program = (
+        "from ingest.files.capture import open_capture; c = open_capture('-'); print(c.name, sum(map(len, c.blocks())))"
+    )
     with path.open("rb") as file:
         run = [sys.executable, "-c", program]
         given = {"input": file.read()} if piped else {"stdin": file}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.disorder import DisorderError, Ordered, Scan, WithinTime, WithinTuples, parse_disorder
+from ingest.disorder.declarations import DisorderError, Ordered, Scan, WithinTime, WithinTuples, parse_disorder
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from ingest.config import FileConfig
-from ingest.disorder import Ordered
-from ingest.source import FileSource
+from ingest.disorder.declarations import Ordered
+from ingest.files.source import FileSource
 from tests.fixtures import captures
 from tests.naive.frames import Spec, frame, write_pcap
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.kernelfilter import derived, useful
-from ingest.socketfilter import attach
+from ingest.live.kernel_filter import derived, useful
+from ingest.live.socket_filter import attach
 from lowlevel.node import SourceNodes
 from lowmark.query.compile import compile_query
-from lowmark.query.evaluate import evaluate, holds
-from lowmark.query.expressions import Expr
-from lowmark.wire.frames import FOREVER
+from lowmark.query.expr.evaluate import evaluate, holds
+from lowmark.query.expr.expressions import Expr
 from lowmark.wire.rows import Words
 from lowmark.wire.schema import Schema
+from lowmark.wire.values import FOREVER
 from tests.lowlevel.frames import IP_PACKETS, encapsulations
 from tests.lowlevel.naive import block
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.columns import Columns
-from ingest.disorder import DisorderError, Measured, parse_disorder
-from ingest.lateness import Lateness, Places, behind
-from ingest.lows import FIRST_BOUND_NS, NEVER, ClockedLows, arrival_lows
+from ingest.disorder.declarations import DisorderError, Measured, parse_disorder
+from ingest.disorder.lateness import Lateness, Places, behind
+from ingest.disorder.low_watermarks import FIRST_BOUND_NS, NEVER, ClockedLows, arrival_lows
 from lowmark.app.traffic import TrafficSpec, write_capture
 from lowmark.wire.frames import BAD_TIME
 from tests.acceptance.command import lowmark

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ingest.config import LiveConfig, RingConfig
-from ingest.live import LiveSource
+from ingest.live.source import LiveSource
 from lowmark.wire.frames import FUTURE_NS, Flaw, FrameBlock
 from lowmark.wire.results import Reason
 from tests.fixtures.network import Network, ip, namespace, packet

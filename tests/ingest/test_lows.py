@@ -10,9 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingest.columns import Columns
-from ingest.disorder import Ordered, WithinTime, WithinTuples
-from ingest.lows import NEVER, Lows, arrival_lows, least_after, scanned_lows
-from lowmark.wire.frames import BAD_TIME, FOREVER
+from ingest.disorder.declarations import Ordered, WithinTime, WithinTuples
+from ingest.disorder.low_watermarks import NEVER, Lows, arrival_lows, least_after, scanned_lows
+from lowmark.wire.frames import BAD_TIME
+from lowmark.wire.values import FOREVER
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 MINUTE = 60_000_000_000

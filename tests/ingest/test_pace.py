@@ -10,9 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ingest.config import Replay
-from ingest.lows import NEVER
-from ingest.pace import replayed
-from lowmark.wire.frames import BAD_TIME, FOREVER, FrameBlock
+from ingest.disorder.low_watermarks import NEVER
+from ingest.files.replay import replayed
+from lowmark.wire.frames import BAD_TIME, FrameBlock
+from lowmark.wire.values import FOREVER
 
 HOUR = 3_600_000_000_000
 SECOND = 1_000_000_000

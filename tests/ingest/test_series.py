@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from ingest.config import FileConfig
-from ingest.damage import CaptureError
-from ingest.disorder import Ordered, Scan
-from ingest.source import FileSource
-from lowmark.wire.frames import FOREVER, FrameBlock
+from ingest.disorder.declarations import Ordered, Scan
+from ingest.files.damage import CaptureError
+from ingest.files.source import FileSource
+from lowmark.wire.frames import FrameBlock
+from lowmark.wire.values import FOREVER
 from tests.fixtures import captures
 from tests.naive.frames import Spec, frame, write_pcap
 

@@ -12,13 +12,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from ingest.config import FileConfig, Replay
-from ingest.damage import CaptureError
-from ingest.disorder import Disorder, DisorderError, Ordered, Scan, WithinTime
-from ingest.lows import NEVER
+from ingest.disorder.declarations import Disorder, DisorderError, Ordered, Scan, WithinTime
+from ingest.disorder.low_watermarks import NEVER
+from ingest.files.damage import CaptureError
+from ingest.files.source import FileSource
 from ingest.metrics import IngestMetrics
-from ingest.source import FileSource
 from lowmark.app.traffic import TrafficSpec, write_capture
-from lowmark.wire.frames import FOREVER, FrameBlock
+from lowmark.wire.frames import FrameBlock
+from lowmark.wire.values import FOREVER
 from tests.fixtures import captures
 
 SECONDS = 1_000_000_000

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ingest.capture import open_capture
 from ingest.columns import Columns
 from ingest.config import FileConfig
-from ingest.disorder import Ordered, Scan
-from ingest.pcap import HEADER, PcapWalker
-from ingest.source import FileSource
+from ingest.disorder.declarations import Ordered, Scan
+from ingest.files.capture import open_capture
+from ingest.files.pcap import HEADER, PcapWalker
+from ingest.files.source import FileSource
 from lowmark.app.traffic import TrafficSpec, write_capture
 
 pytestmark = pytest.mark.slow

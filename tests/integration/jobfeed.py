@@ -20,19 +20,19 @@ from highlevel.progress.roster import Roster
 from highlevel.state import MemoryState
 from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Outgoing, Rows
-from lowmark.app.config import Config
-from lowmark.app.planning import plan_queries, topics_of
-from lowmark.query.plan import Node, QueryPlan, Stage
+from lowmark.app.config.file import Config
+from lowmark.app.config.queries import plan_queries, topics_of
+from lowmark.query.plan.nodes import Node, QueryPlan, Stage
 from lowmark.wire.codec import decode, encode
-from lowmark.wire.frames import FOREVER
 from lowmark.wire.kafka import admin, ensure_topics, producer
-from lowmark.wire.kafkasettings import consumer_options
+from lowmark.wire.kafka_settings import consumer_options
 from lowmark.wire.partials import Origin, PartialBatch
 from lowmark.wire.promises import Ending
 from lowmark.wire.results import Complete
 from lowmark.wire.rows import Words, to_batch
 from lowmark.wire.text import json_writer
 from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.values import FOREVER
 from tests.naive.evaluate import ResultRow, rows_of
 from tests.naive.packets import Arrival as Arrived
 from tests.naive.packets import Packet

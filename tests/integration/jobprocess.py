@@ -114,7 +114,7 @@ def await_true(condition: Callable[[], bool]) -> None:
 
 def _arm(die: str) -> None:
     """Let the sink's process be killed around its N-th commit."""
-    from highlevel.spark.sink import TransactionalSink
+    from highlevel.spark.sink.sink import TransactionalSink
 
     moment, _, number = die.partition(":")
     left = int(number)
@@ -136,9 +136,9 @@ def _arm(die: str) -> None:
 
 
 def _main() -> int:
-    from lowmark.app.config import load_config
+    from lowmark.app.config.file import load_config
     from lowmark.app.failures import failure_of
-    from lowmark.app.job import NewGeneration, run_job
+    from lowmark.app.job.process import NewGeneration, run_job
 
     if os.environ["TEST_DIE"]:
         _arm(os.environ["TEST_DIE"])

@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 
 from lowmark.app.traffic import Handshakes, TrafficSpec, write_capture, write_links
-from lowmark.query import syntax
-from lowmark.query.parser import parse
+from lowmark.query.parse import syntax
+from lowmark.query.parse.parser import parse
 from tests.acceptance.command import Row
 from tests.acceptance.test_cases import FOLDERS, Case
 from tests.acceptance.test_golden import GOLDEN as FIRST_GOLDEN

@@ -16,13 +16,13 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, TopicPartition
 
-from lowmark.app.config import Config, load_config
-from lowmark.app.planning import plan_queries
+from lowmark.app.config.file import Config, load_config
+from lowmark.app.config.queries import plan_queries
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import QueryPlan
+from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.codec import decode
-from lowmark.wire.kafkasettings import consumer_options
-from lowmark.wire.resultrows import ResultRow, ResultRows, RowFormat
+from lowmark.wire.kafka_settings import consumer_options
+from lowmark.wire.result_rows import ResultRow, ResultRowsRecord, RowFormat
 from lowmark.wire.results import Complete
 from lowmark.wire.topics import Topic, TopicKind
 from tests.acceptance.test_golden import at
@@ -222,7 +222,7 @@ def _results(pipeline: Pipeline) -> dict[str, Results]:
             continue
         name, place = topics[message.topic()], (message.topic(), message.partition())
         record = decode(message.headers(), message.value(), lambda origin: None)
-        if isinstance(record, ResultRow | ResultRows):
+        if isinstance(record, ResultRow | ResultRowsRecord):
             written = [record] if isinstance(record, ResultRow) else record.one_by_one()
             rows[name][message.partition()] += [row.row for row in written]
             since[place] += len(written)

@@ -16,8 +16,8 @@ from highlevel.progress.outputs import ResultRows
 from highlevel.progress.records import Arrival, batch_of_wire
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryState
-from lowmark.app.config import Config, load_config
-from lowmark.app.planning import plan_queries
+from lowmark.app.config.file import Config, load_config
+from lowmark.app.config.queries import plan_queries
 from lowmark.wire.codec import decode
 from lowmark.wire.kafka import consumer
 from lowmark.wire.partials import PartialBatch

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lowmark.app.config import load_config
-from lowmark.query.plan import Node
+from lowmark.app.config.file import load_config
+from lowmark.query.plan.nodes import Node
 from lowmark.wire.rows import Words
 from tests.integration.jobfeed import SLIDING, Feed, write_config
 from tests.integration.jobprocess import JobProcess, await_true

@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from lowmark.app.broker import Broker, serve
 from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.kafka.broker import Broker, serve
 
 SECONDS = 60.0
 
@@ -125,7 +125,7 @@ def test_a_broker_dies_with_its_parent_and_leaves_its_folder_free(tmp_path: Path
 def run_and_abandon(folder: Path, *, die_with_parent: bool) -> int:
     """Start a broker from a process that is then killed; returns the broker's process id."""
     code = (
-        "import os, signal, sys; from pathlib import Path; from lowmark.app.broker import Broker\n"
+        "import os, signal, sys; from pathlib import Path; from lowmark.app.kafka.broker import Broker\n"
         "broker = Broker(Path(sys.argv[1]), die_with_parent=sys.argv[2] == 'True'); broker.start()\n"
         "print(broker.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -213,7 +213,7 @@ def test_a_broker_that_ends_while_it_starts_shows_its_last_lines(tmp_path: Path)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_serving_ends_on_a_signal_with_everything_ended(number: signal.Signals, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from lowmark.app.broker import serve\n"
+        "import sys; from pathlib import Path; from lowmark.app.kafka.broker import serve\n"
         "serve(Path(sys.argv[1]), port=0, ready=lambda bootstrap: print(bootstrap, flush=True))"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True) as server:

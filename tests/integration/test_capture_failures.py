@@ -12,10 +12,10 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from lowlevel.register import EpochWatch
-from lowmark.app.capture import run_capture
-from lowmark.app.capturesources import CaptureOptions
-from lowmark.app.config import load_config
-from lowmark.app.planning import plan_queries, topics_of
+from lowmark.app.capture.process import run_capture
+from lowmark.app.capture.sources import CaptureOptions
+from lowmark.app.config.file import load_config
+from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.helpers import HelperEnded
 from lowmark.wire.kafka import KafkaSettings, admin, ensure_topics
 from tests.acceptance.command import lowmark

@@ -18,11 +18,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from lowmark.app.checks import run_checks
-from lowmark.app.config import Config, load_config
-from lowmark.app.jars import SPARK_KAFKA, obtain
-from lowmark.app.planning import plan_queries, topics_of
-from lowmark.app.rights import Role
+from lowmark.app.config.checks import run_checks
+from lowmark.app.config.file import Config, load_config
+from lowmark.app.config.queries import plan_queries, topics_of
+from lowmark.app.kafka.jars import SPARK_KAFKA, obtain
+from lowmark.app.kafka.rights import Role
 from lowmark.wire.kafka import admin, ensure_topics
 from tests.acceptance.command import lowmark
 from tests.integration.jobfeed import BUSY, SOURCES, write_config

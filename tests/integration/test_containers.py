@@ -20,23 +20,24 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from lowmark.app.capture import run_capture
-from lowmark.app.capturesources import CaptureOptions
-from lowmark.app.config import Config, load_config
-from lowmark.app.jars import BROKER, obtain
-from lowmark.app.java import find_java
-from lowmark.app.planning import plan_queries, topics_of
+from lowmark.app.capture.process import run_capture
+from lowmark.app.capture.sources import CaptureOptions
+from lowmark.app.config.file import Config, load_config
+from lowmark.app.config.queries import plan_queries, topics_of
+from lowmark.app.kafka.jars import BROKER, obtain
+from lowmark.app.kafka.java import find_java
 from lowmark.app.traffic import TrafficSpec, write_capture
-from lowmark.query.plan import QueryPlan
+from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.codec import decode
 from lowmark.wire.kafka import admin, ensure_topics, verify_topics
-from lowmark.wire.kafkasettings import consumer_options
+from lowmark.wire.kafka_settings import consumer_options
 from lowmark.wire.partials import Origin, PartialBatch
-from lowmark.wire.promises import FOREVER, Punctuation
+from lowmark.wire.promises import Punctuation
 from lowmark.wire.registration import Registration
 from lowmark.wire.results import Complete
 from lowmark.wire.schema import Schema
 from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.values import FOREVER
 from tests.integration.jobprocess import JobProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -16,10 +16,10 @@ import pytest
 
 from highlevel.spark.checkpoint import CheckpointFolder
 from highlevel.spark.errors import CheckpointRefused
-from lowmark.app.config import load_config
-from lowmark.app.jobcheck import foresee_job
-from lowmark.app.jobroster import listed_now
-from lowmark.app.planning import plan_queries, topics_of
+from lowmark.app.config.file import load_config
+from lowmark.app.config.queries import plan_queries, topics_of
+from lowmark.app.job.check import foresee_job
+from lowmark.app.job.roster import listed_now
 from lowmark.wire.results import Complete
 from tests.integration.jobfeed import (
     ALONE,

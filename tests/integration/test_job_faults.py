@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from lowmark.app.config import Config, load_config
+from lowmark.app.config.file import Config, load_config
 from lowmark.wire.kafka import admin
 from lowmark.wire.topics import Topic, TopicKind
 from tests.integration.jobfeed import BUSY, Feed, write_config

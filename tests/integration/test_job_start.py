@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.app.broker import Broker
-from lowmark.app.config import load_config
+from lowmark.app.config.file import load_config
+from lowmark.app.kafka.broker import Broker
 from tests.acceptance.test_golden import at
 from tests.integration.jobfeed import BUSY, Feed, write_config
 from tests.integration.jobprocess import JobProcess, await_true

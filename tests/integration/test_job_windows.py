@@ -16,12 +16,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from highlevel.progress.records import Batch, Record
-from lowmark.app.config import Config, load_config
-from lowmark.app.planning import plan_queries, topics_of
-from lowmark.query.plan import QueryPlan
+from lowmark.app.config.file import Config, load_config
+from lowmark.app.config.queries import plan_queries, topics_of
+from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.codec import decode, encode
 from lowmark.wire.kafka import admin, ensure_topics, producer
-from lowmark.wire.kafkasettings import consumer_options
+from lowmark.wire.kafka_settings import consumer_options
 from lowmark.wire.partials import PartialBatch
 from lowmark.wire.results import Complete, Reason
 from lowmark.wire.rows import to_batch

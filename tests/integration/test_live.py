@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.app.broker import Broker
-from lowmark.app.config import load_config
-from lowmark.app.planning import plan_queries
+from lowmark.app.config.file import load_config
+from lowmark.app.config.queries import plan_queries
+from lowmark.app.kafka.broker import Broker
 from lowmark.wire.codec import decode
 from lowmark.wire.promises import Punctuation
 from lowmark.wire.registration import Registration

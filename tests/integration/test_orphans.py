@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from lowmark.app.config import load_config
-from lowmark.app.orphans import Orphan, orphans
-from lowmark.app.planning import plan_queries, topics_of
-from lowmark.app.roll import seen_sources
+from lowmark.app.config.file import load_config
+from lowmark.app.config.queries import plan_queries, topics_of
+from lowmark.app.kafka.orphaned_topics import Orphan, orphans
+from lowmark.app.kafka.source_registry import seen_sources
 from lowmark.wire.kafka import admin, ensure_topics, last_written_ms
 from tests.acceptance.command import lowmark
 from tests.acceptance.test_golden import at
@@ -121,7 +121,7 @@ def test_topics_of_queries_that_are_gone(broker: str, tmp_path: Path, monkeypatc
         assert f"left alone: {partials}: it was written to " in alone.out
         assert alone.out.endswith("there is nothing to delete\n")
 
-        monkeypatch.setattr("lowmark.app.orphans._USED_FOR_MS", 0)
+        monkeypatch.setattr("lowmark.app.kafka.orphaned_topics._USED_FOR_MS", 0)
         assert lowmark("topics", "--delete", "--yes", "-c", str(config)).out.endswith("1 deleted\n")
         left = {topic.name for topic in before} - {partials, results, late}
         await_true(lambda: _all(client, prefix) == left | set(foreign))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.app.broker import Broker
+from lowmark.app.kafka.broker import Broker
 from tests.acceptance.test_golden import at
 from tests.integration.jobprocess import await_true
 from tests.integration.processes import Command, get, samples, value

@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 
 import pytest
 
-from lowmark.query.plan import Counted, Finish
+from lowmark.query.plan.nodes import Counted, Finish
 from lowmark.wire.results import Reason
 from tests.acceptance.command import lowmark
 from tests.integration import metered

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.app.broker import Broker
-from lowmark.wire.cachefolder import cache_root
+from lowmark.app.kafka.broker import Broker
+from lowmark.jit.cache_folder import cache_root
 from tests.fixtures.network import Network, ip, namespace, packet
 from tests.integration.jobprocess import await_true
 from tests.integration.processes import Command

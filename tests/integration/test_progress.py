@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from lowlevel.register import SourcesLog
-from lowmark.app.broker import Broker
+from lowmark.app.kafka.broker import Broker
 from lowmark.wire.kafka import KafkaSettings
 from lowmark.wire.registration import Presence, PresenceState
 from lowmark.wire.topics import Topic, TopicKind

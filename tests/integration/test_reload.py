@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.app.broker import Broker
+from lowmark.app.kafka.broker import Broker
 from tests.acceptance.command import lowmark
 from tests.fixtures.network import Network, namespace, packet
 from tests.integration.jobprocess import await_true

@@ -10,15 +10,15 @@ from uuid import uuid4
 
 import pytest
 
-from lowmark.app.config import Config, load_config
-from lowmark.app.planning import plan_queries, topics_of
-from lowmark.query.plan import QueryPlan
+from lowmark.app.config.file import Config, load_config
+from lowmark.app.config.queries import plan_queries, topics_of
+from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.codec import encode
 from lowmark.wire.kafka import admin, ensure_topics, producer
 from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Account, Bound, Ending, Ledger, Promise, Punctuation
+from lowmark.wire.promises import Account, Bound, Ending, LaneLedger, Promise, Punctuation
 from lowmark.wire.registration import Registration, SourceKind
-from lowmark.wire.resultrows import ResultRow
+from lowmark.wire.result_rows import ResultRow
 from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
 from lowmark.wire.topics import Topic, TopicKind
 from lowmark.wire.values import time
@@ -104,7 +104,7 @@ class Topics:
         granule = stage.nodes[0].reduction.pane.index(START + 39 * SECOND)
         origin = Origin(stage.fingerprint, source, 1_000_000, stage.nodes[0].name)
         told = Punctuation(
-            origin, 0, made, Ledger({"promised": 3}, (Account(granule, 0, 3),)),
+            origin, 0, made, LaneLedger({"promised": 3}, (Account(granule, 0, 3),)),
             Ending.END if second is None else Ending.NONE,
         )  # fmt: skip
         self.write(Topic(TopicKind.PARTIALS, stage.fingerprint, self.config.prefix), [(0, told), (1, told)])

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from highlevel.interface import Operator, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
-from lowmark.query.expressions import Call, Field, Named, Op
-from lowmark.query.plan import AT, Extreme, Join, JoinInput, Probe, has_every_row
-from lowmark.query.syntax import JoinKind
+from lowmark.query.expr.expressions import Call, Field, Named, Op
+from lowmark.query.parse.syntax import JoinKind
+from lowmark.query.plan.nodes import AT, Extreme, Join, JoinInput, Probe, has_every_row
 from lowmark.wire.partials import PANE, TUPLES
-from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.promises import Bound, Promise
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.values import FOREVER
 from tests.aggregate.harness import Sink
 from tests.wire.strategies import V4, V6
 

@@ -10,9 +10,10 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 
-from lowmark.query.plan import Extreme
-from lowmark.query.syntax import JoinKind
-from lowmark.wire.promises import FOREVER, Promise
+from lowmark.query.parse.syntax import JoinKind
+from lowmark.query.plan.nodes import Extreme
+from lowmark.wire.promises import Promise
+from lowmark.wire.values import FOREVER
 from tests.aggregate.harness import Live, Sink, Stored
 from tests.join.harness import (
     OUTER,

@@ -9,7 +9,7 @@ from functools import reduce
 
 import numpy as np
 
-from lowmark.query.plan import Fold, FoldOp, Reduction
+from lowmark.query.plan.nodes import Fold, FoldOp, Reduction
 from lowmark.wire.rows import Words
 from lowmark.wire.schema import Column, Kind
 

@@ -8,8 +8,9 @@ import pytest
 
 from lowlevel import table
 from lowlevel.config import Flush, LowLevelConfig
-from lowlevel.kernel import assemble, cache
-from lowlevel.kernel.assemble import Build
+from lowlevel.kernel import cache
+from lowlevel.kernel.text import assemble
+from lowlevel.kernel.text.assemble import Build
 from lowlevel.node import SourceNodes
 from tests.lowlevel.merging import merged_rows
 from tests.lowlevel.plans import SECOND

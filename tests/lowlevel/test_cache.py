@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lowlevel.kernel import assemble as assembling
 from lowlevel.kernel import cache as kernels
-from lowlevel.kernel.assemble import Build, assemble, kernel_source
+from lowlevel.kernel.text import assemble as assembling
+from lowlevel.kernel.text.assemble import Build, assemble, kernel_source
 from lowlevel.node import SourceNodes
-from lowmark.wire.native import NativeCode
+from lowmark.jit.native_code import NativeCode
 from tests.lowlevel.naive import block
 from tests.lowlevel.plans import grouped, named, selection
 from tests.naive.frames import Spec, frame

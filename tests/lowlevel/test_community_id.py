@@ -14,7 +14,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.sctp import SCTP
 from scapy.packet import Packet, Raw
 
-from lowlevel.kernel.assemble import Build
+from lowlevel.kernel.text.assemble import Build
 from lowlevel.node import SourceNodes
 from lowmark.wire.text import text_column
 from tests.lowlevel.frames import IP_PACKETS, MACS

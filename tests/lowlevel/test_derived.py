@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.inet6 import IPv6
 
-from lowlevel.kernel.assemble import Build
+from lowlevel.kernel.text.assemble import Build
 from lowlevel.node import SourceNodes
 from lowmark.query.catalog import DERIVED_FIELDS
 from lowmark.wire.rows import Words

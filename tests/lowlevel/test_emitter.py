@@ -166,7 +166,7 @@ def test_a_client_that_fails_for_good_is_replaced_and_loses_nothing(broker: str,
 
 @pytest.mark.slow
 def test_a_broker_killed_in_the_middle_loses_nothing(tmp_path: Path) -> None:
-    from lowmark.app.broker import Broker
+    from lowmark.app.kafka.broker import Broker
 
     port = _free_port()
     broker = Broker(tmp_path / "data", port)

@@ -1,4 +1,4 @@
-"""Expressions in kernels mean what `lowmark.query.expressions` says they do."""
+"""Expressions in kernels mean what `lowmark.query.expr.expressions` says they do."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lowlevel.kernel.assemble import Build
+from lowlevel.kernel.text.assemble import Build
 from lowlevel.node import SourceNodes
-from lowmark.query.expressions import Call, Expr, Field, Literal, Named, Op, Ranges
-from lowmark.query.folding import disjoin
-from lowmark.query.plan import Node, Pane, Reduction
+from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Named, Op, Ranges
+from lowmark.query.expr.simplify import disjoin
+from lowmark.query.plan.nodes import Node, Pane, Reduction
 from lowmark.wire.results import Reason
 from lowmark.wire.schema import Kind
 from tests.lowlevel.naive import V4, V6, block, decode

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowlevel.kernel.assemble import Build
+from lowlevel.kernel.text.assemble import Build
 from lowlevel.node import SourceNodes
 from lowmark.wire.frames import BAD_TIME, NO_TIME, UNKNOWN_INTERFACE, FrameBlock
 from lowmark.wire.schema import Kind, Schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.fuzz import differing, fuzzed_node
-from bench.guided import frame_inputs, parser_test
+from bench.host.guided_fuzz import frame_inputs, parser_test
 
 
 @pytest.mark.slow

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowlevel.kernel.assemble import Build, kernel_source
-from lowlevel.kernel.membership import IN_TEXT, _sections, among
+from lowlevel.kernel.text.assemble import Build, kernel_source
+from lowlevel.kernel.text.membership import IN_TEXT, _sections, among
 from lowlevel.node import SourceNodes
 from lowmark.query.catalog import packet_field
-from lowmark.query.expressions import Call, Expr, Field, Literal, Named, Op, Ranges
-from lowmark.query.plan import Node, Pane, Reduction
-from lowmark.query.ranges import Span, key_of
+from lowmark.query.expr.constant_sets import KeyRange, key_of
+from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Named, Op, Ranges
+from lowmark.query.plan.nodes import Node, Pane, Reduction
 from lowmark.wire.schema import Kind
 from tests.lowlevel.naive import V4, V6, block
 from tests.lowlevel.plans import call, field, null_if_zero
@@ -88,7 +88,7 @@ class Asked:
     """Constants, each as its key and the key of the last one that it stands for."""
 
     operand: Expr
-    spans: Sequence[Span]
+    spans: Sequence[KeyRange]
 
     @property
     def expr(self) -> Expr:
@@ -158,7 +158,7 @@ def keys(kind: Kind) -> st.SearchStrategy[int]:
     return moved | anywhere
 
 
-def spans_of(kind: Kind) -> st.SearchStrategy[list[Span]]:
+def spans_of(kind: Kind) -> st.SearchStrategy[list[KeyRange]]:
     one = keys(kind).map(lambda key: (key, key))
     spans = one if kind is Kind.FLOAT else one | st.tuples(keys(kind), keys(kind)).map(sorted).map(tuple)
     return st.lists(spans, max_size=12)
@@ -181,7 +181,7 @@ def test_sets_that_are_searched(build: Build, asked: Sequence[Asked]) -> None:
 
 
 @st.composite
-def wide(draw: st.DrawFn) -> tuple[Kind, list[Span], list[int]]:
+def wide(draw: st.DrawFn) -> tuple[Kind, list[KeyRange], list[int]]:
     """Sets of several words with what they share, and values to look for."""
     kind = draw(st.sampled_from([Kind.IP, Kind.COMMUNITY_ID]))
     top = 2 ** (64 * kind.words)
@@ -197,7 +197,7 @@ def wide(draw: st.DrawFn) -> tuple[Kind, list[Span], list[int]]:
 
 @settings(max_examples=300, deadline=None)
 @given(asked=wide())
-def test_sections_of_sets_of_several_words(asked: tuple[Kind, list[Span], list[int]]) -> None:
+def test_sections_of_sets_of_several_words(asked: tuple[Kind, list[KeyRange], list[int]]) -> None:
     """As a kernel puts them together, every index looked at."""
     kind, spans, sought = asked
     sections = _sections(Ranges.of(kind, spans))

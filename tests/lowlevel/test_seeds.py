@@ -7,7 +7,7 @@ import struct
 import time
 from collections.abc import Callable
 
-from bench.colliding import contenders
+from bench.host.collisions import contenders
 from lowlevel.config import LowLevelConfig
 from lowlevel.node import SourceNodes, _secrets
 from tests.lowlevel.naive import block

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowlevel.config import LowLevelConfig
-from lowlevel.kernel.assemble import Build
+from lowlevel.kernel.text.assemble import Build
 from lowlevel.node import NodeOutput, SourceNodes
 from lowlevel.outbox import Outbox, Rows
-from lowmark.query.expressions import Named, Op
-from lowmark.query.plan import FoldOp, Pane
+from lowmark.query.expr.expressions import Named, Op
+from lowmark.query.plan.nodes import FoldOp, Pane
 from lowmark.wire.partials import Origin
 from lowmark.wire.promises import Punctuation
 from lowmark.wire.schema import Kind

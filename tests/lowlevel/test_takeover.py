@@ -10,8 +10,9 @@ import pytest
 from lowlevel.config import Flush, LowLevelConfig
 from lowlevel.node import NodeOutput, SourceNodes
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import Node
-from lowmark.wire.frames import FOREVER, FrameBlock
+from lowmark.query.plan.nodes import Node
+from lowmark.wire.frames import FrameBlock
+from lowmark.wire.values import FOREVER
 from tests.lowlevel.naive import block
 from tests.naive.frames import Spec, frame
 

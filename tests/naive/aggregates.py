@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv6Address
 
-from lowmark.query import syntax as s
+from lowmark.query.parse import syntax as s
 from tests.naive.expressions import fitting
 from tests.naive.overflow import note
 from tests.naive.scope import Refused, Unsupported

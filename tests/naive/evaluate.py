@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lowmark.query import syntax as s
-from lowmark.query.parser import parse
+from lowmark.query.parse import syntax as s
+from lowmark.query.parse.parser import parse
 from tests.naive.aggregates import has_aggregate
 from tests.naive.overflow import noted
 from tests.naive.packets import Packet, read_source

@@ -9,7 +9,7 @@ from fractions import Fraction
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import TypeVar
 
-from lowmark.query import syntax as s
+from lowmark.query.parse import syntax as s
 from tests.naive.overflow import is_lost, note
 from tests.naive.scope import Refused, Unsupported
 from tests.naive.values import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 
-from lowmark.query.expressions import Call, Expr, Op
+from lowmark.query.expr.expressions import Call, Expr, Op
 
 Scalar = int | float | None
 

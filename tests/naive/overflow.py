@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from lowmark.query import syntax as s
+from lowmark.query.parse import syntax as s
 
 _NOTED: ContextVar[list[s.SyntaxNode] | None] = ContextVar("noted", default=None)
 

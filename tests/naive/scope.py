@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 
-from lowmark.query import syntax as s
+from lowmark.query.parse import syntax as s
 from tests.naive.packets import CONN, DERIVED
 from tests.naive.values import mac_of_text, time_of_text
 

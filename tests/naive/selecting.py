@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lowmark.query import syntax as s
+from lowmark.query.parse import syntax as s
 from tests.naive.aggregates import aggregate, has_aggregate, is_aggregate, whole_sum
 from tests.naive.expressions import evaluate
 from tests.naive.scope import Refused, Unsupported, expanded, progresses, quoted_literal, rebuilt

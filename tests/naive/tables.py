@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lowmark.query import syntax as s
+from lowmark.query.parse import syntax as s
 from tests.naive.expressions import evaluate
 from tests.naive.packets import FIELDS, Arrival, Packet, arrive
 from tests.naive.scope import PROGRESSING, Refused, Scope, ScopeInput

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from lowmark.query import syntax as s
+from lowmark.query.parse import syntax as s
 from tests.naive.scope import Refused, Scope, progresses
 from tests.naive.values import NS, Duration, Time, Value, order
 

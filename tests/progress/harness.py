@@ -15,10 +15,10 @@ from highlevel.progress.outputs import Outcome, Output, ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
-from lowmark.query.plan import Aggregate, Node, NodeInput, Pane, QueryPlan, Reduction, Stage, Step, StepPlan
-from lowmark.query.windows import Axis, Window, WindowKind
+from lowmark.query.plan.nodes import Aggregate, Node, NodeInput, Pane, QueryPlan, Reduction, Stage, Step, StepPlan
+from lowmark.query.windows.window import Axis, Window, WindowKind
 from lowmark.wire.partials import PANE, Origin
-from lowmark.wire.promises import Account, Bound, Ending, Ledger, Promise, Punctuation, Taint
+from lowmark.wire.promises import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
 from lowmark.wire.registration import SourceKind
 from lowmark.wire.results import Complete
 from lowmark.wire.schema import Column, Kind, Schema
@@ -147,7 +147,7 @@ class Sender:
             self.counters["late"] += account.late
             self.counters["given_up"] += account.given_up
         self.counters["taints"] += len(taints)
-        ledger = Ledger(dict(self.counters), accounts, taints)
+        ledger = LaneLedger(dict(self.counters), accounts, taints)
         return Punctuation(self._origin(), self._number(), promise, ledger, ending, self.start_ns)
 
 

@@ -10,7 +10,7 @@ from highlevel.progress.outputs import Outcome, ResultRows
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import QueryPlan
+from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.promises import Account
 from lowmark.wire.results import Amendment, Complete, Reason
 from lowmark.wire.rows import column_of

@@ -19,8 +19,8 @@ from highlevel.progress.records import Batch, Record
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import QueryPlan
-from lowmark.query.windows import Axis, Window, WindowKind
+from lowmark.query.plan.nodes import QueryPlan
+from lowmark.query.windows.window import Axis, Window, WindowKind
 from lowmark.wire.results import Complete, OpenCount
 from lowmark.wire.schema import Kind
 from tests.aggregate.test_opencount import naive

@@ -9,7 +9,7 @@ from highlevel.progress.outputs import Rejection, ResultRows
 from highlevel.progress.records import Arrival
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryByteStore, PiecewiseState
-from lowmark.query.windows import WindowKind
+from lowmark.query.windows.window import WindowKind
 from lowmark.wire.promises import Account
 from lowmark.wire.record import BadReason
 from lowmark.wire.registration import Exclusion, Retirement, Return, RosterChange, SourceKind

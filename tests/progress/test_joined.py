@@ -12,7 +12,7 @@ from highlevel.progress.outputs import Outcome
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import QueryPlan
+from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.promises import Account
 from lowmark.wire.results import Reason
 from tests.progress.harness import Sender, completes, dropped, finite

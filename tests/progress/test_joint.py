@@ -9,9 +9,10 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highlevel.joint import JointPromises, together
+from highlevel.progress.joint_promises import JointPromises, joint_promises
 from lowmark.wire.partials import PANE
-from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.promises import Bound, Promise
+from lowmark.wire.values import FOREVER
 
 COLUMNS = ("a", "b", "c")
 VALUES = range(4)
@@ -37,7 +38,7 @@ def taken(promises: list[Promise]) -> JointPromises:
 
 @given(INPUTS)
 def test_together_they_exclude_only_what_each_of_them_does(inputs: list[tuple[int, list[Promise]]]) -> None:
-    found = together([(front, taken(promises)) for front, promises in inputs])
+    found = joint_promises([(front, taken(promises)) for front, promises in inputs])
     assert all(len(promise.bounds) > 1 and not promise.last for promise in found)  # none that moves a frontier
     for row in ROWS:
         may_come = any(
@@ -58,8 +59,8 @@ def test_of_promises_alike_the_least_bounds_hold(boxes: list[tuple[int, int]], o
         bounds = (Bound("a", a), Bound("b", b))
         lanes.append((0, taken([Promise(bounds[:: 1 if number % 2 else -1])])))
     least = Promise((Bound("a", min(a for a, _ in boxes)), Bound("b", min(b for _, b in boxes))))
-    assert together(lanes) == [least]
-    with_packets = together([*lanes, (other, JointPromises())])
+    assert joint_promises(lanes) == [least]
+    with_packets = joint_promises([*lanes, (other, JointPromises())])
     if other == FOREVER:
         assert with_packets == [least]
     elif other == 0:
@@ -77,7 +78,7 @@ def test_what_is_kept_is_bounded_and_lasts(promises: list[Promise]) -> None:
     more = [Promise((Bound("a", 3), Bound("c", 3)))]
     for kept in (joint, again):
         kept.take(more[0])
-    assert together([(0, again), (0, taken(more))]) == together([(0, joint), (0, taken(more))])
+    assert joint_promises([(0, again), (0, taken(more))]) == joint_promises([(0, joint), (0, taken(more))])
 
 
 def test_a_promise_of_values_or_of_one_bound_is_none_of_them() -> None:

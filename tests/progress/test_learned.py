@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from highlevel.chain import Closing
-from highlevel.progress.followed import FollowedSequence
 from highlevel.progress.ledger import Ledger
-from highlevel.progress.marks import EXACT, Finding
-from highlevel.progress.melded import MeldedSequence
-from highlevel.progress.sequence import Span
 from highlevel.state import MemoryState
+from highlevel.verdicts.exchanged_windows import FollowedSequence
+from highlevel.verdicts.marks import EXACT, Finding
+from highlevel.verdicts.unions import MeldedSequence
+from highlevel.verdicts.window_sequence import WindowRun
 from lowmark.wire.results import Reason, Verdict
 from tests.progress.harness import node, window
 
 LATE = Finding(Verdict(frozenset({Reason.LATE})), late=1)
 
 
-def span(first: int, to: int) -> Span:
-    return Span(first, to, 1, EXACT)
+def span(first: int, to: int) -> WindowRun:
+    return WindowRun(first, to, 1, EXACT)
 
 
-def lossy(spans: list[Span]) -> list[int]:
+def lossy(spans: list[WindowRun]) -> list[int]:
     return [number for one in spans if not one.finding.verdict.exact for number in one.windows]
 
 

@@ -13,9 +13,9 @@ from highlevel.progress.records import Arrival, Record
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import QueryPlan
-from lowmark.wire.promises import FOREVER
+from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.results import Complete
+from lowmark.wire.values import FOREVER
 from tests.progress.harness import Sender
 
 SECOND = 10**9

@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 
 from highlevel.interface import Space
 from highlevel.progress.frontier import Frontier, granule_of_time, promised_granule
-from highlevel.progress.marks import Mark, Marks
-from highlevel.progress.roster import NEVER, Member, Roster
+from highlevel.progress.roster import Member, Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState, ScopedState, StateRefused
-from lowmark.query.plan import Pane
+from highlevel.verdicts.marks import Mark, Marks
+from lowmark.query.plan.nodes import Pane
 from lowmark.wire.codec import decode, encode
-from lowmark.wire.promises import FOREVER, Bound, Promise
+from lowmark.wire.promises import Bound, Promise
 from lowmark.wire.registration import Exclusion, Return, RosterChange
 from lowmark.wire.results import Reason, Verdict
+from lowmark.wire.values import FOREVER, NEVER
 from tests.progress.harness import Sender
 
 LISTS: Space[list[int]] = Space("lists", bytes, list)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lowmark.query.compile import compile_query
-from lowmark.query.errors import QueryError
+from lowmark.query.parse.errors import QueryError
 from tests.query.summaries import summary
 
 FOLDER = Path(__file__).parent / "golden"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from lowmark.query.plan import (
+from lowmark.query.expr.print import text_of
+from lowmark.query.parse.syntax import JoinKind
+from lowmark.query.plan.nodes import (
     Aggregate,
     Counted,
     Exchange,
@@ -20,8 +22,6 @@ from lowmark.query.plan import (
     Step,
     Totals,
 )
-from lowmark.query.printing import text_of
-from lowmark.query.syntax import JoinKind
 
 
 def summary(plan: QueryPlan) -> list[str]:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.query.aggregates import BadAggregate, CallPlanner, function, names, plan_aggregate
-from lowmark.query.evaluate import Values, all_valid, evaluate
-from lowmark.query.expressions import Field, Named
-from lowmark.query.finishing import Details, Groups
-from lowmark.query.plan import FoldOp
+from lowmark.query.aggregates.calls import BadAggregate, CallPlanner, function, names, plan_aggregate
+from lowmark.query.aggregates.finalise import Details, Groups
+from lowmark.query.expr.evaluate import Values, all_valid, evaluate
+from lowmark.query.expr.expressions import Field, Named
+from lowmark.query.plan.nodes import FoldOp
 from lowmark.wire.schema import Column, Kind, Schema
 from tests.wire.strategies import INT64, matrix
 

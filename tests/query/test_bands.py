@@ -7,8 +7,8 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.query.bands import NEVER, Bands
-from lowmark.wire.promises import FOREVER
+from lowmark.query.windows.join_bands import Bands
+from lowmark.wire.values import FOREVER, NEVER
 
 TIMES = range(-6, 20)
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.query.cells import cells_of
-from lowmark.query.windows import Axis, Window, WindowKind
+from lowmark.query.optimize.shared_panes import cells_of
+from lowmark.query.windows.window import Axis, Window, WindowKind
 from lowmark.wire.schema import Kind
 
 SIZES = st.integers(1, 40)

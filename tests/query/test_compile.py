@@ -9,8 +9,19 @@ from pathlib import Path
 import pytest
 
 from lowmark.query.compile import compile_query
-from lowmark.query.errors import QueryError
-from lowmark.query.plan import Aggregate, Counted, Finish, Join, NodeInput, QueryPlan, Reduce, Send, StepPlan, Totals
+from lowmark.query.parse.errors import QueryError
+from lowmark.query.plan.nodes import (
+    Aggregate,
+    Counted,
+    Finish,
+    Join,
+    NodeInput,
+    QueryPlan,
+    Reduce,
+    Send,
+    StepPlan,
+    Totals,
+)
 from lowmark.wire.schema import Schema
 from tests.query import golden
 

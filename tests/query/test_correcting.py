@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lowmark.query.compile import compile_query
-from lowmark.query.correcting import merges
-from lowmark.query.errors import QueryError
 from lowmark.query.late import Late
+from lowmark.query.optimize.late_corrections import merges
+from lowmark.query.parse.errors import QueryError
 from lowmark.wire.results import Merge
 
 MINUTE = "[RANGE 3 minutes, SLIDE 1 minute]"

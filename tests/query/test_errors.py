@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from lowmark.query.errors import QueryError, closest, unknown_word
-from lowmark.query.parser import parse
-from lowmark.query.syntax import Span
+from lowmark.query.parse.errors import QueryError, closest, unknown_word
+from lowmark.query.parse.parser import parse
+from lowmark.query.parse.syntax import Span
 
 
 @dataclass(frozen=True)

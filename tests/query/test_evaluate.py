@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lowmark.query.evaluate import Values, assemble, evaluate, holds, lost_in
-from lowmark.query.expressions import Call, Expr, Field, Literal, Op, Ranges
-from lowmark.query.ranges import key_of, value_of
+from lowmark.query.expr.constant_sets import key_of, value_of
+from lowmark.query.expr.evaluate import Values, assemble_rows, evaluate, holds, lost_in
+from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Op, Ranges
 from lowmark.wire.rows import column_of
 from lowmark.wire.schema import Column, Kind, Schema
 from tests.naive.lowered import CHECKED, checked, is_lost
@@ -156,7 +156,7 @@ def test_holds_is_where_a_condition_is_true(expr: Expr, rows: list[Row]) -> None
 def test_assembling_the_columns_of_a_matrix_gives_the_matrix(rows: list[Row]) -> None:
     words = matrix(SCHEMA, rows)
     columns = [Values(c.kind, *column_of(SCHEMA, words, c.name)) for c in SCHEMA]
-    assert np.array_equal(assemble(SCHEMA, columns, len(rows)), words)
+    assert np.array_equal(assemble_rows(SCHEMA, columns, len(rows)), words)
 
 
 def listed(values: Values) -> list[Value]:

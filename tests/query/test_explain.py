@@ -7,10 +7,10 @@ import json
 import pytest
 
 from lowmark.query.compile import compile_query
-from lowmark.query.explain import describe, render, result_schema
-from lowmark.query.expressions import Call, Expr, Literal, Op
+from lowmark.query.explain.report import describe, render, result_schema
+from lowmark.query.expr.expressions import Call, Expr, Literal, Op
+from lowmark.query.expr.print import span_text, text_of
 from lowmark.query.limits import Limits
-from lowmark.query.printing import span_text, text_of
 from lowmark.wire.schema import Kind
 from tests.query import golden
 

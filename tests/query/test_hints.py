@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lowmark.query.compile import compile_query
-from lowmark.query.errors import QueryError
-from lowmark.query.explain import render
-from lowmark.query.plan import Aggregate, QueryPlan
+from lowmark.query.explain.report import render
+from lowmark.query.parse.errors import QueryError
+from lowmark.query.plan.nodes import Aggregate, QueryPlan
 from lowmark.query.strategy import Strategy
 
 COUNT = "SELECT {} srcIP, destIP AS d, count(*) [RANGE 1 minute, SLIDE 10 s] FROM Main GROUP BY srcIP, destIP"

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
-from lowmark.query.expressions import Call, Expr, Field, Literal, Op
-from lowmark.query.folding import Overflow, exact
-from lowmark.query.intervals import interval
+from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Op
+from lowmark.query.expr.intervals import interval
+from lowmark.query.expr.simplify import Overflow, exact
 from lowmark.wire.schema import Kind
 from tests.naive.lowered import checked
 

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from lowmark.query import syntax as s
-from lowmark.query.analysis import texts
-from lowmark.query.errors import QueryError
-from lowmark.query.evaluate import Values, all_valid, assemble, evaluate, lost_in
-from lowmark.query.expressions import Call, Expr, Literal, Op, is_checked
-from lowmark.query.lowering import Lowering
-from lowmark.query.names import InputNames
-from lowmark.query.parser import parse
-from lowmark.query.relations import packets
-from lowmark.query.scope import Scope
+from lowmark.query.bind.lowering import Lowering
+from lowmark.query.bind.names import InputNames
+from lowmark.query.bind.relations import packets
+from lowmark.query.bind.scope import Scope
+from lowmark.query.bind.script import texts
+from lowmark.query.expr.evaluate import Values, all_valid, assemble_rows, evaluate, lost_in
+from lowmark.query.expr.expressions import Call, Expr, Literal, Op, is_checked
+from lowmark.query.parse import syntax as s
+from lowmark.query.parse.errors import QueryError
+from lowmark.query.parse.parser import parse
 from lowmark.wire.schema import Column, Kind, Schema
 from tests.naive import expressions as naive
 from tests.naive.overflow import noted
@@ -138,7 +138,7 @@ def lowered(text: str) -> tuple[Expr, s.Expression, Schema]:
 
 def value_of(expr: Expr, schema: Schema, row: dict[str, Value]) -> tuple[Value, bool]:
     """And whether it is lost to an overflow."""
-    words = assemble(schema, [_values(column, schema, row[column.name]) for column in schema], 1)
+    words = assemble_rows(schema, [_values(column, schema, row[column.name]) for column in schema], 1)
     values = evaluate(expr, words, schema)
     return _shown(values, schema) if values.valid[0] else None, bool(lost_in((values,), 1)[0])
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lowmark.query import syntax as s
 from lowmark.query.catalog import unit_ns
-from lowmark.query.errors import QueryError
-from lowmark.query.parser import parse
+from lowmark.query.parse import syntax as s
+from lowmark.query.parse.errors import QueryError
+from lowmark.query.parse.parser import parse
 
 # The papers' queries as they are printed, with their odd forms.
 PRINTED = [
@@ -387,9 +387,11 @@ def test_comments_behind_a_comma_take_linear_time() -> None:
 
 
 def test_importing_the_package_loads_no_grammar() -> None:
-    code = "import sys, lowmark.query, lowmark.query.errors, lowmark.query.catalog; sys.exit('lark' in sys.modules)"
+    code = (
+        "import sys, lowmark.query, lowmark.query.parse.errors, lowmark.query.catalog; sys.exit('lark' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
-    code = "import lowmark.query.parser as p; raise SystemExit(p.grammar.cache_info().currsize)"
+    code = "import lowmark.query.parse.parser as p; raise SystemExit(p.grammar.cache_info().currsize)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from highlevel.join import JoinOperator
 from highlevel.state import MemoryState
-from lowmark.query.bands import Bands
 from lowmark.query.compile import compile_query
-from lowmark.query.errors import QueryError
-from lowmark.query.expected import UNKNOWN, Expected, UnknownInput
-from lowmark.query.explain import render
-from lowmark.query.plan import Join, QueryPlan
-from lowmark.query.probing import Costs, choose
-from lowmark.query.syntax import JoinKind
+from lowmark.query.explain.report import render
+from lowmark.query.optimize.join_order import Costs, choose
+from lowmark.query.optimize.stream_statistics import UNKNOWN, Expected, UnknownInput
+from lowmark.query.parse.errors import QueryError
+from lowmark.query.parse.syntax import JoinKind
+from lowmark.query.plan.nodes import Join, QueryPlan
+from lowmark.query.windows.join_bands import Bands
 from tests.aggregate.harness import Sink
 
 CHAIN = (

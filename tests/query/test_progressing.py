@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.query.expressions import Call, Expr, Field, Literal, Op
-from lowmark.query.progressing import Progress, progress
+from lowmark.query.bind.progressing import Progress, progress
+from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Op
 from lowmark.wire.schema import Kind
 
 steps = st.one_of(

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from lowmark.query.evaluate import Values, all_valid
-from lowmark.query.finishing import Details, Groups, deviation, mean, median, variance
-from lowmark.query.quotients import quotient
+from lowmark.query.aggregates.finalise import Details, Groups, deviation, mean, median, variance
+from lowmark.query.aggregates.quotients import quotient
+from lowmark.query.expr.evaluate import Values, all_valid
 from lowmark.wire.schema import Kind
 from tests.wire.strategies import INT64
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.query.ranges import Ranges, Span, blocks, key_of, value_of
+from lowmark.query.expr.constant_sets import KeyRange, Ranges, blocks, key_of, value_of
 from lowmark.wire.schema import Kind
 
 _BOUNDS = {
@@ -22,7 +22,7 @@ _BOUNDS = {
 KINDS = st.sampled_from(sorted(_BOUNDS, key=lambda kind: kind.value))
 
 
-def spans_near(kind: Kind) -> st.SearchStrategy[list[Span]]:
+def spans_near(kind: Kind) -> st.SearchStrategy[list[KeyRange]]:
     """About the ends of the kind, where a word ends, and where its sign turns."""
     least, most = _BOUNDS[kind]
     starts = [least, most - 40, 0, *((1 << 63, 1 << 64, 1 << 127) if kind.words > 1 else (-20,))]
@@ -31,7 +31,7 @@ def spans_near(kind: Kind) -> st.SearchStrategy[list[Span]]:
 
 
 @given(KINDS.flatmap(lambda kind: st.tuples(st.just(kind), spans_near(kind))))
-def test_a_set_holds_what_its_parts_hold_in_ranges_that_do_not_touch(asked: tuple[Kind, list[Span]]) -> None:
+def test_a_set_holds_what_its_parts_hold_in_ranges_that_do_not_touch(asked: tuple[Kind, list[KeyRange]]) -> None:
     kind, spans = asked
     ranges = Ranges.of(kind, spans)
     held = {key for first, last in spans for key in range(first, last + 1)}
@@ -47,7 +47,7 @@ def test_a_set_holds_what_its_parts_hold_in_ranges_that_do_not_touch(asked: tupl
 
 
 @given(KINDS.flatmap(lambda kind: st.tuples(st.just(kind), spans_near(kind), st.randoms())))
-def test_equal_sets_are_equal_however_they_are_made(asked: tuple[Kind, list[Span], Random]) -> None:
+def test_equal_sets_are_equal_however_they_are_made(asked: tuple[Kind, list[KeyRange], Random]) -> None:
     kind, spans, random = asked
     ranges = Ranges.of(kind, spans)
     keys = [(key, key) for first, last in spans for key in range(first, last + 1)]
@@ -58,7 +58,7 @@ def test_equal_sets_are_equal_however_they_are_made(asked: tuple[Kind, list[Span
 
 
 @given(KINDS.flatmap(lambda kind: st.tuples(st.just(kind), spans_near(kind))))
-def test_rows_are_in_order_as_signed_words(asked: tuple[Kind, list[Span]]) -> None:
+def test_rows_are_in_order_as_signed_words(asked: tuple[Kind, list[KeyRange]]) -> None:
     rows = [tuple(row) for row in Ranges.of(*asked).matrix.tolist()]
     words = asked[0].words
     firsts, lasts = [row[:words] for row in rows], [row[words:] for row in rows]
@@ -91,5 +91,5 @@ def test_blocks_are_the_prefixes_of_a_range(one: int, other: int) -> None:
 
 
 @pytest.mark.parametrize(("spans", "only"), [([], None), ([(7, 7)], 7), ([(7, 8)], None), ([(7, 7), (9, 9)], None)])
-def test_the_one_value_of_a_set(spans: list[Span], only: int | None) -> None:
+def test_the_one_value_of_a_set(spans: list[KeyRange], only: int | None) -> None:
     assert Ranges.of(Kind.INT, spans).only == only

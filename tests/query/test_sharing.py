@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from lowmark.app.cli import app
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import QueryPlan
-from lowmark.query.sharing import CannotShare, share
-from lowmark.query.sharingexplain import describe_beside, render_beside, said_of_stages
+from lowmark.query.explain.sharing import describe_beside, render_beside, said_of_stages
+from lowmark.query.plan.nodes import QueryPlan
+from lowmark.query.plan.sharing import CannotShare, share
 
 BASE = "SELECT srcIP, count(*), sum(len) [RANGE 10 minutes, SLIDE 1 minute] FROM Main GROUP BY srcIP"
 

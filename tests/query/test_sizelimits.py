@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowlevel.kernel.assemble import kernel_source
-from lowmark.query import sizelimits
+from lowlevel.kernel.text.assemble import kernel_source
 from lowmark.query.compile import compile_query
-from lowmark.query.errors import QueryError
-from lowmark.query.evaluate import evaluate
-from lowmark.query.explain import render
-from lowmark.query.expressions import Call, Expr, Field, Op
-from lowmark.query.folding import LONG, flatter, words
-from lowmark.query.plan import QueryPlan
-from lowmark.query.sizelimits import LIMITS, Limit
+from lowmark.query.explain.report import render
+from lowmark.query.expr.evaluate import evaluate
+from lowmark.query.expr.expressions import Call, Expr, Field, Op
+from lowmark.query.expr.simplify import LONG, flatter, words
+from lowmark.query.parse import size_limits
+from lowmark.query.parse.errors import QueryError
+from lowmark.query.parse.size_limits import LIMITS, Limit
+from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.schema import Column, Kind, Schema
 
 _MOMENT_S = 4.0
@@ -48,26 +48,30 @@ TWICE = f"({AGAIN.replace('{}', f'({GROUPED})')})"
 
 SIZES: dict[Limit, tuple[Callable[[int], str], int, int]] = {
     # a text of a size; the greatest that is answered, and one that is not
-    sizelimits.CHARACTERS: (lambda n: f"SELECT ts FROM A --{'x' * n}", 7_000_000, 8_000_000),
-    sizelimits.WORDS: (lambda n: f"SELECT {' + '.join(['len'] * n)} AS v FROM A", 4_998, 4_999),
-    sizelimits.ENTRIES: (lambda n: f"SELECT ts FROM A WHERE len IN ({', '.join(map(str, range(n)))})", 90_000, 250_001),
-    sizelimits.DIGITS: (lambda n: f"SELECT {'0' * (n - 1)}1 AS v FROM A", 100, 101),
-    sizelimits.NESTING: (lambda n: f"SELECT {'- ' * n}len AS v FROM A", 94, 100),
-    sizelimits.INPUTS: (
+    size_limits.CHARACTERS: (lambda n: f"SELECT ts FROM A --{'x' * n}", 7_000_000, 8_000_000),
+    size_limits.WORDS: (lambda n: f"SELECT {' + '.join(['len'] * n)} AS v FROM A", 4_998, 4_999),
+    size_limits.ENTRIES: (
+        lambda n: f"SELECT ts FROM A WHERE len IN ({', '.join(map(str, range(n)))})",
+        90_000,
+        250_001,
+    ),
+    size_limits.DIGITS: (lambda n: f"SELECT {'0' * (n - 1)}1 AS v FROM A", 100, 101),
+    size_limits.NESTING: (lambda n: f"SELECT {'- ' * n}len AS v FROM A", 94, 100),
+    size_limits.INPUTS: (
         lambda n: f"SELECT i0.ts FROM {', '.join(f'A AS i{i} [RANGE 1 s]' for i in range(n))} "
         f"WHERE {' AND '.join(f'i{i}.srcIP = i0.srcIP' for i in range(1, n))}",
         32, 33,
     ),
-    sizelimits.MEMBERS: (lambda n: chained(n, GROUPED, "SELECT * FROM {} UNION {}"), 7, 8),
-    sizelimits.COLUMNS: (lambda n: f"SELECT {', '.join(f'len + {i} AS c{i}' for i in range(n))} FROM A", 60, 61),
-    sizelimits.ROW: (
+    size_limits.MEMBERS: (lambda n: chained(n, GROUPED, "SELECT * FROM {} UNION {}"), 7, 8),
+    size_limits.COLUMNS: (lambda n: f"SELECT {', '.join(f'len + {i} AS c{i}' for i in range(n))} FROM A", 60, 61),
+    size_limits.ROW: (
         lambda n: f"SELECT {', '.join(f'variance(len + {i}) AS v{i}' for i in range(n))} [RANGE 1 s] FROM A", 20, 21
     ),
-    sizelimits.OPERATIONS: (lambda n: chained(n, SELECTED, "SELECT ts, srcIP, len + len AS len FROM {}"), 13, 14),
-    sizelimits.LEVELS: (lambda n: f"SELECT {' - '.join(['len'] * (n + 1))} AS v FROM A", 150, 151),
-    sizelimits.STAGES: (lambda n: chained(n - 1, GROUPED, AGAIN), 48, 49),
-    sizelimits.NODES: (lambda n: f"SELECT ts FROM {' UNION '.join(['A'] * n)}", 64, 65),
-    sizelimits.STEPS: (lambda n: f"SELECT * FROM {' UNION '.join([TWICE] * n)}", 72, 74),
+    size_limits.OPERATIONS: (lambda n: chained(n, SELECTED, "SELECT ts, srcIP, len + len AS len FROM {}"), 13, 14),
+    size_limits.LEVELS: (lambda n: f"SELECT {' - '.join(['len'] * (n + 1))} AS v FROM A", 150, 151),
+    size_limits.STAGES: (lambda n: chained(n - 1, GROUPED, AGAIN), 48, 49),
+    size_limits.NODES: (lambda n: f"SELECT ts FROM {' UNION '.join(['A'] * n)}", 64, 65),
+    size_limits.STEPS: (lambda n: f"SELECT * FROM {' UNION '.join([TWICE] * n)}", 72, 74),
 }  # fmt: skip
 
 

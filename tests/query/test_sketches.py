@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lowmark.query.aggregates import function, plan_aggregate
-from lowmark.query.evaluate import Values, evaluate
-from lowmark.query.expressions import Field
-from lowmark.query.finishing import Details, Groups
-from lowmark.query.sketches import BIT_ROWS, CELL_ERROR, LEADING_BITS, leading_values
+from lowmark.query.aggregates.calls import function, plan_aggregate
+from lowmark.query.aggregates.finalise import Details, Groups
+from lowmark.query.aggregates.sketches import BIT_ROWS, CELL_ERROR, LEADING_BITS, leading_values
+from lowmark.query.expr.evaluate import Values, evaluate
+from lowmark.query.expr.expressions import Field
 from lowmark.wire.schema import Column, Kind, Schema
 
 Ints = npt.NDArray[np.int64]

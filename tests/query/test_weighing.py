@@ -7,18 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.costs import WINDOWS
-from highlevel.aggregate import groups, windowblock
+from bench.papers.strategy_costs import WINDOWS
+from highlevel.groups import table as groups
 from highlevel.interface import Words
+from highlevel.strategies import window_block
+from lowmark.jit.native_code import Laid
 from lowmark.query.compile import compile_query
-from lowmark.query.errors import QueryError
-from lowmark.query.evaluate import Ints
-from lowmark.query.expected import Expected
-from lowmark.query.plan import Aggregate, QueryPlan
+from lowmark.query.expr.evaluate import Ints
+from lowmark.query.optimize.stream_statistics import Expected
+from lowmark.query.optimize.window_strategy import cheapest, panes_pay, weigh
+from lowmark.query.parse.errors import QueryError
+from lowmark.query.plan.nodes import Aggregate, QueryPlan
 from lowmark.query.strategy import Rates, Strategy
-from lowmark.query.weighing import cheapest, panes_pay, weigh
-from lowmark.query.windows import Window, WindowKind
-from lowmark.wire.native import Laid
+from lowmark.query.windows.window import Window, WindowKind
 from tests.aggregate.harness import AskedCall, axis, plans
 from tests.aggregate.test_strategies import COUNT, Stream
 
@@ -132,7 +133,7 @@ def test_costs_are_the_merges_that_are_made(
     """Eqs. 6.2 (with the panes of a slide) and 6.3: rows that are merged or taken out, a window, all groups in all
     panes."""
     merged = 0
-    merge, spread = groups.merge_rows, windowblock.spread_rows
+    merge, spread = groups.merge_rows, window_block.spread_rows
 
     def counting(rows: Words, start: int, shift: int, subtract: bool, positions: Ints, used: int, laid: Laid,
                  merging: Laid) -> tuple[int, int, int]:  # fmt: skip
@@ -155,7 +156,7 @@ def test_costs_are_the_merges_that_are_made(
     for _ in range(4 * window.size):
         stream.pane(hosts)
     monkeypatch.setattr(groups, "merge_rows", counting)
-    monkeypatch.setattr(windowblock, "spread_rows", counting_windows)
+    monkeypatch.setattr(window_block, "spread_rows", counting_windows)
     windows = 5
     for _ in range(windows * window.slide):
         stream.pane(hosts)

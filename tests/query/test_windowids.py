@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.query.relations import Turn
-from lowmark.query.windowids import Tuple, WindowId, Windows, extent, wids, windows
-from lowmark.query.windows import Axis, Window, WindowKind
+from lowmark.query.bind.relations import Turn
+from lowmark.query.windows.window import Axis, Window, WindowKind
 from lowmark.wire.schema import Kind
+from tests.query.windowids import Tuple, WindowId, Windows, extent, wids, windows
 
 SIZES = st.integers(1, 12)
 UNITS = st.integers(1, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.query.windows import Axis, Window, WindowKind
+from lowmark.query.windows.window import Axis, Window, WindowKind
 from lowmark.wire.schema import Kind
 
 AXIS = Axis("ts", Kind.TIME, 10)

@@ -8,17 +8,17 @@ from uuid import uuid4
 import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 
-from highlevel.spark.bundles import Bundle, Position
-from highlevel.spark.sink import TransactionalSink
-from highlevel.spark.sinkhistory import History, read_history
+from highlevel.spark.sink.bundles import Bundle, Position
+from highlevel.spark.sink.history import History, read_history
+from highlevel.spark.sink.sink import TransactionalSink
 from lowmark.watchdog import Watchdog
 from lowmark.wire.announcements import result_headers
 from lowmark.wire.codec import encode
 from lowmark.wire.kafka import KafkaSettings, admin, ensure_topics
-from lowmark.wire.kafkasettings import consumer_options
+from lowmark.wire.kafka_settings import consumer_options
 from lowmark.wire.record import RecordKind
 from lowmark.wire.results import Complete, Verdict, WindowSpan
-from lowmark.wire.sinktoken import Token
+from lowmark.wire.sink_token import Token
 from lowmark.wire.topics import Provision, Topic, TopicKind, settings_of
 
 PARTITIONS = 2

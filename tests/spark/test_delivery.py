@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from highlevel.spark.bundles import Bundle, Position
-from highlevel.spark.delivery import Delivery
 from highlevel.spark.errors import CheckpointRefused, TakenOver
-from highlevel.spark.parcels import ParcelWriter
-from highlevel.spark.sink import TransactionalSink
+from highlevel.spark.sink.bundles import Bundle, Position
+from highlevel.spark.sink.delivery import Delivery
+from highlevel.spark.sink.parcels import ParcelWriter
+from highlevel.spark.sink.sink import TransactionalSink
 from tests.spark.place import Place
 
 pytestmark = pytest.mark.slow

@@ -6,14 +6,14 @@ import pytest
 
 from highlevel.spark.checkpoint import Completed
 from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat, TopicsDeleted
-from highlevel.spark.opening import Standing, begun_anew, carried_on, same_topics
+from highlevel.spark.opening import StartState, begun_anew, carried_on, same_topics
 from highlevel.spark.replay import Replay
-from highlevel.spark.sinkhistory import History
-from lowmark.wire.sinktoken import Token, Told
+from highlevel.spark.sink.history import History
+from lowmark.wire.sink_token import Token, Told
 from tests.spark.plans import plan
 
 NOTHING = History(0, {})
-FRESH = Standing(
+FRESH = StartState(
     queries={"q": "d"},
     stages=[plan().stage],
     roster={"Main": ("tap1", "tap2"), "Other": ("far",)},

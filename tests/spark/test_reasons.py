@@ -9,8 +9,8 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 
+from highlevel.spark.end_reasons import explained
 from highlevel.spark.errors import JobFailed, TakenOver, TopicsDeleted
-from highlevel.spark.reasons import explained
 
 STREAM = """[STREAM_FAILED] Query [id = 7, runId = 8] terminated with exception: Job aborted due to stage failure
 org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed

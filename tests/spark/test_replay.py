@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.records import Arrival, Record
-from highlevel.progress.roster import NEVER, Roster
+from highlevel.progress.roster import Roster
 from highlevel.spark.checkpoint import Completed, plan_digests
 from highlevel.spark.replay import replays
-from highlevel.spark.suppression import Suppression, digest
+from highlevel.spark.sink.suppression import Suppression, digest
 from highlevel.state import MemoryByteStore, PiecewiseState
 from lowmark.query.compile import compile_query
-from lowmark.query.plan import QueryPlan
+from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.registration import SourceKind
 from lowmark.wire.results import Amendment, Complete
 from lowmark.wire.text import json_writer
+from lowmark.wire.values import NEVER
 from tests.acceptance import countingqueries
 from tests.acceptance.bucketrun import Streams, records_of
 from tests.acceptance.interleaved import packets_of

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
-from highlevel.spark import sink as sink_module
-from highlevel.spark.bundles import Bundle
 from highlevel.spark.checkpoint import Completed
 from highlevel.spark.errors import JobFailed, TakenOver
-from highlevel.spark.sinkhistory import History
-from highlevel.spark.suppression import digest
+from highlevel.spark.sink import sink as sink_module
+from highlevel.spark.sink.bundles import Bundle
+from highlevel.spark.sink.history import History
+from highlevel.spark.sink.suppression import digest
 from lowmark.wire.codec import encode
 from lowmark.wire.kafka import admin, producer, transactional_producer
-from lowmark.wire.kafkasettings import consumer_options
+from lowmark.wire.kafka_settings import consumer_options
 from lowmark.wire.results import Amendment, Reason, WindowSpan
 
 pytestmark = pytest.mark.slow

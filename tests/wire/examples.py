@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lowmark.wire.codec import Record
-from lowmark.wire.deadletters import DeadLetter
+from lowmark.wire.dead_letters import DeadLetter
 from lowmark.wire.partials import Origin, PartialBatch, tuples_per_pane
-from lowmark.wire.promises import FOREVER, Account, Bound, Ending, Ledger, Promise, Punctuation, Taint
+from lowmark.wire.promises import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
 from lowmark.wire.record import BadReason
 from lowmark.wire.registration import (
     Exclusion,
@@ -17,7 +17,7 @@ from lowmark.wire.registration import (
     RosterChange,
     SourceKind,
 )
-from lowmark.wire.resultrows import ResultRow, ResultRows
+from lowmark.wire.result_rows import ResultRow, ResultRowsRecord
 from lowmark.wire.results import (
     Amendment,
     Complete,
@@ -30,7 +30,8 @@ from lowmark.wire.results import (
     WindowSpan,
 )
 from lowmark.wire.schema import Kind
-from lowmark.wire.sinktoken import Token
+from lowmark.wire.sink_token import Token
+from lowmark.wire.values import FOREVER
 from tests.wire.strategies import V4, V6, partial_rows, result_rows
 
 MINUTE = 60 * 10**9
@@ -40,7 +41,9 @@ BUCKET = Origin("9f3a5c-2", "bucket-3", 2, "0")
 LINKÖPING = Origin("9f3a5c", "Linköping/eth0", 0, "main")
 
 
-def punctuation(promise: Promise, ledger: Ledger, ending: Ending = Ending.NONE, origin: Origin = NODE) -> Punctuation:
+def punctuation(
+    promise: Promise, ledger: LaneLedger, ending: Ending = Ending.NONE, origin: Origin = NODE
+) -> Punctuation:
     return Punctuation(origin, 42, promise, ledger, ending)
 
 
@@ -62,23 +65,25 @@ EXAMPLES: dict[str, Record] = {
     "batch-empty": PartialBatch(LINKÖPING, 1, ROWS.slice(0, 0), {}),
     "punctuation": punctuation(
         Promise((Bound("ts", T0),)),
-        Ledger({"received": 10, "skipped": 1, "decoded": 9}, (Account(29391186, 4, 9), Account(29391187, 0, 0, 3))),
+        LaneLedger({"received": 10, "skipped": 1, "decoded": 9}, (Account(29391186, 4, 9), Account(29391187, 0, 0, 3))),
     ),
     "punctuation-dropped": punctuation(
         Promise((Bound("ts", T0),)),
-        Ledger({"dropped": 12}, (), (Taint(29391186, 29395186, ("dropped",), dropped=12), Taint(1, 2, ("clock",)))),
+        LaneLedger({"dropped": 12}, (), (Taint(29391186, 29395186, ("dropped",), dropped=12), Taint(1, 2, ("clock",)))),
     ),
-    "punctuation-end": punctuation(Promise((), last=True), Ledger(), Ending.END, LINKÖPING),
-    "punctuation-stop": punctuation(Promise((Bound("ts", T0 + 1),)), Ledger(), Ending.STOP),
-    "punctuation-live": Punctuation(NODE, 42, Promise((Bound("ts", T0),)), Ledger(), start_ns=T0 - 500_000_000),
-    "punctuation-joint": punctuation(Promise((Bound("M1.ts", T0), Bound("M2.ts", T0 - MINUTE))), Ledger()),
-    "punctuation-values": punctuation(Promise((Bound("srcIP", values=(V4 | 0x0A000001, V6 | 2**128 - 1)),)), Ledger()),
+    "punctuation-end": punctuation(Promise((), last=True), LaneLedger(), Ending.END, LINKÖPING),
+    "punctuation-stop": punctuation(Promise((Bound("ts", T0 + 1),)), LaneLedger(), Ending.STOP),
+    "punctuation-live": Punctuation(NODE, 42, Promise((Bound("ts", T0),)), LaneLedger(), start_ns=T0 - 500_000_000),
+    "punctuation-joint": punctuation(Promise((Bound("M1.ts", T0), Bound("M2.ts", T0 - MINUTE))), LaneLedger()),
+    "punctuation-values": punctuation(
+        Promise((Bound("srcIP", values=(V4 | 0x0A000001, V6 | 2**128 - 1)),)), LaneLedger()
+    ),
     "punctuation-joint-values": punctuation(
-        Promise((Bound("ts", -5), Bound("destPort", values=(53, -1)), Bound("window_end", FOREVER))), Ledger()
+        Promise((Bound("ts", -5), Bound("destPort", values=(53, -1)), Bound("window_end", FOREVER))), LaneLedger()
     ),
     "punctuation-operator": punctuation(
         Promise((Bound("window_end", T0),)),
-        Ledger(
+        LaneLedger(
             {"merged": 2**63 - 1},
             (
                 Account(1, 2, 3, 4, 5),
@@ -103,7 +108,7 @@ EXAMPLES: dict[str, Record] = {
     "return": Return("Main", "host-2/eth0", 29391195),
     "retirement": Retirement("9f3a5c"),
     "row": ResultRow(2, b'{"window_start":"2025-11-18T13:07:00Z","srcIP":"10.0.0.1","count":3}'),
-    "rows": ResultRows(2, result_rows()),
+    "rows": ResultRowsRecord(2, result_rows()),
     "complete": complete(),
     "complete-partial": complete(verdict=Verdict(partial=True)),
     "complete-empty-run": complete(windows=WindowSpan(-3, 5), rows=0, merged=0, promised=0, covered_by=()),

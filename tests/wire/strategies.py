@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from lowmark.wire.resultrows import shown
+from lowmark.wire.result_rows import shown
 from lowmark.wire.rows import Words, to_batch
 from lowmark.wire.schema import Column, Kind, Schema
 

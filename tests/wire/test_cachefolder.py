@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.wire import cachefolder
-from lowmark.wire.cachefolder import load_cached, store_cached
+from lowmark.jit import cache_folder
+from lowmark.jit.cache_folder import load_cached, store_cached
 
 _DAY = 86_400.0
 
@@ -73,7 +73,7 @@ def test_what_nobody_uses_leaves_first(root: Path, monkeypatch: pytest.MonkeyPat
     def names() -> set[str]:
         return {path.name for path in (root / "kernels").iterdir()}
 
-    monkeypatch.setattr(cachefolder, "_MOST_BYTES", 10)
+    monkeypatch.setattr(cache_folder, "_MOST_BYTES", 10)
     now = time.time()
     for name, days in (("unused", 100), ("older", 9), ("newer", 5)):
         path = store_cached("kernels", name, b"1234")
@@ -88,7 +88,7 @@ def test_what_nobody_uses_leaves_first(root: Path, monkeypatch: pytest.MonkeyPat
 
 _NO_HOME = """
 import os
-from lowmark.wire.cachefolder import cache_root, store_cached
+from lowmark.jit.cache_folder import cache_root, store_cached
 os.setuid(54_321)
 assert store_cached("kernels", "a", b"1") == cache_root() / "kernels" / "a"
 """

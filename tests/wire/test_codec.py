@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowmark.wire.arrowstream import _claims, write_rows
+from lowmark.wire.arrow_stream import _claims, write_rows
 from lowmark.wire.codec import Record, decode, encode
 from lowmark.wire.compression import Compression
-from lowmark.wire.deadletters import HEAD_BYTES, bury
+from lowmark.wire.dead_letters import HEAD_BYTES, bury
 from lowmark.wire.partials import MAX_BATCH_BYTES, Origin, PartialBatch, encode_batch, split_batch, tuples_per_pane
-from lowmark.wire.promises import Account, Bound, Ledger, Promise, Punctuation, Taint
+from lowmark.wire.promises import Account, Bound, LaneLedger, Promise, Punctuation, Taint
 from lowmark.wire.record import MAX_RECORD_BYTES, BadReason, BadRecord, OversizeRecord, WireRecord
-from lowmark.wire.resultrows import ResultRow, ResultRows, arrow_records, shown
+from lowmark.wire.result_rows import ResultRow, ResultRowsRecord, arrow_records, shown
 from lowmark.wire.rows import to_batch, to_words
 from lowmark.wire.schema import Column, Kind, Schema
 from lowmark.wire.text import json_writer
@@ -130,7 +130,7 @@ def test_every_punctuation_survives(
     origin: Origin, sequence: int, bounds: list[Bound], last: bool, start_ns: int | None, counters: dict[str, int],
     accounts: list[Account], taints: list[Taint],
 ) -> None:  # fmt: skip
-    ledger = Ledger(counters, tuple(accounts), tuple(taints))
+    ledger = LaneLedger(counters, tuple(accounts), tuple(taints))
     sent = Punctuation(origin, sequence, Promise(tuple(bounds), last), ledger, start_ns=start_ns)
     assert read(encode(sent)) == sent
 
@@ -223,8 +223,8 @@ def test_split_keeps_to_any_limit(limit: int, count: int) -> None:
 def test_result_rows_in_arrow_are_the_same_rows_as_json(table: tuple[Schema, list[list[object]]]) -> None:
     schema, rows = table
     words = matrix(schema, rows)
-    back = read(encode(ResultRows(3, shown(schema, words))))
-    assert isinstance(back, ResultRows)
+    back = read(encode(ResultRowsRecord(3, shown(schema, words))))
+    assert isinstance(back, ResultRowsRecord)
     assert back.one_by_one() == [ResultRow(3, line) for line in json_writer(schema, b"").write(words)]
 
 
@@ -232,7 +232,7 @@ def test_result_rows_are_divided_into_records() -> None:
     words = matrix(PARTIALS, [[i, 1, V4 | 0x0A000001, 1, None, 0.5, 0, 0, 0] for i in range(30_000)])
     parts = list(arrow_records(3, PARTIALS, words))
     assert len(parts) > 2
-    read_back = [part for record in parts if isinstance(part := read(record), ResultRows)]
+    read_back = [part for record in parts if isinstance(part := read(record), ResultRowsRecord)]
     assert [pane for part in read_back for pane in part.rows.column("pane").to_pylist()] == list(range(30_000))
     assert not list(arrow_records(3, PARTIALS, words[:0]))
 
@@ -306,7 +306,7 @@ def test_a_limit_without_room_is_refused() -> None:
 def test_a_record_that_topics_would_refuse_is_refused_here() -> None:
     accounts = tuple(Account(29391186 + i, 12345, 123456) for i in range(50_000))
     with pytest.raises(OversizeRecord, match=f"a punctuation of .* accept {MAX_RECORD_BYTES}"):
-        encode(Punctuation(NODE, 0, Promise(()), Ledger({}, accounts)))
+        encode(Punctuation(NODE, 0, Promise(()), LaneLedger({}, accounts)))
 
 
 @given(

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lowmark.wire.compiled import Compiled, compiled
-from lowmark.wire.native import NativeCode
+from lowmark.jit.compiled import Compiled, compiled
+from lowmark.jit.native_code import NativeCode
 
 _FIRST = 3
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.wire.dividing import divided, tuples_by_pane
+from lowmark.wire.exchange_rows import divided, tuples_by_pane
 from lowmark.wire.hashing import bucket_of, key_words
 from lowmark.wire.schema import Schema
 from tests.wire.strategies import matrix, tables

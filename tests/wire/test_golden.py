@@ -16,7 +16,7 @@ from lowmark.wire.codec import Record, decode, encode
 from lowmark.wire.compression import Compression
 from lowmark.wire.partials import PartialBatch, encode_batch
 from lowmark.wire.record import RecordKind, WireRecord
-from lowmark.wire.resultrows import ResultRows
+from lowmark.wire.result_rows import ResultRowsRecord
 from tests.wire.examples import EXAMPLES
 from tests.wire.strategies import PARTIALS
 
@@ -50,7 +50,7 @@ def equal(one: object, other: object) -> bool:
     """Record equality, rows by their values."""
     if isinstance(one, PartialBatch) and isinstance(other, PartialBatch):
         fields = ("origin", "sequence", "tuples", "late")
-    elif isinstance(one, ResultRows) and isinstance(other, ResultRows):
+    elif isinstance(one, ResultRowsRecord) and isinstance(other, ResultRowsRecord):
         fields = ("generation",)
     else:
         return one == other

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from lowmark.app.broker import Broker
+from lowmark.app.kafka.broker import Broker
 from lowmark.wire.codec import decode, encode
 from lowmark.wire.kafka import (
     KafkaRefused,

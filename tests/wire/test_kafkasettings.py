@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.wire.kafkasettings import (
+from lowmark.wire.kafka_settings import (
     KafkaSettings,
     KafkaSettingsError,
     SaslMechanism,

@@ -26,8 +26,8 @@ def broker(
     \b
       lowmark broker --data /var/lib/lowmark/broker --port 9092
     """
-    from lowmark.app.broker import serve
     from lowmark.app.console import telling
+    from lowmark.app.kafka.broker import serve
 
     with telling() as tell:
         serve(data, port=port, host=host, progress=tell, ready=lambda at: tell.note(f"broker ready at {at}"))

@@ -59,12 +59,12 @@ def capture(
       lowmark capture --source tap1 --pace 1.0 --rebase
       sudo lowmark capture -c /etc/lowmark.toml --user lowmark
     """
-    from lowmark.app.capture import run_capture
-    from lowmark.app.capturesources import CaptureOptions
-    from lowmark.app.config import load_config
+    from lowmark.app.capture.privileges import act_as, user_called
+    from lowmark.app.capture.process import run_capture
+    from lowmark.app.capture.sources import CaptureOptions
+    from lowmark.app.config.file import load_config
     from lowmark.app.console import telling
     from lowmark.app.logs import set_up_logs
-    from lowmark.app.privileges import act_as, user_called
 
     if pace is not None and pace <= 0:
         raise typer.BadParameter(f"{pace} is not a pace: 1.0 is the files' own", param_hint="'--pace'")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lowmark.app.commands.options import CONFIG, ConfigOption
-from lowmark.app.rights import Role
+from lowmark.app.kafka.rights import Role
 
 __all__ = ["check"]
 
@@ -36,7 +36,7 @@ def check(
     from rich.console import Console
     from rich.markup import escape
 
-    from lowmark.app.checks import run_checks
+    from lowmark.app.config.checks import run_checks
     from lowmark.app.console import error_console
 
     console, notes = Console(highlight=False, soft_wrap=True), error_console()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from lowmark.query.expected import Expected
+    from lowmark.query.optimize.stream_statistics import Expected
 
 __all__ = ["Groups", "Rates", "Selectivities", "expected_of", "known_names"]
 
@@ -39,7 +39,7 @@ Groups = Annotated[
 
 
 def expected_of(rates: Sequence[str] | None, selectivities: Sequence[str] | None, groups: int | None) -> Expected:
-    from lowmark.query.expected import Expected
+    from lowmark.query.optimize.stream_statistics import Expected
 
     try:
         return Expected.of(_numbers(rates or (), "/s"), _numbers(selectivities or (), ""), groups)
@@ -50,7 +50,7 @@ def expected_of(rates: Sequence[str] | None, selectivities: Sequence[str] | None
 @contextmanager
 def known_names() -> Iterator[None]:
     """While a query is planned: something that is said of what it has not is a mistake in these options."""
-    from lowmark.query.expected import UnknownInput
+    from lowmark.query.optimize.stream_statistics import UnknownInput
 
     try:
         yield

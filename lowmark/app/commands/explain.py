@@ -17,9 +17,9 @@ from lowmark.query.limits import DEFAULT_LIMITS
 from lowmark.query.strategy import Strategy
 
 if TYPE_CHECKING:
-    from ingest.disorder import Disorder
-    from lowmark.app.scanning import Declared, Scanned
-    from lowmark.query.plan import QueryPlan
+    from ingest.disorder.declarations import Disorder
+    from lowmark.app.local.scan import Declared, Scanned
+    from lowmark.query.plan.nodes import QueryPlan
 
 __all__ = ["explain"]
 
@@ -82,8 +82,8 @@ def explain(
     expected = expected_of(rate, selectivity, groups)
     limits = limits_of(limit_groups, expire_idle)
     from lowmark.query.compile import compile_query
-    from lowmark.query.explain import describe, render
-    from lowmark.query.sharingexplain import describe_beside, render_beside
+    from lowmark.query.explain.report import describe, render
+    from lowmark.query.explain.sharing import describe_beside, render_beside
 
     with known_names():
         plan = compile_query(
@@ -107,7 +107,7 @@ def explain(
         for one in captures:
             typer.echo(f"capture     {one}")
     if kernel:
-        from lowlevel.kernel.assemble import kernel_source
+        from lowlevel.kernel.text.assemble import kernel_source
 
         typer.echo(kernel_source(plan.stage.nodes))
     for one in captures:
@@ -120,7 +120,7 @@ def explain(
 
 
 def _declared(disorder: str) -> Disorder:
-    from ingest.disorder import DisorderError, parse_disorder
+    from ingest.disorder.declarations import DisorderError, parse_disorder
 
     try:
         return parse_disorder(disorder)
@@ -129,15 +129,15 @@ def _declared(disorder: str) -> Disorder:
 
 
 def _meaning(declared: Disorder) -> str:
-    from ingest.lows import meaning
+    from ingest.disorder.low_watermarks import meaning
 
     return f"{declared}: {meaning(declared)}"
 
 
 def _seen(read: list[str], plan: QueryPlan, declared: Disorder | None) -> list[Scanned] | list[Declared]:
     """What there is to say of each capture."""
-    from lowmark.app.bindings import bind
-    from lowmark.app.scanning import declared_of, scan_capture
+    from lowmark.app.local.bindings import bind
+    from lowmark.app.local.scan import declared_of, scan_capture
 
     streams = tuple(dict.fromkeys(stream for node in plan.stage.nodes for stream in node.streams))
     paths = dict.fromkeys(binding.path for binding in bind(read, (), streams, error_console().print))

@@ -31,10 +31,10 @@ def fetch(
       lowmark fetch /opt/lowmark/cache
     """
     from lowmark.app.console import telling
-    from lowmark.app.jars import SETS, kept
-    from lowmark.app.jars import fetch as fetch_jars
-    from lowmark.app.java import find_java, spark_java_home
-    from lowmark.wire.cachefolder import cache_root
+    from lowmark.app.kafka.jars import SETS, kept
+    from lowmark.app.kafka.jars import fetch as fetch_jars
+    from lowmark.app.kafka.java import find_java, spark_java_home
+    from lowmark.jit.cache_folder import cache_root
 
     cache = (folder or cache_root()).absolute()
     java = find_java()

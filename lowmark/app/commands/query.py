@@ -10,7 +10,7 @@ import typer
 from lowlevel.config import Flush, Order
 from lowmark.app.commands.expecting import Groups, Rates, Selectivities, expected_of, known_names
 from lowmark.app.commands.limiting import ExpireIdle, LimitGroups, limits_of
-from lowmark.app.formats import Format
+from lowmark.app.local.formats import Format
 from lowmark.query.late import Late
 from lowmark.query.limits import DEFAULT_LIMITS
 from lowmark.query.strategy import Strategy
@@ -153,7 +153,7 @@ def query(
     expected = expected_of(rate, selectivity, groups)
     limits = limits_of(limit_groups, expire_idle)
     # Loading kernels and operators takes a moment that --help and a mistyped option need not wait for.
-    from lowmark.app.answer import Request, answer
+    from lowmark.app.local.answer import Request, answer
 
     request = Request(
         sql=text, name=name, read=tuple(read or ()), follow=follow, interfaces=tuple(interface or ()),

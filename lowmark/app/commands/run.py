@@ -59,9 +59,9 @@ def run(
     """
     if repeat_rows and not new_generation:
         raise typer.BadParameter("it goes with --new-generation", param_hint="--repeat-rows")
-    from lowmark.app.config import load_config
+    from lowmark.app.config.file import load_config
     from lowmark.app.console import telling
-    from lowmark.app.job import NewGeneration, run_job
+    from lowmark.app.job.process import NewGeneration, run_job
     from lowmark.app.logs import set_up_logs
 
     settings = load_config(Path(config))

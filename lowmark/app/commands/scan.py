@@ -32,8 +32,8 @@ def scan(
     from rich.console import Console
 
     from lowmark.app.console import error_console
-    from lowmark.app.rowview import show_rows
-    from lowmark.app.scanning import SHARES, scan_capture
+    from lowmark.app.local.scan import SHARES, scan_capture
+    from lowmark.app.watch.row_view import show_rows
     from lowmark.wire import values
 
     console = error_console()

@@ -33,10 +33,10 @@ def sources(config: ConfigOption = CONFIG) -> None:
     """
     from rich.console import Console
 
-    from lowmark.app.config import load_config
-    from lowmark.app.jobroster import listed_now
-    from lowmark.app.roll import seen_sources
-    from lowmark.app.rowview import show_rows
+    from lowmark.app.config.file import load_config
+    from lowmark.app.job.roster import listed_now
+    from lowmark.app.kafka.source_registry import seen_sources
+    from lowmark.app.watch.row_view import show_rows
     from lowmark.wire import values
 
     settings = load_config(Path(config))

@@ -14,7 +14,7 @@ from lowmark.app.commands.options import CONFIG, ConfigOption
 if TYPE_CHECKING:  # --help loads no more than it must
     from confluent_kafka.admin import AdminClient
 
-    from lowmark.app.config import Config
+    from lowmark.app.config.file import Config
     from lowmark.wire.topics import TopicSettings
 
 __all__ = ["topics"]
@@ -48,9 +48,9 @@ def topics(
     from rich.console import Console
     from rich.table import Table
 
-    from lowmark.app.config import load_config
-    from lowmark.app.orphans import orphaned
-    from lowmark.app.planning import plan_queries, topics_of
+    from lowmark.app.config.file import load_config
+    from lowmark.app.config.queries import plan_queries, topics_of
+    from lowmark.app.kafka.orphaned_topics import orphaned
     from lowmark.wire.kafka import admin, ensure_topics, verify_topics
 
     if delete and create:
@@ -78,7 +78,7 @@ def topics(
 
 def _delete(config: Config, client: AdminClient, wanted: Sequence[TopicSettings], yes: bool) -> int:
     """The exit code."""
-    from lowmark.app.orphans import orphans
+    from lowmark.app.kafka.orphaned_topics import orphans
     from lowmark.wire.kafka import delete_topics
 
     found = orphans(config, client, wanted, time.time_ns() // 1_000_000)

@@ -84,14 +84,14 @@ def watch(
         raise typer.BadParameter("--once goes with --progress")
     if progress and (since is not None or until is not None):
         raise typer.BadParameter("--since and --until are of results, and --progress tells how things stand")
-    from lowmark.app.config import load_config
-    from lowmark.app.watch import watch as run
-    from lowmark.app.watchrange import WatchRange, edge_of
+    from lowmark.app.config.file import load_config
+    from lowmark.app.watch.follow import watch as run
+    from lowmark.app.watch.time_range import WatchRange, edge_of
 
     settings = load_config(Path(config))
     as_json = not sys.stdout.isatty() if json_ is None else json_
     if progress:
-        from lowmark.app.watchprogress import watch_progress
+        from lowmark.app.progress.show import watch_progress
 
         watch_progress(settings, None if query is None else [query], once=once, as_json=as_json)
         return

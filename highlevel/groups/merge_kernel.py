@@ -1,0 +1,131 @@
+"""The kernel that merges rows into a table of groups, by the program of a `Layout`.
+
+It is compiled once for all queries, works without the GIL and allocates nothing: when it needs room, in the table or
+for events, it returns early and is called again for the rest of the rows. Rows are taken in blocks: first each row's
+group is found, then fold after fold goes over the block, so that a program is interpreted once a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from highlevel.groups.fold_kernel import fold_rows
+from highlevel.groups.layout import BLOCK
+from lowmark.jit.compiled import compiled
+
+__all__ = ["fill_index", "merge_rows"]
+
+Words = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+
+_P1 = np.uint64(0x9E3779B185EBCA87)
+_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+
+
+@compiled
+def _hash(rows: Words, i: int, first: int, end: int, nulls: np.uint64, seed: np.uint64) -> np.uint64:
+    h = seed ^ nulls
+    for at in range(first, end):
+        h = (h ^ rows[i, at]) * _P1
+        h ^= h >> _HALF
+    h *= _P2
+    return h ^ (h >> _HALF)
+
+
+@compiled
+def _merge_rows(
+    rows: Words, start: int, shift: int, subtract: bool, positions: Ints, used: int, table: Words, index: Words,
+    seed: np.uint64, key_end: int, key_mask: np.uint64, hashes: Words, program: Ints, comparisons: Ints, events: Ints,
+    places: Ints, sources: Ints,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Merge `rows[start:]` into the `used` groups of `table`; (the first row not merged, groups now, events).
+
+    `shift` is 1 where rows begin with a pane, 0 where they are groups. `subtract` takes back what was merged before; it
+    is for programs of integer sums only. `positions`, if not empty, receives the group of each row. An event (group,
+    fold, ±1) says that a sum lacks that many times 2^64; there is room for at least a block's. `hashes`, `places`
+    and `sources` are scratch of BLOCK words.
+    """
+    mask = np.uint64(index.shape[0] - 1)
+    key_bits = key_mask << np.uint64(shift)
+    folds, words = program.shape[0], table.shape[1]
+    noted = 0
+    fetched = _ZERO
+    for block in range(start, rows.shape[0], BLOCK):
+        count = min(BLOCK, rows.shape[0] - block)
+        if noted + count * folds > events.shape[0]:
+            return block, used, noted
+        for k in range(count):
+            h = _hash(
+                rows, block + k, 2 + shift, key_end + shift, rows[block + k, 0] >> np.uint64(shift) & key_mask, seed
+            )
+            hashes[k] = h
+            fetched |= index[h & mask]
+        for k in range(count):
+            likely = np.int64(index[hashes[k] & mask] & _LOW_HALF)
+            if likely != 0:
+                fetched |= table[likely - 1, 1] ^ table[likely - 1, words - 1]  # a row lies in two cache lines, or more
+        full = False
+        for k in range(count):
+            i = block + k
+            tag, slot = hashes[k] & ~_LOW_HALF, hashes[k] & mask
+            g = np.int64(-1)
+            while g < 0:
+                entry = index[slot]
+                if entry == _ZERO:
+                    break
+                if entry & ~_LOW_HALF == tag:
+                    g = np.int64(entry & _LOW_HALF) - np.int64(1)
+                    same = (table[g, 0] & key_mask) << np.uint64(shift) == rows[i, 0] & key_bits
+                    for at in range(2, key_end):
+                        same = same and table[g, at] == rows[i, at + shift]
+                    if same:
+                        break
+                    g = np.int64(-1)
+                slot = (slot + _ONE) & mask
+            if g >= 0:
+                added = rows[i, 1 + shift]
+                table[g, 1] = table[g, 1] - added if subtract else table[g, 1] + added
+                places[k] = g
+            else:
+                if used == table.shape[0]:
+                    full = True
+                    count = k
+                    break
+                g = np.int64(used)
+                used += 1
+                index[slot] = tag | np.uint64(used)
+                table[g, 0] = rows[i, 0] >> np.uint64(shift)
+                for at in range(1, words):
+                    table[g, at] = rows[i, at + shift]
+                places[k] = -1  # nothing is left to fold
+            sources[k] = i
+            if positions.shape[0] != 0:
+                positions[i] = g
+        noted = fold_rows(table, rows, sources, places, count, shift, subtract, program, comparisons, events, noted)
+        if full:
+            return block + count, used, noted
+    hashes[0] = fetched  # so that the loads above are not taken for useless
+    return rows.shape[0], used, noted
+
+
+merge_rows: Callable[..., tuple[int, int, int]] = _merge_rows
+"""With arguments that are laid out beforehand."""
+
+
+@compiled
+def fill_index(table: Words, used: int, index: Words, key_end: int, key_mask: np.uint64, seed: np.uint64) -> None:
+    """Enter the groups of a table, all different, into an index of zeros."""
+    mask = np.uint64(index.shape[0] - 1)
+    for g in range(used):
+        h = _hash(table, g, 2, key_end, table[g, 0] & key_mask, seed)
+        slot = h & mask
+        while index[slot] != _ZERO:
+            slot = (slot + _ONE) & mask
+        index[slot] = (h & ~_LOW_HALF) | np.uint64(g + 1)

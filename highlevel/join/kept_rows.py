@@ -1,0 +1,180 @@
+"""The rows that a join keeps: by port, in bins of time, for as long as a row still to come can meet them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from highlevel.groups.split import split
+from highlevel.interface import Out, Space, State, Words
+from highlevel.join.absence import Absence
+from highlevel.join.bins import Bin, bins_space
+from highlevel.join.bounds import ONLY, Bounds, bounds_space
+from lowmark.query.plan.nodes import Join
+from lowmark.query.windows.join_bands import Bands
+from lowmark.wire.partials import PANE
+from lowmark.wire.promises import Promise
+from lowmark.wire.values import FOREVER, INT64_MAX, INT64_MIN
+
+__all__ = ["Kept"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_BINS = 16
+"""Into which the time that a row is kept is divided: fewer are probed sooner, more are let go of sooner."""
+
+
+class Kept:
+    """Knows the bounds of the ports too: no later row of a port lies before its bound."""
+
+    def __init__(self, plan: Join) -> None:
+        self._bands = plan.bands
+        self._units = [port.unit for port in plan.inputs]
+        self._times = [port.schema.offset(port.attribute) for port in plan.inputs]
+        self._granule = plan.granule
+        self._width = _width(self._bands, self._granule)
+        self._bins = [bins_space(f"rows.{n}", at) for n, at in enumerate(self._times)]
+        self._bounds = bounds_space()
+        self.absence = Absence(self._bands, self._width, self._bins)
+
+    @property
+    def width(self) -> int:
+        """Of a bin, in ns."""
+        return self._width
+
+    def bins(self, port: int) -> Space[Bin]:
+        return self._bins[port]
+
+    def bounds(self, state: State) -> tuple[int, ...]:
+        known = state.get(self._bounds, ONLY)
+        return (INT64_MIN,) * len(self._times) if known is None else known.times
+
+    def advance(self, port: int, promise: Promise, state: State) -> tuple[int, ...] | None:
+        """The bounds after this promise; None: it moves none."""
+        pane, before = promise.below(PANE), self.bounds(state)
+        bound = INT64_MIN if pane is None else self._start(port, pane)
+        if bound <= before[port]:
+            return None
+        bounds = (*before[:port], bound, *before[port + 1 :])
+        state.put(self._bounds, ONLY, Bounds(bounds))
+        return bounds
+
+    def timely(self, port: int, rows: Words, bounds: Sequence[int], out: Out) -> Words:
+        """The rows that are not late; the others are told."""
+        late = self._time(port, rows) < bounds[port]
+        if not late.any():
+            return rows
+        out.late(port, rows[late])
+        return rows[~late]
+
+    def window(self, parts: Mapping[int, Words], port: int) -> tuple[Ints, Ints]:
+        """Of each combination of rows, from when up to when rows of another port are in the windows of them all."""
+        windows = [_partners(self._bands, of, self._time(of, rows), port) for of, rows in parts.items()]
+        low = np.maximum.reduce([low for low, _ in windows])
+        high = np.minimum.reduce([high for _, high in windows])
+        return low, high
+
+    def reached(self, port: int, low: Ints, high: Ints, state: State) -> Iterator[tuple[int, Bin]]:
+        """The bins that hold rows of these times, with their keys."""
+        first, last = int(low.min()) // self._width, (int(high.max()) - 1) // self._width
+        for key in state.keys(self._bins[port], last + 1):
+            if key >= first:
+                piece = state.get(self._bins[port], key)
+                assert piece is not None, "a listed piece is there"
+                yield key, piece
+
+    def granules(self, parts: Mapping[int, Words], chosen: Bools) -> list[int]:
+        """In which the times of these combinations of rows lie: those of each row."""
+        times = (self._time(of, rows)[chosen] // self._granule for of, rows in parts.items())
+        return sorted({time for of in times for time in of.tolist()})
+
+    def waits(self, port: int, rows: Words, bounds: Sequence[int]) -> Bools:
+        """Where a row still to come can meet a row."""
+        waiting: Bools = self._time(port, rows) >= self._bands.alive(port, bounds)
+        return waiting
+
+    def keep(self, port: int, rows: Words, state: State) -> list[int]:
+        """The keys of the bins that they lie in."""
+        keys = []
+        for key, part in split(self._time(port, rows) // self._width, rows):
+            piece = state.get(self._bins[port], key)
+            if piece is None:
+                piece = Bin(part.copy(), self._times[port])
+            else:
+                piece.append(part)
+            state.put(self._bins[port], key, piece)
+            keys.append(key)
+        return keys
+
+    def let_go(self, port: int, bounds: Sequence[int], state: State) -> Sequence[int]:
+        """Of the rows that no row still to come can meet; the keys of their bins. Bins that go as a whole are not
+        loaded."""
+        alive, space = self._bands.alive(port, bounds), self._bins[port]
+        old = self._old(port, alive, state)
+        for key in old:
+            if (key + 1) * self._width <= alive:
+                state.drop(space, key)
+            else:
+                self._take(port, key, alive, state)
+        return old
+
+    def take_out(self, port: int, bounds: Sequence[int], state: State) -> Iterator[Words]:
+        """The same, with what is let go of."""
+        alive = self._bands.alive(port, bounds)
+        for key in self._old(port, alive, state):
+            gone = self._take(port, key, alive, state)
+            if len(gone):
+                yield gone
+
+    def _old(self, port: int, alive: int, state: State) -> Sequence[int]:
+        return state.keys(self._bins[port], None if alive == FOREVER else alive // self._width + 1)
+
+    def changed(self, port: int, key: int, piece: Bin, state: State) -> None:
+        """After rows of a bin have gone or changed."""
+        if len(piece):
+            state.put(self._bins[port], key, piece)
+        else:
+            state.drop(self._bins[port], key)
+
+    def _take(self, port: int, key: int, alive: int, state: State) -> Words:
+        piece = state.get(self._bins[port], key)
+        assert piece is not None, "a listed piece is there"
+        gone = piece.take_before(alive)
+        if len(gone):
+            self.changed(port, key, piece, state)
+        return gone
+
+    def _start(self, port: int, pane: int) -> int:
+        """The least time of a row of this pane."""
+        return FOREVER if pane == FOREVER else min(max(pane * self._units[port], INT64_MIN), INT64_MAX - 1)
+
+    def _time(self, port: int, rows: Words) -> Ints:
+        times: Ints = rows[:, self._times[port]].view(np.int64)
+        return times
+
+
+def _width(bands: Bands, unit: int) -> int:
+    """Of a bin, in ns: tumbling windows are bins."""
+    if bands.tumbling:
+        return bands.sizes[0]
+    longest = max(sum(bands.reach(of, other)) for of in range(len(bands.sizes)) for other in range(of))
+    return max(unit, -(-longest // (_BINS * unit)) * unit)
+
+
+def _partners(bands: Bands, of: int, times: Ints, other: int) -> tuple[Ints, Ints]:
+    """`Bands.partners` of many times. They end where time does."""
+    if bands.tumbling:
+        size = bands.sizes[of]
+        low = np.floor_divide(times, size) * size
+        return low, _added(low, size)
+    before, after = bands.reach(of, other)
+    return _added(times, -before), _added(times, after)
+
+
+def _added(times: Ints, by: int) -> Ints:
+    limit = INT64_MAX - by if by > 0 else INT64_MIN - by
+    within = np.minimum(times, limit) if by > 0 else np.maximum(times, limit)
+    return within + by

@@ -1,0 +1,82 @@
+"""The kernels of a join: chains of rows by the hash of their keys, and the walk along them.
+
+They are compiled once for all queries and work without the GIL. A probe stops when its output is full and is called
+again from where it stopped. Chains run from the newest row to the oldest, so that the order of what is found depends
+on the rows alone, not on the size of the index nor on the seed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from lowmark.jit.compiled import compiled
+
+__all__ = ["START", "chain_rows", "probe_rows"]
+
+Words = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+
+START = -2
+"""In place of a position in a chain: its beginning, which has not been looked up."""
+
+_P1 = np.uint64(0x9E3779B185EBCA87)
+_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
+_HALF = np.uint64(32)
+
+
+@compiled
+def _hash(keys: Words, i: int, seed: np.uint64) -> np.uint64:
+    h = seed
+    for at in range(keys.shape[1]):
+        h = (h ^ keys[i, at]) * _P1
+        h ^= h >> _HALF
+    h *= _P2
+    return h ^ (h >> _HALF)
+
+
+@compiled
+def chain_rows(keys: Words, start: int, end: int, heads: Ints, following: Ints, seed: np.uint64) -> None:
+    """Put the rows from `start` up to `end` at the heads of their chains. `heads` has a power of two of places."""
+    mask = np.uint64(heads.shape[0] - 1)
+    for i in range(start, end):
+        place = np.int64(_hash(keys, i, seed) & mask)
+        following[i] = heads[place]
+        heads[place] = i
+
+
+@compiled
+def _equal(a: Words, i: int, b: Words, j: int) -> bool:
+    at = 0
+    while at < a.shape[1] and a[i, at] == b[j, at]:
+        at += 1
+    return bool(at == a.shape[1])
+
+
+@compiled
+def probe_rows(
+    keys: Words, low: Ints, high: Ints, row: int, at: int, stored: Words, times: Ints, first: int, last: int,
+    heads: Ints, following: Ints, seed: np.uint64, found: Ints, matched: Ints,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Pairs of a probing row and a stored one with equal keys and a time from the row's `low` up to its `high`.
+
+    `first` and `last` are the extremes of the stored rows' times. Pairs go to `found` (the probing row) and `matched`;
+    their number is the third result, the first two say where to go on: the number of rows when all is done.
+    """
+    mask = np.uint64(heads.shape[0] - 1)
+    count = 0
+    for i in range(row, keys.shape[0]):
+        if at == START:
+            if high[i] <= first or low[i] > last:
+                continue
+            at = heads[np.int64(_hash(keys, i, seed) & mask)]
+        while at >= 0:
+            if low[i] <= times[at] < high[i] and _equal(keys, i, stored, at):
+                if count == found.shape[0]:
+                    return i, at, count
+                found[count] = i
+                matched[count] = at
+                count += 1
+            at = following[at]
+        at = START
+    return keys.shape[0], START, count

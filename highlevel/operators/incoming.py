@@ -1,0 +1,48 @@
+"""What an operator over panes takes of a batch: rows that are in time, in panes that some window holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from highlevel.interface import Out, Words
+from lowmark.query.windows.window import Window, WindowKind
+
+__all__ = ["in_windows", "panes_of", "timely", "with_pane_as_key"]
+
+Ints = npt.NDArray[np.int64]
+
+_ATTRIBUTES = 3  # words before the keys of a partial: null mask, pane, tuples
+
+
+def panes_of(rows: Words) -> Ints:
+    """One after the other, out of the rows: they are gone over several times."""
+    return np.ascontiguousarray(rows[:, 1]).view(np.int64)
+
+
+def timely(panes: Ints, rows: Words, frontier: int, out: Out) -> tuple[Ints, Words]:
+    """The rows of panes that have not ended, each with its pane; the others are told as late."""
+    if not len(panes) or panes.min() >= frontier:
+        return panes, rows
+    late = panes < frontier
+    out.late(0, rows[late])
+    return panes[~late], rows[~late]
+
+
+def in_windows(panes: Ints, rows: Words, window: Window) -> tuple[Ints, Words]:
+    """Without the rows between windows whose SLIDE is longer than their RANGE; `panes` has one entry a row."""
+    if window.kind is not WindowKind.SLIDING or window.size >= window.slide:
+        return panes, rows
+    held = panes % window.slide >= window.slide - window.size
+    return panes[held], rows[held]
+
+
+def with_pane_as_key(rows: Words) -> Words:
+    """Partials as those of a schema that is `keyed_by_pane`."""
+    found = np.empty((len(rows), rows.shape[1] + 1), np.uint64)
+    low = np.uint64(3)  # the bits of pane and tuples, which are never null
+    found[:, 0] = (rows[:, 0] & ~low) << np.uint64(1)
+    found[:, 1:_ATTRIBUTES] = rows[:, 1:_ATTRIBUTES]
+    found[:, _ATTRIBUTES] = rows[:, 1]
+    found[:, _ATTRIBUTES + 1 :] = rows[:, _ATTRIBUTES:]
+    return found

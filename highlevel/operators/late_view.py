@@ -1,0 +1,124 @@
+"""What late partials would have made, as rows of their own: the answer's columns over these tuples alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from highlevel.groups.layout import Layout
+from highlevel.groups.table import GroupTable
+from highlevel.interface import Words
+from highlevel.operators.result_rows import RowBuilder
+from lowmark.query.expr.evaluate import assemble_rows, evaluate, holds
+from lowmark.query.expr.expressions import Expr, Field, Named, fields
+from lowmark.query.plan.nodes import Aggregate, Finish, Gather, NodeInput, QueryPlan, Reduce, Send, Totals
+from lowmark.query.windows.window import Window, WindowKind
+from lowmark.wire.partials import PANE, TUPLES
+from lowmark.wire.results import Scalar
+from lowmark.wire.schema import Column, Schema
+from lowmark.wire.text import json_writer
+
+__all__ = ["LateRows", "LateView"]
+
+_BOUNDS = frozenset({"window_start", "window_end"})
+
+
+@dataclass(frozen=True, slots=True)
+class LateRows:
+    """Rows as JSON objects; `tuples` that each stands for."""
+
+    rows: tuple[Mapping[str, Scalar], ...] = ()
+    tuples: tuple[int, ...] = ()
+
+
+class LateView:
+    """Of one node of a query. Where its partials are aggregated, a row is a group of the first stage, before HAVING;
+    where they are single tuples, what the SELECT makes of each. What only a whole window can tell (`total()`, the
+    window's bounds) is left out."""
+
+    def __init__(self, plan: QueryPlan, node: str) -> None:
+        step = next(index for index, step in enumerate(plan.steps) if NodeInput(node) in step.inputs)
+        reader = plan.steps[step].plan
+        schema = plan.rows_of(node)
+        self._aggregate = reader if isinstance(reader, Aggregate) else None
+        self._where: Expr | None = None
+        if isinstance(reader, Aggregate):
+            self._layout = Layout(reader.input, (*reader.keys, *reader.details), reader.folds)
+            self._result = RowBuilder(reader)
+            self._input = reader.output
+            columns = _selected(plan, step, reader.output)
+        elif isinstance(reader, Finish):
+            self._where, self._input = reader.having, schema
+            columns = reader.columns
+        else:
+            self._input = schema
+            columns = tuple(_itself(column) for column in schema if not column.name.startswith("_"))
+        self._columns = tuple(
+            column for column in columns if _reads(column, self._input) and column.name not in (PANE, TUPLES)
+        )
+        shown = tuple(Column(item.name, item.expr.kind, item.expr.nullable) for item in self._columns)
+        self._writer = json_writer(Schema(shown, schema.strings), b"") if shown else None
+
+    @property
+    def window(self) -> Window | None:
+        """Whose panes are the node's; None: its rows lie in no window."""
+        if self._aggregate is None or self._aggregate.window.kind is WindowKind.NONE:
+            return None
+        return self._aggregate.window
+
+    @property
+    def layout(self) -> Layout:
+        """Of the groups, where partials are aggregated."""
+        return self._layout
+
+    def of(self, partials: Words) -> LateRows:
+        """The rows of partials of one pane."""
+        if self._aggregate is not None:
+            table = GroupTable(self._layout)
+            table.merge(partials)
+            return self.of_groups(table)
+        if self._where is not None:
+            partials = partials[holds(evaluate(self._where, partials, self._input))]
+        return self._shown(partials, partials[:, 2].tolist())
+
+    def of_groups(self, table: GroupTable) -> LateRows:
+        rows, tuples = self._result.counted(table)
+        return self._shown(rows, tuples.tolist())
+
+    def _shown(self, rows: Words, tuples: Sequence[int]) -> LateRows:
+        if self._writer is None:
+            return LateRows(({},) * len(rows), tuple(tuples))
+        values = [evaluate(column.expr, rows, self._input) for column in self._columns]
+        lines = self._writer.write(assemble_rows(self._writer.schema, values, len(rows)))
+        return LateRows(tuple(json.loads(line) for line in lines), tuple(tuples))
+
+
+def _selected(plan: QueryPlan, step: int, output: Schema) -> tuple[Named, ...]:
+    """What the SELECT makes of the aggregate's columns: where its end lies behind exchanges, what that end shows."""
+    shown, reached, returning = tuple(map(_itself, output)), {step}, set[str]()
+    for number, reader in enumerate(plan.steps[step + 1 :], step + 1):
+        above = [source.step for source in reader.inputs if not isinstance(source, NodeInput)]
+        back = any(isinstance(source, NodeInput) and source.node in returning for source in reader.inputs)
+        if not back and not reached & {*above}:
+            continue
+        match reader.plan:
+            case Finish(columns=columns) if not isinstance(plan.steps[above[0]].plan, Finish):
+                shown = columns
+                reached.add(number)
+            case Send(node=node):
+                returning.add(node)
+            case Reduce() | Gather() | Totals():
+                reached.add(number)
+            case _:
+                pass
+    return shown
+
+
+def _itself(column: Column) -> Named:
+    return Named(column.name, Field(column.name, column.kind, column.nullable))
+
+
+def _reads(column: Named, schema: Schema) -> bool:
+    """Whether it can be told of late tuples alone: totals are no columns of the schema."""
+    return all(name in schema.names and name not in _BOUNDS for name in fields(column.expr))

@@ -1,0 +1,129 @@
+"""Arrival made definite: tuples wait until nothing can come before them any more, and get numbers.
+
+Those of several sources wait for their pane to end, and are put in order. Those of one source come in order, whatever
+their times: each waits until its own pane and those of all before it have ended, for only then is it known that nothing
+was lost before it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from highlevel.groups.ordering import sort_keys, sorted_rows
+from highlevel.groups.split import split
+from highlevel.groups.state import rows_space
+from highlevel.interface import Out, Space, State, Words
+from highlevel.operators.bounds import moved_frontier, promise_bounds
+from highlevel.operators.incoming import panes_of, timely
+from lowmark.query.expr.evaluate import Values, all_valid, assemble_rows
+from lowmark.query.plan.nodes import Number
+from lowmark.wire.partials import PANE
+from lowmark.wire.promises import Promise
+from lowmark.wire.rows import column_of
+from lowmark.wire.schema import Kind
+from lowmark.wire.values import FOREVER, INT64_MIN
+
+__all__ = ["NumberOperator"]
+
+_ONLY = 0
+_TOGETHER = 1 << 16
+"""Tuples, and those of a pane more, that are given out at a time."""
+
+_COUNTER = struct.Struct(">qqq")
+_LOW = struct.Struct(">q")
+
+
+@dataclass(slots=True)
+class _Counter:
+    """`frontier`: the first pane that has not ended; `given`: numbers that are given out; `high`: the last pane of the
+    tuples of one source."""
+
+    frontier: int = INT64_MIN
+    given: int = 0
+    high: int = INT64_MIN
+
+
+class NumberOperator:
+    """Tuples of `plan.input` in, the same in order with `plan.number` out: rows of `plan.output`. A promise on panes
+    gives one on the numbers; where tuples are put in order it goes on as it is, too. Of one source, if that is asked
+    for, one on panes goes on as far as no tuple of an earlier one waits."""
+
+    def __init__(self, plan: Number) -> None:
+        self._plan = plan
+        self._counter = Space(
+            "counter", lambda p: _COUNTER.pack(p.frontier, p.given, p.high), lambda b: _Counter(*_COUNTER.unpack(b))
+        )
+        self._waiting = rows_space("waiting", plan.input.words)
+        self._passes_panes = (bool(plan.order) or plan.panes) and PANE in plan.output.names
+        self._lows = Space("lows", lambda low: _LOW.pack(low), lambda data: int(_LOW.unpack(data)[0]))
+        self._keeps_lows = plan.panes and not plan.order
+
+    def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
+        counter = state.get(self._counter, _ONLY) or _Counter()
+        panes, rows = timely(panes_of(rows), rows, counter.frontier, out)
+        if not self._plan.order and len(panes):
+            panes = np.maximum(np.maximum.accumulate(panes), counter.high)
+            counter.high = int(panes[-1])
+            state.put(self._counter, _ONLY, counter)
+        for pane, part in split(panes, rows):
+            waiting = state.get(self._waiting, pane) or []
+            waiting.append(part.copy())
+            state.put(self._waiting, pane, waiting)
+            if self._keeps_lows:
+                low, known = int(panes_of(part).min()), state.get(self._lows, pane)
+                state.put(self._lows, pane, low if known is None else min(low, known))
+
+    def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
+        counter = state.get(self._counter, _ONLY) or _Counter()
+        frontier = moved_frontier(promise, PANE, counter.frontier)
+        if frontier is None:
+            return
+        ready: list[Words] = []
+        for pane in state.keys(self._waiting, None if frontier == FOREVER else frontier):
+            waiting = state.get(self._waiting, pane) or []
+            ready += waiting
+            state.drop(self._waiting, pane)
+            if self._keeps_lows:
+                state.drop(self._lows, pane)
+            if sum(map(len, ready)) >= _TOGETHER:
+                self._give(ready, counter, out)
+                ready = []
+        if ready:
+            self._give(ready, counter, out)
+        counter.frontier = frontier
+        state.put(self._counter, _ONLY, counter)
+        promise_bounds(out, frontier, self._bounds(frontier, counter, state))
+
+    def _bounds(self, frontier: int, counter: _Counter, state: State) -> Iterator[tuple[str, int | None]]:
+        if self._passes_panes:
+            yield PANE, min(frontier, self._lowest(state))
+        if self._plan.number is not None:
+            yield self._plan.number, counter.given + 1
+
+    def work(self, state: State, out: Out, budget: int) -> int:
+        return 0
+
+    def _lowest(self, state: State) -> int:
+        """The least pane of tuples that wait behind others of one source."""
+        keys = state.keys(self._lows) if self._keeps_lows else ()
+        return min((low for key in keys if (low := state.get(self._lows, key)) is not None), default=FOREVER)
+
+    def _give(self, ready: list[Words], counter: _Counter, out: Out) -> None:
+        rows = np.concatenate(ready)
+        out.rows(0, self._numbered(rows, counter.given + 1))
+        counter.given += len(rows)
+
+    def _numbered(self, rows: Words, first: int) -> Words:
+        rows = rows[sorted_rows([sort_keys(self._column(rows, name)) for name in self._plan.order], len(rows))]
+        numbers = all_valid(Kind.INT, np.arange(first, first + len(rows)))
+        names = self._plan.output.names
+        columns = [numbers if name == self._plan.number else self._column(rows, name) for name in names]
+        return assemble_rows(self._plan.output, columns, len(rows))
+
+    def _column(self, rows: Words, name: str) -> Values:
+        data, valid = column_of(self._plan.input, rows, name)
+        return Values(self._plan.input.column(name).kind, data, valid)

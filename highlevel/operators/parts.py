@@ -1,0 +1,39 @@
+"""What has been put together of windows that have ended: one, or several at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from highlevel.groups.table import GroupRows, GroupTable
+
+__all__ = ["Part"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Windows, ascending, each with a tuple at least, and the `tuples` of its extent (of a landmark window: of its own
+    slide). `groups` are to be read only: first those of the first window, so many as `counts` says, then those of the
+    next. Where there are several windows none of their groups is of no tuples."""
+
+    windows: list[int]
+    tuples: list[int]
+    counts: list[int]
+    groups: GroupRows
+
+    @classmethod
+    def of(cls, window: int, table: GroupTable, tuples: int) -> Part:
+        return cls([window], [tuples], [len(table)], GroupRows.of((table,)))
+
+    def apart(self) -> Iterator[Part]:
+        """One for each window."""
+        start = 0
+        for window, tuples, count in zip(self.windows, self.tuples, self.counts, strict=True):
+            end = start + count
+            carries = {
+                (group - start, fold): lacks
+                for (group, fold), lacks in self.groups.carries.items()
+                if start <= group < end
+            }
+            yield Part([window], [tuples], [count], GroupRows(self.groups.rows[start:end], carries))
+            start = end

@@ -1,0 +1,65 @@
+"""A reduction above the low level: each row of an upstream step becomes a partial of one tuple."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from highlevel.groups.joint_promises import carried
+from highlevel.interface import Out, State, Words
+from lowmark.query.bind.progressing import Progress, progress
+from lowmark.query.expr.evaluate import Ints, all_valid, assemble_rows, evaluate, holds, lost_in
+from lowmark.query.plan.nodes import Reduce
+from lowmark.wire.partials import PANE
+from lowmark.wire.promises import Bound, Promise
+from lowmark.wire.results import Reason
+from lowmark.wire.rows import column_of
+from lowmark.wire.schema import Kind
+from lowmark.wire.values import FOREVER
+
+__all__ = ["ReduceOperator"]
+
+
+class ReduceOperator:
+    """Rows of `plan.input` in, rows of `plan.reduction.schema` out. It merges nothing: what reads it does. Promises on
+    the attribute of the panes go on, as promises on panes; those of several bounds as promises on keys."""
+
+    def __init__(self, plan: Reduce) -> None:
+        self._plan = plan
+        self._reduction = plan.reduction
+        self._keys: dict[str, list[tuple[str, Progress]]] = {}
+        for key in self._reduction.keys:
+            if (found := progress(key.expr, plan.input.names)) is not None:
+                self._keys.setdefault(found.attribute, []).append((key.name, found))
+
+    def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
+        schema = self._plan.input
+        attribute, there = column_of(schema, rows, self._reduction.pane.attribute)
+        if not there.all():  # it is lost, and lies nowhere: that has been told where it was computed
+            rows, attribute = rows[there], attribute[there]
+        panes = self._reduction.pane.index(attribute.view(np.int64))
+        if self._reduction.where is not None:
+            where = evaluate(self._reduction.where, rows, schema)
+            self._tell_lost(panes[lost_in((where,), len(rows))], out)
+            passing = holds(where)
+            rows, panes = rows[passing], panes[passing]
+        if not len(rows):
+            return
+        ones = all_valid(Kind.INT, np.broadcast_to(np.int64(1), len(rows)))
+        columns = [evaluate(expr, rows, schema) for expr in self._reduction.exprs]
+        self._tell_lost(panes[lost_in(columns, len(rows))], out)
+        out.rows(0, assemble_rows(self._reduction.schema, [all_valid(Kind.INT, panes), ones, *columns], len(rows)))
+
+    def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
+        below = promise.below(self._reduction.pane.attribute)
+        if below is not None:
+            last = below == FOREVER
+            out.promise(0, Promise((Bound(PANE, FOREVER if last else self._reduction.pane.index(below)),), last))
+        elif len(promise.bounds) > 1 and (joint := carried(promise, self._keys)) is not None:
+            out.promise(0, joint)
+
+    def _tell_lost(self, panes: Ints, out: Out) -> None:
+        for pane in np.unique(panes).tolist():
+            out.flaw(0, pane, Reason.OVERFLOW)
+
+    def work(self, state: State, out: Out, budget: int) -> int:
+        return 0

@@ -1,0 +1,92 @@
+"""Joint promises (Li 7.2) of several inputs that bring rows to one place: what holds of all of them together.
+
+The bounds of a joint promise name a box of column values in which no later row lies. No later row of any input lies
+where boxes of all of them meet, which is a box again: its bound on a column is the least of theirs. An input without
+a joint promise has its panes instead: no later row lies in one that has ended. Nothing of this moves a frontier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from lowmark.wire.partials import PANE
+from lowmark.wire.promises import Bound, Promise
+from lowmark.wire.values import FOREVER
+
+__all__ = ["JointPromises", "JointRow", "joint_promises"]
+
+_MOST = 8
+"""Kept of one input. There are as many as joins stand before it: what goes beyond costs promises, not rows."""
+
+JointRow = list[tuple[str, int]]
+"""A joint promise as it is written in state: columns, ascending, and what they lie below."""
+
+
+class JointPromises:
+    """Those of one input: of each set of columns the last one that says more than the one before."""
+
+    def __init__(self, rows: Iterable[JointRow] = ()) -> None:
+        self._boxes: dict[tuple[str, ...], dict[str, int]] = {}
+        for row in rows:
+            self._keep(dict(row))
+
+    def take(self, promise: Promise) -> None:
+        """A promise of another kind than joint ones, or about values, is not kept."""
+        box: dict[str, int] = {}
+        for bound in promise.bounds:
+            if bound.below is None:
+                return
+            box[bound.column] = min(bound.below, box.get(bound.column, FOREVER))
+        if len(box) > 1:
+            self._keep({column: box[column] for column in sorted(box)})
+
+    def promises(self) -> Iterator[Promise]:
+        return map(_promise, self._boxes.values())
+
+    def columns(self) -> Iterator[tuple[str, ...]]:
+        """Of each of them."""
+        return iter(self._boxes)
+
+    def box(self, columns: tuple[str, ...]) -> Mapping[str, int] | None:
+        """The bounds of the promise on these columns; else of the last one on some of them; else of the last one."""
+        if columns in self._boxes:
+            return self._boxes[columns]
+        latest = [*reversed(self._boxes)]
+        within = [known for known in latest if {*known} <= {*columns}]
+        return self._boxes[(within or latest)[0]] if latest else None
+
+    def rows(self) -> list[JointRow]:
+        return [list(box.items()) for box in self._boxes.values()]
+
+    def _keep(self, box: dict[str, int]) -> None:
+        columns = tuple(box)
+        known = self._boxes.get(columns)
+        if known is not None and all(box[column] <= known[column] for column in columns):
+            return
+        self._boxes.pop(columns, None)
+        self._boxes[columns] = box
+        if len(self._boxes) > _MOST:
+            self._boxes.pop(next(iter(self._boxes)))
+
+    def __bool__(self) -> bool:
+        return bool(self._boxes)
+
+
+def joint_promises(inputs: Sequence[tuple[int, JointPromises]]) -> list[Promise]:
+    """What holds of all inputs, each with its first pane that has not ended: one promise for each set of columns on
+    which one of them has one, where it tells more than that all panes before the least one have ended."""
+    waiting = [(front, joint) for front, joint in inputs if front < FOREVER]
+    ended = min((front for front, _ in waiting), default=FOREVER)
+    found: dict[Promise, None] = {}
+    for columns in dict.fromkeys(columns for _, joint in waiting for columns in joint.columns()):
+        least: dict[str, int] = {}
+        for front, joint in waiting:
+            for column, below in (joint.box(columns) or {PANE: front}).items():
+                least[column] = min(below, least.get(column, FOREVER))
+        if least.get(PANE, FOREVER) > ended:
+            found[_promise(least)] = None
+    return list(found)
+
+
+def _promise(box: Mapping[str, int]) -> Promise:
+    return Promise(tuple(Bound(column, below=box[column]) for column in sorted(box)))

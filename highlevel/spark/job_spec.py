@@ -1,0 +1,94 @@
+"""What the executors must know of a job: plain frozen data, sent to them with the processor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from highlevel.progress.roster import Roster
+from highlevel.spark.checkpoint import BucketKey, Completed
+from highlevel.spark.sink.bundles import Position
+from lowmark.query.plan.nodes import QueryPlan, Stage
+from lowmark.wire.partials import Origin
+from lowmark.wire.registration import SourceKind
+from lowmark.wire.result_rows import RowFormat
+from lowmark.wire.schema import Schema
+from lowmark.wire.sink_token import Told, encode_told
+from lowmark.wire.topics import Topic, TopicKind
+
+__all__ = ["JobSpec"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """`placements` gives the grouping key of each (stage, bucket): chosen once for a checkpoint."""
+
+    plans: tuple[QueryPlan, ...]
+    roster: Mapping[str, tuple[str, ...]]  # sources of each stream
+    kinds: Mapping[str, SourceKind]  # of sources that are known not to be live
+    placements: Mapping[tuple[str, int], int]
+    generation: int
+    suppressed: Mapping[BucketKey, Completed]  # by query and bucket: what former generations have told
+    told: Mapping[BucketKey, int] = field(default_factory=dict)  # the same of queries without windows over time
+    laws: Mapping[str, str] = field(default_factory=dict)  # of the queries that are told apart by positions
+    prefix: str  # of topic names
+    parcels: str  # the folder into which executors put their results
+    formats: Mapping[str, RowFormat] = field(default_factory=dict)  # by query: how rows are written; else as JSON
+
+    def stages(self) -> dict[str, Stage]:
+        """By fingerprint, in the order of the queries."""
+        return {plan.stage.fingerprint: plan.stage for plan in self.plans}
+
+    def readers(self, fingerprint: str) -> tuple[QueryPlan, ...]:
+        return tuple(plan for plan in self.plans if plan.stage.fingerprint == fingerprint)
+
+    def roster_of(self, stage: Stage) -> Roster:
+        streams = sorted({stream for node in stage.nodes for stream in node.streams})
+        return Roster.of({stream: self.roster[stream] for stream in streams})
+
+    def position(self, stage: Stage, bucket: int, read: int) -> Position | None:
+        """When the bucket has read its partials up to this offset; None: no query of the stage is told apart by it."""
+        told = {
+            plan.name: Told(self.laws[plan.name], max(read, self.told.get((plan.name, bucket), 0)))
+            for plan in self.readers(stage.fingerprint)
+            if plan.name in self.laws
+        }
+        return Position(self.partials_topic(stage.fingerprint), bucket, read, encode_told(told)) if told else None
+
+    def exchanges(self) -> dict[str, QueryPlan]:
+        """The queries that have some, by the fingerprint that names their topic."""
+        return {plan.exchanges.fingerprint: plan for plan in self.plans if plan.exchanges is not None}
+
+    def schema_of(self, origin: Origin) -> Schema | None:
+        stage, query = self.stages().get(origin.stage), self.exchanges().get(origin.stage)
+        if query is not None:
+            exchange = query.exchange(origin.node)
+            return None if exchange is None else exchange.node.reduction.schema
+        for node in stage.nodes if stage else ():
+            if node.name == origin.node:
+                return node.reduction.schema
+        return None
+
+    def kind(self, origin: Origin) -> SourceKind:
+        """Of the source; a bucket that sends through an exchange is finite: it promises what its sources do."""
+        if origin.stage in self.exchanges():
+            return SourceKind.FINITE
+        return self.kinds.get(origin.source, SourceKind.LIVE)
+
+    def partials_topic(self, fingerprint: str) -> str:
+        return Topic(TopicKind.PARTIALS, fingerprint, self.prefix).name
+
+    def exchange_topic(self, fingerprint: str) -> str:
+        return Topic(TopicKind.EXCHANGE, fingerprint, self.prefix).name
+
+    def results_topic(self, query: str) -> str:
+        return Topic(TopicKind.RESULTS, query, self.prefix).name
+
+    def late_topic(self, query: str) -> str:
+        return Topic(TopicKind.LATE, query, self.prefix).name
+
+    def format_of(self, query: str) -> RowFormat:
+        return self.formats.get(query, RowFormat.JSONL)
+
+    def dead_topic(self) -> str:
+        return Topic(TopicKind.DEAD, None, self.prefix).name

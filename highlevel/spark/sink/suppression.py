@@ -1,0 +1,150 @@
+"""What a new generation leaves out: what the one before has told stays as it was told.
+
+A new generation takes the records of a bucket in the order in which the one before did, and gives the same. So what it
+has to say of windows over time that have been completed is old as long as it has not come to the completion that was
+the last one; behind that, what stands there already is left out once, and all else is news. Results of other queries
+are old as long as they follow from records that the one before had read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from highlevel.interface import Space, State
+from highlevel.progress.outputs import Output, ResultRows
+from highlevel.spark.checkpoint import Completed
+from lowmark.query.windows.window import Window
+from lowmark.wire.codec import encode
+from lowmark.wire.results import Amendment, Complete, Correction, LateRow, WindowSpan
+from lowmark.wire.values import NEVER, show
+
+__all__ = ["Suppression", "digest"]
+
+_ONLY = 0
+
+
+def digest(told: Amendment | Correction) -> str:
+    """The same for the same, in whatever generation."""
+    record = encode(replace(told, generation=0))
+    return hashlib.sha256(f"{type(told).__name__} ".encode() + record.value).hexdigest()[:16]
+
+
+@dataclass(slots=True)
+class _News:
+    """Of a query: whether its last completion has been come to again, and what stands behind it and has not yet."""
+
+    begun: bool
+    old: list[str]
+
+    def encode(self) -> bytes:
+        return json.dumps([self.begun, self.old]).encode()
+
+    @classmethod
+    def decode(cls, piece: bytes) -> _News:
+        return cls(*json.loads(piece))
+
+
+class Suppression:
+    """Of one bucket. `completed`: by query, what former generations have told. How far that has been come to again is
+    kept in the bucket's state.
+
+    `told`: by query, up to which offset of the bucket's partials they have told everything: of queries whose results no
+    window over time tells apart.
+
+    Of late rows of windows over time those that were told behind the last completion are given again, since they stand
+    in a topic of their own.
+    """
+
+    def __init__(
+        self, windows: Mapping[str, Window], completed: Mapping[str, Completed], told: Mapping[str, int],
+        state: State,
+    ) -> None:  # fmt: skip
+        self._windows = windows
+        self._completed = completed
+        self._told = told
+        self._state = state
+
+    def ends_between(self, read: int, offset: int) -> bool:
+        """Whether what follows from the record at this offset is news, and not all that follows from those before
+        `read`, the one behind the last that was read: then the one has to be given out before the other comes."""
+        return any(read <= upto <= offset for upto in self._told.values())
+
+    def __call__(self, output: Output, read: int) -> Output | None:
+        """The output, or what is left of it; None when nothing is. It follows from the partials before `read`."""
+        if not isinstance(output, ResultRows | Complete | Amendment | Correction | LateRow):
+            return output
+        if (upto := self._told.get(output.query)) is not None:
+            return None if read <= upto else output
+        completed = self._completed.get(output.query)
+        if completed is None:
+            return output
+        window, bound = self._windows[output.query], completed.bound
+        match output:
+            case ResultRows(window=number):
+                known = number is not None and window.end(number) <= bound
+                return None if known else output
+            case Complete():
+                self._note(output, completed)
+                return _rest(output, window, bound)
+            case Amendment() | Correction():
+                return self._rest_of_news(output, window, completed)
+            case LateRow(windows=span):
+                old = span is not None and window.end(span.to) <= bound
+                return None if old and not self._news(output.query, completed).begun else output
+
+    def _space(self, query: str) -> Space[_News]:
+        return Space(f"suppressed.{query}", _News.encode, _News.decode)
+
+    def _news(self, query: str, completed: Completed) -> _News:
+        fresh = _News(completed.bound == NEVER, list(completed.since))
+        return self._state.get(self._space(query), _ONLY) or fresh
+
+    def _note(self, complete: Complete, completed: Completed) -> None:
+        news = self._news(complete.query, completed)
+        if not news.begun and complete.end >= completed.bound:
+            news.begun = True
+            self._state.put(self._space(complete.query), _ONLY, news)
+
+    def _rest_of_news(
+        self, told: Amendment | Correction, window: Window, completed: Completed
+    ) -> Amendment | Correction | None:
+        news = self._news(told.query, completed)
+        if news.begun:
+            if (known := digest(told)) not in news.old:
+                return told
+            news.old.remove(known)
+            self._state.put(self._space(told.query), _ONLY, news)
+            return None
+        if isinstance(told, Correction):
+            return _rest_of_correction(told, window, completed.bound)
+        assert told.windows is not None, "what has no windows is not known by them"
+        return told if window.end(told.windows.to) > completed.bound else None
+
+
+def _rest(complete: Complete, window: Window, bound: int) -> Complete | None:
+    if complete.end <= bound:
+        return None
+    assert complete.windows is not None, "what has no windows is not known by them"
+    first = max(complete.windows.first, _first_after(window, bound))
+    if first == complete.windows.first:
+        return complete
+    return replace(complete, windows=WindowSpan(first, complete.windows.to), start=window.start(first))
+
+
+def _rest_of_correction(correction: Correction, window: Window, bound: int) -> Correction | None:
+    first = max(correction.windows.first, _first_after(window, bound))
+    if first > correction.windows.to:
+        return None
+    start = window.start(first)
+    assert start is not None, "landmark windows are not corrected"
+    span = WindowSpan(first, correction.windows.to)
+    return replace(correction, windows=span, start=show(window.axis.kind, start))
+
+
+def _first_after(window: Window, bound: int) -> int:
+    """The first window that ends after the bound."""
+    width = window.end(1) - window.end(0)
+    return (bound - window.end(0)) // width + 1

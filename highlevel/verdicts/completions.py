@@ -1,0 +1,259 @@
+"""What one query announces: rows of closed windows, completions with their verdicts, amendments. Of one without windows
+`windowless` tells it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from highlevel.chain import Build, Chain
+from highlevel.interface import Space, State, Words
+from highlevel.progress.exchange_channel import channels
+from highlevel.progress.ledger import Ledger
+from highlevel.progress.outputs import Output, ResultRows
+from highlevel.progress.place import Place, Witness
+from highlevel.verdicts.exchanged_windows import FollowedSequence
+from highlevel.verdicts.joins import Carried, LossReach, step_bounds
+from highlevel.verdicts.late_rows import LateRows
+from highlevel.verdicts.losses import Losses, Sequences, sequence_of
+from highlevel.verdicts.marks import EXACT, Finding, Mark
+from highlevel.verdicts.routes import Route, answer_step, routes
+from highlevel.verdicts.state import Saved
+from highlevel.verdicts.unions import MeldedSequence
+from highlevel.verdicts.window_sequence import WindowRun, rows_by_window
+from highlevel.verdicts.windowless import Windowless
+from lowmark.query.plan.nodes import QueryPlan
+from lowmark.query.windows.window import WindowKind
+from lowmark.wire.results import Amendment, Complete, OpenCount, Reason, Verdict, WindowSpan
+from lowmark.wire.values import FOREVER, NEVER, show
+
+__all__ = ["Completions"]
+
+
+class Completions:
+    """One query over its bucket: its chain of operators and what it has announced of their windows."""
+
+    def __init__(
+        self, plan: QueryPlan, build: Build, ledgers: Mapping[str, Ledger], place: Place, state: State,
+        witness: Callable[[tuple[str, ...]], Witness],
+    ) -> None:  # fmt: skip
+        self.plan = plan
+        self._place = place
+        self._state = state
+        self._space: Space[Saved] = Space(f"query.{plan.name}", Saved.encode, Saved.decode)
+        fresh = Saved([[NEVER] * len(step.inputs) for step in plan.steps])
+        self._saved = state.get(self._space, 0) or fresh
+        self.chain = Chain(plan, build, state, self._saved.fronts)
+        self._ledgers = {node: ledgers[node] for node in self.chain.nodes}
+        self._witness = witness
+        self._routes = routes(plan)
+        self._answer = answer_step(plan)
+        self._sequences: Sequences = {
+            route.step: sequence_of(route, route.window, ledgers) for route in self._routes if route.window is not None
+        }
+        self._channels = channels(plan, place, state)
+        self._landmarks = [
+            route
+            for route in self._routes
+            if route.window is not None and route.window.kind is WindowKind.LANDMARK and not route.follows
+        ]
+        self._reach = LossReach(plan, self._ledgers, (*self._sequences, *self._channels))
+        self._losses = Losses(self._routes, self._sequences, self._channels, self._reach)
+        self._windowless = Windowless(
+            plan, place, self.chain, self._ledgers, self._routes, self._reach, witness, self._saved
+        )
+        for sequence, row in zip(self._sequences.values(), self._saved.sequences, strict=False):
+            sequence.restore(row)  # type: ignore[arg-type]  # rows stand in the order of the sequences
+        self._lateness = LateRows(plan, place, state)
+        self._known = {step for route in self._routes for step in (route.step, *route.finishes)}
+
+    def _route(self, step: int) -> Route:
+        return next(route for route in self._routes if route.step == step)
+
+    def save(self) -> None:
+        self._saved.sequences = [sequence.row() for sequence in self._sequences.values()]
+        self._windowless.save()
+        self._state.put(self._space, 0, self._saved)
+
+    def advance(self, node: str, start: int, stop: int) -> list[Output]:
+        """The node's frontier passed the granules from `start` up to `stop`, which are settled."""
+        before = self._fronts()
+        self._note(node, start, stop)
+        for route in self._landmarks:
+            if node in route.nodes:
+                self.chain.touch(route.step, self._ledgers[node].held(start, stop))
+        self.chain.promise(node, stop)
+        self.chain.work()
+        return self._collect(before, {node: self._ledgers[node].finding(range(start, stop))})
+
+    def collect(self) -> list[Output]:
+        """What came out of the operators without an advance."""
+        self.chain.work()
+        return self._collect(self._fronts(), {})
+
+    def forward(self) -> Iterator[Output]:
+        """What goes into exchanges at the end of a micro-batch."""
+        for step, channel in self._channels.items():
+            yield from channel.flush(self._front(step))
+
+    def amend(self, node: str, start: int, stop: int, finding: Finding) -> list[Output]:
+        """Losses became known in granules that have ended; the ledger has them marked for windows still open."""
+        fronts, reasons = self._fronts(), finding.verdict.reasons
+        learned = self._losses.learn(node, start, stop, finding, fronts)
+        if reasons:
+            self._losses.shift(node, fronts, reasons)
+        if self._answer is None:
+            outputs: list[Output] = list(self._windowless.amend(learned.times, finding))
+            if reasons:
+                self._windowless.shift()
+            return outputs
+        told = learned.told.get(self._answer, ())
+        return [self._amendment(windows, finding, verdict.reasons) for windows, verdict in told if verdict.reasons]
+
+    def _amendment(self, windows: range, finding: Finding, reasons: frozenset[Reason]) -> Amendment:
+        place, window, last = self._place, self.plan.window, windows.stop - 1
+        assert window is not None
+        start, kind = window.start(windows.start), window.axis.kind
+        return Amendment(
+            self.plan.name, place.generation, place.bucket, WindowSpan(windows.start, last),
+            None if start is None else show(kind, start), show(kind, window.end(last)),
+            finding.late, finding.dropped, reasons,
+        )  # fmt: skip
+
+    def shift(self, node: str) -> None:
+        """Tuples of the node were lost: what is counted of it from now on has other numbers."""
+        self._windowless.shift()
+        self._losses.shift(node, self._fronts())
+
+    def late(self, node: str, source: str, partials: Words) -> Iterable[Output]:
+        """Partials of the node that are merged into no window."""
+        open_from = None if self._answer is None else self._sequences[self._answer].next
+        return self._lateness.take(node, source, self.chain.viewed(node, partials), open_from)
+
+    def needs(self, node: str) -> int:
+        """The first granule of the node that something still to be announced needs."""
+        reading = (route.step for route in self._routes if node in route.nodes)
+        sequences = [self._sequences[step] for step in reading if step in self._sequences]
+        front = self._ledgers[node].frontier.value
+        return min((sequence.needs(front) for sequence in sequences), default=front)
+
+    def complete_to(self) -> int | None:
+        """Up to which value of the nodes' attribute all rows are out; FOREVER: all of them; None: nothing is known."""
+        bounds = []
+        for ledger in self._ledgers.values():
+            front = ledger.frontier.value
+            bounds.append(front if front in (NEVER, FOREVER) else ledger.node.reduction.pane.start(front))
+        bound = min(*bounds, *step_bounds(self.plan, self._saved.fronts), FOREVER)
+        return None if bound == NEVER else bound
+
+    def open_windows(self) -> int:
+        """At most so many windows hold tuples and are not closed."""
+        counted = self.chain.open() or OpenCount()
+        return counted.windows + (0 if self._answer is None else self._open(self._answer))
+
+    def _open(self, step: int) -> int:
+        sequence, total, reached = self._sequences[step], 0, NEVER
+        if isinstance(sequence, FollowedSequence | MeldedSequence):
+            return sequence.waiting + sum(map(self._open, self._route(step).follows))
+        for panes in self._content(step):
+            wids = range(sequence.window.wids(panes.start).start, sequence.window.wids(panes.stop - 1).stop)
+            start = max(wids.start, reached, NEVER if sequence.next is None else sequence.next)
+            total += max(0, wids.stop - start)
+            reached = max(reached, wids.stop)
+        return total
+
+    def _content(self, step: int) -> Iterator[range]:
+        for node in self._route(step).nodes:
+            ledger = self._ledgers[node]
+            if ledger.high is not None:
+                yield from ledger.content(ledger.high + 1)
+
+    def _note(self, node: str, start: int, stop: int) -> None:
+        """What stands against granules of a node that have ended."""
+        for mark in self._ledgers[node].marks.within(start, stop):
+            within = Mark(max(mark.start, start), min(mark.stop, stop), mark.verdict)
+            self._carry(self._reach.of_node(node, within))
+            if self._answer is None:
+                self._windowless.mark(self._reach.beside(node, within))
+
+    def _carry(self, carried: Iterable[Carried]) -> None:
+        """Marks that joins carry to an aggregate step's panes, or to the answer."""
+        for step, mark in carried:
+            (self._windowless.marks if step is None else self._losses.marks_of(step)).add(mark)
+
+    def _front(self, step: int) -> int:
+        return min(self._saved.fronts[step])
+
+    def _fronts(self) -> dict[int, int]:
+        return {route.step: self._front(route.step) for route in self._routes}
+
+    def _collect(self, before: Mapping[int, int], settled: Mapping[str, Finding]) -> list[Output]:
+        events = self.chain.take_events()
+        against = {node: finding for node, finding in settled.items() if finding.verdict != EXACT.verdict}
+        spans: dict[int, list[WindowRun]] = {}
+        for step, rows in events.sent:
+            self._channels[step].take(rows)
+        shown = self._tell_rows(events.flaws)
+        self._saved.shifted |= self._losses.renumbered(events.flaws, before)
+        for route in self._routes:
+            front, late = self._front(route.step), (part.step for part in events.late)
+            self._losses.derive(route, before[route.step], front, against, spans, late)
+            sequence = self._sequences.get(route.step)
+            if sequence is None or route.window is None:
+                continue
+            if isinstance(sequence, FollowedSequence | MeldedSequence):
+                for step in route.follows:
+                    sequence.follow(step, spans[step])
+            for step, window, reason in events.flaws:
+                if step == route.step or step in route.finishes:
+                    sequence.flaws.add(window, reason)
+            told = [closing for closing in events.closings if closing.step == route.step]
+            # Without an advance nothing has ended: what is known since must not close windows where a batch is cut.
+            spans[route.step] = sequence.close(told, front) if told or settled else []
+            for span in spans[route.step]:
+                self._carry(self._reach.of_windows(route.step, route.window, span.windows, span.finding.verdict))
+        if self._answer is not None:
+            given = spans[self._answer]
+            return [
+                *self._windowed(events.rows, given),
+                *self._lateness.closed(given, self._sequences[self._answer].first),
+            ]
+        return list(self._windowless.announce(events, settled, spans, self.complete_to(), shown))
+
+    def _tell_rows(self, flaws: Iterable[tuple[int, int, Reason]]) -> frozenset[Reason]:
+        """What steps have against rows that lie in no window of a route: it goes to the aggregate steps that read them.
+        Gives what concerns rows of an answer without windows."""
+        told = [flaw for flaw in flaws if flaw[0] not in self._known]
+        for step, number, reason in told:
+            if reason is not Reason.NUMBERING:  # that has been told to what counts (`renumbered`)
+                self._windowless.wrong_below(step)
+                for target, mark in self._reach.of_rows(step, number, Verdict(frozenset({reason}))):
+                    self._losses.accuse(self._route(target), mark)
+        return frozenset(reason for step, _, reason in told if self._reach.shows(step))
+
+    def _windowed(self, rows: list[Words], spans: list[WindowRun]) -> Iterator[Output]:
+        assert self.plan.window is not None
+        waiting = deque(sorted(rows_by_window(rows, self.plan.window, self.plan.output).items()))
+        for span in spans:
+            count = 0
+            while waiting and waiting[0][0] <= span.to:
+                window, parts = waiting.popleft()
+                if not span.first == window == span.to:
+                    raise ValueError(f"query {self.plan.name}: rows of window {window}, which holds no tuple")
+                for part in parts:
+                    count += len(part)
+                    yield ResultRows(self.plan.name, window, part, self.plan.output)
+            yield self._complete(span, count)
+        if waiting:
+            raise ValueError(f"query {self.plan.name}: rows of window {waiting[0][0]}, which has not closed")
+
+    def _complete(self, span: WindowRun, rows: int) -> Complete:
+        window = self.plan.window
+        assert window is not None
+        witness, finding = self._witness(self.chain.nodes), span.finding
+        return Complete(
+            self.plan.name, self._place.generation, self._place.bucket, self._place.buckets,
+            WindowSpan(span.first, span.to), window.start(span.first), window.end(span.to), window.axis.attribute,
+            rows, span.tuples, finding.promised, finding.dropped, finding.late,
+            witness.covered_from_ns, witness.covered_by, finding.verdict, window.axis.kind,
+        )  # fmt: skip

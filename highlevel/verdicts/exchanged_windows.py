@@ -1,0 +1,119 @@
+"""The windows of a step behind an exchange that puts together what an aggregate step has closed before it.
+
+They are the aggregate's own windows, so what this bucket knows of each is what its aggregate has told: it waits here
+until the exchange has brought what the other buckets have of the window, and what they have against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+
+from highlevel.chain import Closing
+from highlevel.progress.ledger import Ledger
+from highlevel.verdicts.flaws import FlawRow, Flaws
+from highlevel.verdicts.marks import Finding, MarkRow, Marks
+from highlevel.verdicts.window_sequence import WindowRun, WindowRunRow, learned
+from lowmark.query.windows.window import Window
+from lowmark.wire.results import Reason, Verdict
+from lowmark.wire.values import NEVER
+
+__all__ = ["FollowedRow", "FollowedSequence"]
+
+FollowedRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], list[WindowRunRow]]
+"""A sequence as it is written in state."""
+
+
+class FollowedSequence:
+    """Contiguous, like the sequence that it follows. `ledger` is of the exchange's node, whose pane k is window k."""
+
+    def __init__(self, window: Window, ledger: Ledger) -> None:
+        self.window = window
+        self.marks = Marks()
+        self.first: int | None = None  # the first window of all
+        self.next: int | None = None
+        self._ledger = ledger
+        self._waiting: list[WindowRun] = []
+        self.flaws = Flaws()
+
+    def follow(self, step: int, spans: Iterable[WindowRun]) -> None:
+        """The aggregate has closed these windows."""
+        self._waiting += spans
+
+    def close(self, closings: Iterable[Closing], front: int) -> list[WindowRun]:
+        """The spans that follow those given out before, when everything of windows below `front` has come. A window
+        with rows is a span of its own."""
+        holding = {closing.windows.start for closing in closings if closing.tuples}
+        if holding:
+            self._cover(min(holding), max(holding))
+        spans: list[WindowRun] = []
+        while self._waiting and self._waiting[0].first < front:
+            waiting = self._waiting.pop(0)
+            stop = min(waiting.to + 1, front)
+            if stop <= waiting.to:
+                self._waiting.insert(0, replace(waiting, first=stop))
+            for first, after in pairwise(self._edges(waiting.first, stop, holding)):
+                spans.append(self._span(first, after - 1, waiting))
+        if spans:
+            self.first = spans[0].first if self.first is None else self.first
+            self.next = spans[-1].to + 1
+        return spans
+
+    def needs(self, front: int) -> int:
+        """The first granule of the exchange that a window still to close needs."""
+        return min(front, self._waiting[0].first) if self._waiting else front
+
+    @property
+    def waiting(self) -> int:
+        """Windows that the aggregate has closed, and this has not given out."""
+        return sum(span.to + 1 - span.first for span in self._waiting if span.tuples)
+
+    def lost(self, finding: Finding) -> None:
+        """Windows that have been given out go on in none."""
+
+    def closed_with(self, start: int, stop: int) -> range:
+        """Of these windows, those that have been given out, or passed over as being before the first."""
+        if self.first is None or self.next is None:
+            return range(0)
+        return range(self.first if start == NEVER else start, min(stop, self.next))
+
+    def learn(self, step: int, windows: range, finding: Finding) -> range:
+        """Something became known of windows that the aggregate has closed, or passed over. Those that wait here are to
+        come; the others, which are given back, are not."""
+        self._waiting = learned(self._waiting, windows, finding)
+        return range(windows.start, min(windows.stop, self._waiting[0].first) if self._waiting else windows.stop)
+
+    def row(self) -> FollowedRow:
+        waiting = [span.row() for span in self._waiting]
+        return self.first, self.next, self.marks.rows(), self.flaws.rows(), waiting
+
+    def restore(self, row: FollowedRow) -> None:
+        self.first, self.next, marks, flaws, waiting = row
+        self.marks, self.flaws = Marks.of_rows(marks), Flaws(flaws)
+        self._waiting = list(map(WindowRun.of_row, waiting))
+
+    def _cover(self, first: int, to: int) -> None:
+        """Other buckets have rows of these windows. That this one was not told of them is a gap in what it was told."""
+        gap = Finding(Verdict(frozenset({Reason.GAP})))
+        begin = first if self.next is None else self.next
+        if not self._waiting:
+            self._waiting.append(WindowRun(begin, to, 0, gap))
+        if first < self._waiting[0].first:
+            self._waiting.insert(0, WindowRun(begin, self._waiting[0].first - 1, 0, gap))
+        if self._waiting[-1].to < to:
+            self._waiting.append(WindowRun(self._waiting[-1].to + 1, to, 0, gap))
+
+    def _edges(self, start: int, stop: int, holding: set[int]) -> list[int]:
+        """Where a run of windows that were alike falls apart."""
+        edges = {start, stop}
+        for window in holding | self.flaws.windows:
+            edges |= {window, window + 1}
+        for mark in self._ledger.marks.within(start, stop):
+            edges |= {mark.start, mark.stop}
+        return sorted(edge for edge in edges if start <= edge <= stop)
+
+    def _span(self, first: int, to: int, told: WindowRun) -> WindowRun:
+        verdict = told.finding.verdict | self._ledger.finding(range(first, to + 1)).verdict
+        verdict |= self.flaws.take(first, to)
+        return WindowRun(first, to, told.tuples, replace(told.finding, verdict=verdict))

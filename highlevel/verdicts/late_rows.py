@@ -1,0 +1,128 @@
+"""What a query does with late partials beside counting them: rows of their own, or corrections of closed windows.
+
+A correction for a window is given when the window has closed and the late partials have come, whichever is later, and
+each late partial is in one correction of every window that would have held it: also of one before the first that was
+completed, which has no rows. Where windows are still open, late groups wait in a piece of state a pane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from highlevel.groups.split import split
+from highlevel.groups.state import tables_space
+from highlevel.groups.table import GroupTable
+from highlevel.interface import Space, State, Words
+from highlevel.operators.late_view import LateView
+from highlevel.progress.place import Place
+from highlevel.verdicts.window_sequence import WindowRun
+from lowmark.query.late import Late
+from lowmark.query.optimize.late_corrections import merges
+from lowmark.query.plan.nodes import NodeInput, QueryPlan
+from lowmark.query.windows.window import Window
+from lowmark.wire.results import Correction, LateRow, Merge, WindowSpan
+from lowmark.wire.values import show
+
+__all__ = ["LateRows"]
+
+_GROUPS = 256
+"""In one correction, so that it stays well below what a record may hold."""
+
+
+class LateRows:
+    """Of one query in one bucket. Where late tuples are counted and nothing else, it gives nothing."""
+
+    def __init__(self, plan: QueryPlan, place: Place, state: State) -> None:
+        self._whose = plan.name, place.generation, place.bucket
+        self._state = state
+        read = (
+            node.name for node in plan.stage.nodes if any(NodeInput(node.name) in step.inputs for step in plan.steps)
+        )
+        self._views = {} if plan.late is Late.COUNT else {name: LateView(plan, name) for name in read}
+        self._merge: Mapping[str, Merge] | None = merges(plan) if plan.late is Late.CORRECT else None
+        self._spaces: dict[str, Space[GroupTable]] = {}
+        if self._merge is not None:
+            self._spaces = {
+                name: tables_space(f"late.{plan.name}.{name}", view.layout) for name, view in self._views.items()
+            }
+
+    def take(
+        self, node: str, source: str, partials: Words, open_from: int | None
+    ) -> Iterator[LateRow | Correction]:  # fmt: skip
+        """Late partials of a node, in any panes. Windows below `open_from` have been given out; None: none has."""
+        view = self._views.get(node)
+        if view is None:
+            return
+        for pane, part in split(partials[:, 1].view(np.int64), partials):
+            if self._merge is None:
+                yield from self._emitted(view, source, pane, part)
+            else:
+                yield from self._corrected(node, pane, part, open_from)
+
+    def closed(self, spans: Sequence[WindowRun], first: int | None) -> Iterator[Correction]:
+        """These windows have been given out, and `first` before all others: what waited for them, or for windows before
+        the first."""
+        if not spans:
+            return
+        start, stop = spans[0].first, spans[-1].to + 1
+        for node, space in self._spaces.items():
+            view = self._views[node]
+            for pane in self._state.keys(space):
+                table = self._state.get(space, pane)
+                assert table is not None, "a listed piece is there"
+                wids = self._wids(view, pane)
+                since = wids.start if start == first else max(wids.start, start)
+                yield from self._corrections(view, range(since, min(wids.stop, stop)), table)
+                if wids.stop <= stop:
+                    self._state.drop(space, pane)
+
+    def _emitted(self, view: LateView, source: str, pane: int, part: Words) -> Iterator[LateRow]:
+        found = view.of(part)
+        windows, start, end = None, None, None
+        if view.window is not None:
+            wids = view.window.wids(pane)
+            if not wids:
+                return  # between windows whose SLIDE is longer than their RANGE
+            windows, start, end = _named(view.window, wids)
+        for row, tuples in zip(found.rows, found.tuples, strict=True):
+            yield LateRow(*self._whose, source, windows, start, end, tuples, row)
+
+    def _corrected(self, node: str, pane: int, part: Words, open_from: int | None) -> Iterator[Correction]:
+        view, space = self._views[node], self._spaces[node]
+        table = GroupTable(view.layout)
+        table.merge(part)
+        wids = self._wids(view, pane)
+        if open_from is not None:
+            yield from self._corrections(view, range(wids.start, min(wids.stop, open_from)), table)
+        if wids and (open_from is None or open_from < wids.stop):
+            waiting = self._state.get(space, pane) or GroupTable(view.layout)
+            waiting.merge_table(table)
+            self._state.put(space, pane, waiting)
+
+    def _corrections(self, view: LateView, windows: range, table: GroupTable) -> Iterator[Correction]:
+        assert self._merge is not None
+        assert view.window is not None, "corrected are windows"
+        if not windows:
+            return
+        found = view.of_groups(table)
+        span, start, end = _named(view.window, windows)
+        assert start is not None, "landmark windows are not corrected"
+        for at in range(0, len(found.rows), _GROUPS):
+            rows, tuples = found.rows[at : at + _GROUPS], sum(found.tuples[at : at + _GROUPS])
+            yield Correction(*self._whose, span, start, end, tuples, self._merge, rows)
+
+    def _wids(self, view: LateView, pane: int) -> range:
+        assert view.window is not None, "corrected are windows"
+        return view.window.wids(pane)
+
+
+def _named(window: Window, wids: range) -> tuple[WindowSpan, int | str | None, int | str]:
+    kind, last = window.axis.kind, wids.stop - 1
+    start = window.start(wids.start)
+    return (
+        WindowSpan(wids.start, last),
+        None if start is None else show(kind, start),
+        show(kind, window.end(last)),
+    )

@@ -1,0 +1,34 @@
+"""What a query keeps of its progress: its piece of state."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import astuple, dataclass, field
+
+from highlevel.verdicts.exchanged_windows import FollowedRow
+from highlevel.verdicts.marks import NOTHING, FindingRow, MarkRow
+from highlevel.verdicts.unions import MeldedRow
+from highlevel.verdicts.window_sequence import SequenceRow
+
+__all__ = ["Saved"]
+
+
+@dataclass(slots=True)
+class Saved:
+    """A query's piece of state."""
+
+    fronts: list[list[int]]
+    sequences: list[SequenceRow | FollowedRow | MeldedRow] = field(default_factory=list)
+    announced: int | None = None  # of a query without windows: the bound announced last
+    rows: int = 0  # … rows since
+    since: FindingRow = NOTHING  # … what was found since
+    shifted: bool = False  # … tuples were lost that would have been counted: all later ones have other numbers
+    marks: list[MarkRow] = field(default_factory=list)  # … of a join: what is known against times not yet announced
+    open: tuple[int, int] = (0, 0)  # … of partitions that number their rows: what was told of them last
+
+    def encode(self) -> bytes:
+        return json.dumps(astuple(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, piece: bytes) -> Saved:
+        return cls(*json.loads(piece))

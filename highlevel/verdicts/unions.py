@@ -1,0 +1,123 @@
+"""The windows of a union: those that all of its members have closed, with the worst verdict of any.
+
+Members count their windows alike, and each tells its own as a contiguous run. A window waits here until the last of
+them has told it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from highlevel.chain import Closing
+from highlevel.verdicts.flaws import FlawRow, Flaws
+from highlevel.verdicts.marks import EXACT, Finding, MarkRow, Marks
+from highlevel.verdicts.window_sequence import WindowRun, WindowRunRow, learned
+from lowmark.query.windows.window import Window
+from lowmark.wire.values import NEVER
+
+__all__ = ["MeldedRow", "MeldedSequence"]
+
+MeldedRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], list[list[WindowRunRow]]]
+"""A sequence as it is written in state."""
+
+
+class MeldedSequence:
+    """Contiguous, like those of its members, from the first window that one of them tells. Tuples are counted for each
+    member that they were merged into."""
+
+    def __init__(self, window: Window, members: Sequence[int]) -> None:
+        self.window = window
+        self.marks = Marks()
+        self.flaws = Flaws()
+        self.first: int | None = None  # the first window of all
+        self.next: int | None = None
+        self._told: dict[int, list[WindowRun]] = {member: [] for member in members}
+
+    def follow(self, member: int, spans: Iterable[WindowRun]) -> None:
+        """A member has closed these windows."""
+        self._told[member] += spans
+
+    def close(self, closings: Iterable[Closing], front: int) -> list[WindowRun]:
+        """The spans that follow those given out before, when all members have closed the windows below `front`. A
+        window with rows is a span of its own."""
+        told = [span for spans in self._told.values() for span in spans]
+        if front == NEVER or not told:
+            return []
+        start = min(span.first for span in told) if self.next is None else self.next
+        stop = min(front, max(span.to for span in told) + 1)
+        edges = {start, stop}
+        for span in told:
+            edges |= {span.first, span.to + 1}
+        for closing in closings:
+            edges |= {closing.windows.start, closing.windows.stop}
+        for mark in self.marks.within(start, stop):
+            edges |= {mark.start, mark.stop}
+        bounds = sorted(edge for edge in edges if start <= edge <= stop)
+        if len(bounds) < 2:
+            return []
+        self.first, self.next = start if self.first is None else self.first, stop
+        self._told = {member: _behind(spans, stop) for member, spans in self._told.items()}
+        given = _together(told, bounds)
+        given = [replace(span, finding=span.finding + self.marks.finding(span.first, span.to + 1)) for span in given]
+        self.marks.prune(stop)
+        return given
+
+    def needs(self, front: int) -> int:
+        """Its members keep what they need."""
+        return front
+
+    @property
+    def waiting(self) -> int:
+        """Windows that members have closed, and this has not given out."""
+        holding = (span for spans in self._told.values() for span in spans if span.tuples)
+        return len({window for span in holding for window in range(span.first, span.to + 1)})
+
+    def lost(self, finding: Finding) -> None:
+        """Windows that have been given out go on in none."""
+
+    def closed_with(self, start: int, stop: int) -> range:
+        """Of these windows, those that have been given out, or passed over as being before the first."""
+        if self.first is None or self.next is None:
+            return range(0)
+        return range(self.first if start == NEVER else start, min(stop, self.next))
+
+    def learn(self, member: int, windows: range, finding: Finding) -> range:
+        """Something became known of windows that a member has closed, or passed over. Those that have been given out
+        are given back; the others are to come, also those that the member has passed over: another may tell them."""
+        told, given = self._told[member], windows.start if self.next is None else self.next
+        passed_over, start = list[WindowRun](), max(windows.start, given)
+        for span in [*told, WindowRun(windows.stop, windows.stop, 0, EXACT)]:
+            if start < min(span.first, windows.stop):
+                passed_over.append(WindowRun(start, min(span.first, windows.stop) - 1, 0, finding))
+            start = max(start, span.to + 1)
+        known = [*passed_over, *learned(told, windows, finding)]
+        self._told[member] = sorted(known, key=lambda span: span.first)
+        return range(windows.start, min(windows.stop, given))
+
+    def row(self) -> MeldedRow:
+        told = [[span.row() for span in spans] for spans in self._told.values()]
+        return self.first, self.next, self.marks.rows(), self.flaws.rows(), told
+
+    def restore(self, row: MeldedRow) -> None:
+        self.first, self.next, marks, flaws, told = row
+        self.marks, self.flaws = Marks.of_rows(marks), Flaws(flaws)
+        self._told = {member: list(map(WindowRun.of_row, rows)) for member, rows in zip(self._told, told, strict=True)}
+
+
+def _together(told: Iterable[WindowRun], bounds: Sequence[int]) -> list[WindowRun]:
+    """One span from each bound up to the next: what all members have told of it. What a member has not told lies before
+    or behind all that it holds."""
+    given = [WindowRun(first, after - 1, 0, EXACT) for first, after in pairwise(bounds)]
+    for span in told:
+        for at in range(bisect_left(bounds, span.first), min(bisect_left(bounds, span.to + 1), len(given))):
+            one = given[at]
+            given[at] = WindowRun(one.first, one.to, one.tuples + span.tuples, one.finding + span.finding)
+    return given
+
+
+def _behind(spans: Iterable[WindowRun], stop: int) -> list[WindowRun]:
+    """What is left of the spans from this window on."""
+    return [replace(span, first=max(span.first, stop)) for span in spans if span.to >= stop]

@@ -1,0 +1,95 @@
+"""How far a source's own time has come, by the times of its frames: one of them alone proves nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ingest.columns import Columns
+from lowmark.wire.values import FOREVER, NEVER
+
+__all__ = ["LONE_NS", "StreamTime", "moved", "times_of"]
+
+LONE_NS = 60_000_000_000
+"""A frame that is further ahead of what stands around it may have been stamped by a broken clock."""
+
+Times = npt.NDArray[np.int64]
+
+
+class StreamTime:
+    """The newest time that is believed. A frame is believed at once where it is no more than LONE_NS ahead of the
+    newest time that a later frame has confirmed; further ahead, or the first of all, when the next frame confirms it. A
+    frame confirms the one before it by not being older than that by more than LONE_NS. So a lone frame from the future
+    moves nothing, and a jump that goes on is followed one frame later.
+
+    What is believed behind a frame depends on the frames up to it alone: cuts change nothing."""
+
+    def __init__(self) -> None:
+        self._last = NEVER  # the last time, which nothing has confirmed yet
+        self._confirmed = NEVER
+        self._newest = NEVER
+
+    @property
+    def newest(self) -> int:
+        return self._newest
+
+    def of(self, times: Times) -> Times:
+        """What is believed behind each frame: it never regresses. A time NEVER: the frame has none."""
+        return self.with_hindsight(times)[0]
+
+    def with_hindsight(self, times: Times) -> tuple[Times, Times]:
+        """Beside that what is believed of each frame by who knows the one behind it, where that is one of these."""
+        if not len(times):
+            return times, times
+        if self._is_calm(times):
+            newest = max(self._newest, self._last)
+            believed = times
+            if times[0] < newest or (times[1:] < times[:-1]).any():
+                believed = np.maximum(np.maximum.accumulate(times), newest)
+            self._confirmed = max(self._confirmed, self._last, int(times[:-1].max(initial=NEVER)))
+            self._last, self._newest = int(times[-1]), int(believed[-1])
+            return believed, believed
+        before = self._newest
+        timed = np.flatnonzero(times != NEVER)
+        known = times[timed]
+        chain = np.append(np.int64(self._last), known)
+        confirms = chain[1:] >= _less(chain[:-1], LONE_NS)
+        confirmed = np.maximum.accumulate(np.where(confirms, chain[:-1], NEVER))  # by the time that each has come
+        np.maximum(confirmed, self._confirmed, out=confirmed)
+        at_once = np.where(_less(known, LONE_NS) <= confirmed, known, NEVER)
+        believed = np.maximum(np.maximum.accumulate(at_once), confirmed)
+        later = np.maximum(believed, np.append(confirmed[1:], np.int64(NEVER)))
+        if len(known):
+            self._last, self._confirmed = int(known[-1]), int(confirmed[-1])
+            self._newest = max(before, int(believed[-1]))
+        return _spread(believed, timed, len(times), before), _spread(later, timed, len(times), before)
+
+    def _is_calm(self, times: Times) -> bool:
+        """Whether no two frames are so far apart that one of them could be doubted."""
+        if self._last == NEVER:
+            return False
+        return max(int(times.max()), self._last) - min(int(times.min()), self._last) <= LONE_NS
+
+
+def times_of(columns: Columns) -> Times:
+    """The times of frames, NEVER where a frame has none."""
+    timed = columns.link >= 0
+    return columns.ts if timed.all() else np.where(timed, columns.ts, np.int64(NEVER))
+
+
+def moved(ns: int, by_ns: int) -> int:
+    """A time that is so much later, or the nearest that there is. What is no time but an end of all times stays."""
+    return ns if ns in (NEVER, FOREVER) else min(max(ns + by_ns, NEVER), FOREVER - 1)
+
+
+def _less(times: Times, ns: int) -> Times:
+    """Does not wrap."""
+    return np.maximum(times, NEVER + ns) - ns
+
+
+def _spread(known: Times, at: npt.NDArray[np.intp], size: int, before: int) -> Times:
+    """For all frames what is known at some: the others leave it where it was."""
+    found = np.full(size, before, np.int64)
+    found[at] = np.maximum(known, before)
+    np.maximum.accumulate(found, out=found)
+    return found

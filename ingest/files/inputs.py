@@ -1,0 +1,233 @@
+"""The bytes of a capture, read piece by piece into one buffer."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import lzma
+import os
+import stat
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from gzip import BadGzipFile, GzipFile
+from io import FileIO
+
+import numpy as np
+import numpy.typing as npt
+
+from ingest.files.counted import CountedFile, Followed, Piped, Sized
+from ingest.files.damage import CaptureError, UnpackingLimit
+from ingest.files.identity import Identity, identity_of
+from ingest.files.xz import XzReader
+from ingest.files.zstd import ZstdError, ZstdReader
+
+__all__ = ["PIECE", "STANDARD_INPUT", "CaptureBytes", "is_stream", "open_bytes"]
+
+STANDARD_INPUT = "-"
+"""The path that stands for standard input."""
+
+PIECE = 4 << 20
+"""Bytes that are held at a time, at most, but for a frame that takes more: few enough to stay in the processor's cache
+between being read and being walked, which makes reading as fast as mapping."""
+
+_PIPE = 1 << 20  # bytes that a pipe holds, where it may: what has arrived makes a block
+_UNPACKED = 256 << 10  # bytes that are unpacked in one go
+_GZIP = b"\x1f\x8b"
+_XZ = b"\xfd7zXZ\x00"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+class CaptureBytes:
+    """A sliding view of a capture's bytes: `data[:filled]` holds it from byte `base` on. What is unfinished at the end
+    of a piece is carried over to the next.
+
+    A plain file is read in whole pieces, so that they are cut alike every time. Anything else is read as far as it has
+    arrived, so that nothing waits for company. Nothing is read before it is asked for."""
+
+    def __init__(self, name: str, counted: CountedFile) -> None:
+        self.name = name
+        self._counted = counted
+        self._buffer: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.data = self._buffer[:0]  # read-only
+        self.filled = 0
+        self.base = 0
+        self.complete = False  # nothing follows behind data[:filled]
+        self.idle = False  # nothing came when the bytes were last asked to advance
+        self.broken: str | None = None  # why the bytes end too soon; None where they end by themselves
+        self._reader: CountedFile | GzipFile | XzReader | ZstdReader | None = None  # None: nothing has been seen yet
+
+    @property
+    def rereadable(self) -> bool:
+        """The same bytes can be read a second time, and none of them has to be waited for."""
+        return isinstance(self._counted, Sized)
+
+    @property
+    def compressed(self) -> bool:
+        """Positions count decompressed bytes."""
+        return self._reader is not None and self._reader is not self._counted
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the file on disk that have been taken so far."""
+        return self._counted.taken
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Size of the file on disk; None where there is no saying."""
+        return self._counted.size if isinstance(self._counted, Sized) else None
+
+    def identity(self) -> Identity:
+        """Of the file on disk, as it is now."""
+        return identity_of(self._counted.fileno())
+
+    def taken(self) -> Identity:
+        """Of the file on disk, as it was when it was read last: at least so long, and with this beginning."""
+        status = self._counted.status or os.fstat(self._counted.fileno())
+        seen = Identity.of(status, self._counted.head)
+        return replace(seen, size=max(seen.size, self._counted.taken))
+
+    def advance(self, position: int, wanted: int) -> int:
+        """What stands before data[position] is done with, and `wanted` bytes from there on are hoped for. Reads on at
+        least once unless `complete`, or `idle` for a moment; returns where data[position] stands now. Arrays cut from
+        `data` are void."""
+        self.idle = not self._arrives()
+        if self.idle:
+            return position
+        size, tail = max(PIECE, wanted), self._buffer[position : self.filled]
+        if len(self._buffer) != size:
+            self._buffer = np.empty(size, np.uint8)
+            self._buffer[: len(tail)] = tail
+        elif position:  # what comes in small pieces, and is waited for, stays where it is
+            self._buffer[: len(tail)] = tail
+        self.base += position
+        self.filled = carried = len(tail)
+        while not self.complete and self.filled < size:
+            self.filled += self._take(self._buffer[self.filled :])
+            if not self._counted.waiting():
+                break
+        try:
+            if self._counted.renewed():
+                self.filled = carried
+                self._end(self.broken or "the file was begun anew while it was read")
+        except OSError as error:
+            self._end(self.broken or f"reading failed ({error.strerror or error})")
+        self.data = self._buffer.view()
+        self.data.flags.writeable = False
+        return 0
+
+    def _arrives(self) -> bool:
+        # What a decompressor still holds cannot be seen from here: it is asked at once.
+        if self._reader is None:
+            return self._recognized()
+        return self.compressed or self._counted.arrives()
+
+    def _recognized(self) -> bool:
+        """Whether there is enough to tell what is compressed, and how."""
+        try:
+            head = self._counted.peek(len(_XZ))
+        except OSError:
+            head = b""  # the read that follows says it again
+        if head is None:
+            return False
+        if head.startswith(_GZIP):
+            self._reader = GzipFile(fileobj=self._counted, mode="rb")
+        elif head.startswith(_ZSTD):
+            self._reader = ZstdReader(self._counted)
+        elif head == _XZ:
+            self._reader = XzReader(self._counted)
+        else:
+            self._reader = self._counted
+        return True
+
+    def _take(self, room: npt.NDArray[np.uint8]) -> int:
+        """Reads once into `room`; 0 bytes mean the end."""
+        reader = self._reader
+        assert reader is not None, "it was chosen by what arrived first"
+        try:
+            if isinstance(reader, CountedFile):
+                taken = reader.readinto(room.data)
+            else:
+                piece = reader.read1(min(len(room), _UNPACKED))
+                taken = len(piece)
+                room[:taken] = np.frombuffer(piece, np.uint8)
+        except EOFError:
+            return self._end(None if self._counted.interrupted else "the compressed data end too soon")
+        except UnpackingLimit as error:
+            return self._end(str(error))
+        except (BadGzipFile, zlib.error, lzma.LZMAError, ZstdError) as error:
+            return self._end(f"the compressed data are damaged ({error})")
+        except OSError as error:
+            return self._end(f"reading failed ({error.strerror or error})")
+        return taken or self._end(None)
+
+    def interrupt(self) -> None:
+        """From another thread: a read that waits for bytes to arrive ends, as if there were no more."""
+        self._counted.interrupt()
+
+    def rewind(self) -> None:
+        """To the first byte, where it is rereadable."""
+        assert isinstance(self._counted, Sized), "nothing else can be read twice"
+        again = self._counted.again()
+        self.close()
+        self._counted = again
+        self._begin()
+
+    def _end(self, broken: str | None) -> int:
+        self.complete = True
+        self.broken = broken
+        return 0
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._counted.close()
+
+
+def is_stream(path: str) -> bool:
+    """Whether its bytes come once, from somebody who writes them: to open it and close it again would end him."""
+    return path == STANDARD_INPUT or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path))
+
+
+def open_bytes(path: str, follow: Callable[[], bool] | None = None) -> CaptureBytes:
+    """Opens a path, or standard input for `-`. Raises CaptureError where that is impossible or there is nothing.
+    `follow`: at the end of a file more is waited for, until this says that there is nothing to wait for."""
+    name = "standard input" if path == STANDARD_INPUT else path
+    try:
+        # What is read is the descriptor itself: Python's own buffer would wait for more than has arrived.
+        file = FileIO(0, closefd=False) if path == STANDARD_INPUT else FileIO(path, opener=_opened)
+        status = os.fstat(file.fileno())
+    except FileNotFoundError:
+        raise CaptureError(f"{name}: there is no such file; give a capture file, or - for standard input") from None
+    except IsADirectoryError:
+        raise CaptureError(f"{name}: this is a directory; give a capture file") from None
+    except PermissionError:
+        raise CaptureError(f"{name}: reading it is not permitted; it takes a file that this user may read") from None
+    except (OSError, ValueError) as error:
+        raise CaptureError(f"{name}: it cannot be opened: {error}") from None
+    try:
+        # Standard input may be a file that stands somewhere in its middle, and it is nobody's to rewind.
+        if path == STANDARD_INPUT or not stat.S_ISREG(status.st_mode):
+            os.set_blocking(file.fileno(), True)  # a terminal's or a socket's owner may have left it otherwise
+            with contextlib.suppress(OSError):  # no pipe, or no more than it has: then blocks are smaller
+                fcntl.fcntl(file.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
+            return CaptureBytes(name, Piped(file))
+        if follow is not None:
+            return CaptureBytes(name, Followed(file, follow))
+        if status.st_size == 0:
+            raise CaptureError(f"{name}: the file is empty (0 bytes); a capture has at least a file header")
+        return CaptureBytes(name, Sized(file, status.st_size))
+    except OSError as error:
+        file.close()
+        raise CaptureError(f"{name}: it cannot be read: {error}") from None
+    except CaptureError:
+        file.close()
+        raise
+
+
+def _opened(path: str, flags: int) -> int:
+    """Without waiting for a writer, which a named pipe may not have yet."""
+    return os.open(path, flags | os.O_NONBLOCK)

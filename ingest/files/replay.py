@@ -1,0 +1,135 @@
+"""Replays: blocks delivered when their frames fall due, and their times moved onto the present."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ingest.config import Replay
+from ingest.disorder.stream_time import StreamTime, moved
+from lowmark.wire.frames import BAD_TIME, Flaw, FrameBlock
+from lowmark.wire.values import FOREVER, NEVER
+
+__all__ = ["replayed"]
+
+_INT64 = np.iinfo(np.int64)
+_MOST_WAIT_S = 0.2
+"""Between blocks: as of a pipe, an empty one says that more is waited for."""
+
+
+def replayed(
+    blocks: Iterator[FrameBlock],
+    replay: Replay,
+    *,
+    start_ns: int,
+    now_ns: Callable[[], int],
+    wait: Callable[[float], bool],
+) -> Iterator[FrameBlock]:
+    """The same frames in the same order, cut anew. Frames fall due by the newest time so far: `start_ns`, by the clock
+    `now_ns`, is the moment of the first frame's time (or of rebase_from_ns). A lone frame far ahead of its neighbours
+    is delivered with them and moves nothing. `wait` takes seconds and says whether to stop instead."""
+    origin_ns = replay.rebase_from_ns
+    time = StreamTime()
+    waiting: tuple[Flaw, ...] = ()  # with times that cannot be moved yet
+    for block in blocks:
+        timed = block.link >= 0
+        if origin_ns is None and timed.any():
+            origin_ns = int(block.ts[int(timed.argmax())])
+        if origin_ns is None:
+            # Nothing can be said in the new times before one of the old ones is known.
+            if replay.rebase_to_ns is None:
+                yield block
+            else:
+                waiting += block.flaws
+                ended = block.low_after == FOREVER  # then they are of all times there are
+                yield replace(_without_promise(block), flaws=waiting if ended else ())
+            continue
+        block, waiting = replace(block, flaws=waiting + block.flaws), ()
+        shifted = block if replay.rebase_to_ns is None else _moved(block, replay.rebase_to_ns - origin_ns)
+        if replay.pace is None:
+            yield shifted
+            continue
+        # In floating point: exact to a microsecond over a century, and it cannot wrap.
+        _, passed = time.with_hindsight(np.where(timed, block.ts, NEVER))
+        due = (passed.astype(np.float64) - float(origin_ns)) / replay.pace + float(start_ns)
+        for piece in _as_due(shifted, due, replay.tick_ns, now_ns, wait):
+            if piece is None:
+                return
+            yield piece
+
+
+def _as_due(
+    block: FrameBlock,
+    due: npt.NDArray[np.float64],
+    tick_ns: int,
+    now_ns: Callable[[], int],
+    wait: Callable[[float], bool],
+) -> Iterator[FrameBlock | None]:
+    """The block in pieces, each when its last frame is due, and empty ones meanwhile. None: an end before its time."""
+    if not len(block):
+        yield block
+        return
+    at = 0
+    while at < len(block):
+        now = now_ns()
+        until = int(np.searchsorted(due, now, side="right"))
+        if until > at:
+            yield _piece(block, at, until)
+            at = until
+        elif wait(min(max(float(due[at]) - now, tick_ns) / 1e9, _MOST_WAIT_S)):
+            yield None
+            return
+        elif due[at] > now_ns():
+            yield replace(_piece(block, at, at), dropped=0, flaws=())
+
+
+def _piece(block: FrameBlock, first: int, end: int) -> FrameBlock:
+    """Frames first…end of a block, with the promise that held behind them."""
+    cut = slice(first, end)
+    return replace(
+        block,
+        offset=block.offset[cut],
+        captured=block.captured[cut],
+        length=block.length[cut],
+        ts=block.ts[cut],
+        link=block.link[cut],
+        low=block.low[cut],
+        low_after=block.low_after if end == len(block) else int(block.low[end]),
+        vlan=None if block.vlan is None else block.vlan[cut],
+        dropped=block.dropped if first == 0 else 0,
+        flaws=block.flaws if first == 0 else (),
+    )
+
+
+def _moved(block: FrameBlock, shift_ns: int) -> FrameBlock:
+    """All times and promises later by shift_ns. A frame whose new time int64 cannot tell has none any more."""
+    # The times that stay within int64; the shift itself may be beyond it.
+    least, most = max(_INT64.min, _INT64.min - shift_ns), min(_INT64.max, _INT64.max - shift_ns)
+    flaws = tuple(Flaw(f.reason, moved(f.from_ns, shift_ns), moved(f.until_ns, shift_ns)) for f in block.flaws)
+    if least >= most:
+        gone = np.where(block.link >= 0, BAD_TIME, block.link).astype(np.int32)
+        return replace(_without_promise(block), link=gone, flaws=flaws)
+    fits = (block.ts >= least) & (block.ts <= most) | (block.link < 0)
+    # A promise that leaves the range becomes its nearest end. At the upper end that is a weaker one, at the lower none.
+    low = _shifted(np.clip(block.low, least, min(most, FOREVER - 1 - shift_ns)), shift_ns)
+    return replace(
+        block,
+        ts=np.where(fits, _shifted(block.ts, shift_ns), 0),
+        link=np.where(fits, block.link, BAD_TIME).astype(np.int32),
+        low=np.where(block.low == NEVER, NEVER, low),
+        low_after=moved(block.low_after, shift_ns),
+        flaws=flaws,
+    )
+
+
+def _shifted(times: npt.NDArray[np.int64], shift_ns: int) -> npt.NDArray[np.int64]:
+    """Sums that are right wherever they fit: a shift may itself be too large for int64, modulo 2^64 it is not."""
+    return (times.view(np.uint64) + np.uint64(shift_ns % 2**64)).view(np.int64)
+
+
+def _without_promise(block: FrameBlock) -> FrameBlock:
+    ended = block.low_after == FOREVER
+    return replace(block, low=np.full_like(block.low, NEVER), low_after=FOREVER if ended else NEVER)

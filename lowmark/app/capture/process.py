@@ -1,0 +1,231 @@
+"""`lowmark capture`: packets to partials in Kafka. One thread a source; one emitter for all of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+
+from ingest.files.source import Source
+from ingest.metrics import IngestMetrics
+from lowlevel.config import QueueConfig
+from lowlevel.emitter import Emitter
+from lowlevel.metrics import LowLevelMetrics, Watched
+from lowlevel.pressure import Crowded
+from lowlevel.register import EpochWatch, SourcesLog
+from lowmark.app.capture.drain import check_all_sent, wait_until_sent
+from lowmark.app.capture.kernel_filter import OUTSIDE
+from lowmark.app.capture.privileges import last_as_root
+from lowmark.app.capture.reload import Reloading, ensure_topics_of
+from lowmark.app.capture.source_thread import SourceThread
+from lowmark.app.capture.sources import CaptureOptions, readers_of, threads_of
+from lowmark.app.capture.table_pressure import Crowding
+from lowmark.app.config.file import Config
+from lowmark.app.config.queries import plan_queries
+from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.health import Health, HealthServer, living
+from lowmark.app.kafka.reachability import KafkaReach
+from lowmark.app.kafka.source_registry import present_senders
+from lowmark.app.kafka.waiting import await_kafka
+from lowmark.app.process_metrics import process_registry
+from lowmark.helpers import Helper
+from lowmark.wire.registration import Registration, SourceKind
+from lowmark.wire.topics import Topic, TopicKind
+
+__all__ = ["run_capture"]
+
+_LOG = logging.getLogger("lowmark.capture")
+
+_DAMAGED = 3
+_LOOK_EVERY_S = 0.2
+
+
+def run_capture(config: Config, options: CaptureOptions, progress: Callable[[str], None]) -> int:
+    """Until all sources have ended or SIGTERM or SIGINT; then everything is flushed. The exit code."""
+    with ExitStack() as stack:
+        return _Capture(config).run(stack, options, progress)
+
+
+class _Capture:
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._plans = plan_queries(config)
+        self._registry = process_registry()
+        self._topic = Topic(TopicKind.SOURCES, None, config.prefix).name
+        self._process = f"{os.uname().nodename}:{os.getpid()}"
+        self._emitter = Emitter(config.kafka, _queue(config))
+        self._reach = KafkaReach(config.kafka, self._registry)
+        self._health = HealthServer(
+            config.capture.metrics, "capture.metrics", self._registry, self._ready, lambda: living(self._helpers())
+        )
+        self._threads: list[SourceThread] = []
+        self._watch: EpochWatch | None = None
+
+    def run(self, stack: ExitStack, options: CaptureOptions, progress: Callable[[str], None]) -> int:
+        """What can be found wrong is found before the sources are registered, which stops whoever sends them."""
+        config = self._config
+        self._threads = threads_of(config, options, self._plans, self._emitter, IngestMetrics(self._registry))
+        progress("opening captures and loading kernels")
+        for thread in self._threads:
+            stack.callback(thread.source.close)
+        with nullcontext() if options.user is None else last_as_root(options.user, config.priority):
+            for thread in self._threads:
+                thread.open_ring()
+        for thread in self._threads:
+            thread.open()
+            if thread.source.filtering:
+                _LOG.warning("source %s: %s", thread.source.name, OUTSIDE)
+        self._emitter.serve(
+            readers_of(self._plans, (item for thread in self._threads for item in thread.work.values()))
+        )
+        stack.enter_context(self._health)
+        progress(f"connecting to Kafka at {config.kafka.bootstrap}")
+        await_kafka(config.kafka, progress)
+        ensure_topics_of(config, self._plans)
+        if not options.take_over:
+            self._refuse_those_sent()
+        stack.enter_context(self._reach)
+        LowLevelMetrics(self._registry, self._emitter.states, self._watched, time.time_ns)
+        self._emitter.start()
+        stack.callback(self._emitter.stop)
+        epochs = self._register()
+        # Before this nothing is to be flushed: whatever is waited for ends with the process.
+        stop = threading.Event()
+        _until_signal(stack, stop)
+        self._watch = watch = self._begin(epochs)
+        watch.start()
+        stack.callback(watch.stop)
+        names = ", ".join(thread.source.name for thread in self._threads)
+        progress(f"capturing {names}; metrics at {self._health.url}/metrics")
+        reloading = Reloading(config, self._plans, self._threads, self._emitter)
+        _until_hung_up(stack, reloading)
+        return self._capture(stop, reloading)
+
+    def _refuse_those_sent(self) -> None:
+        names = [thread.source.name for thread in self._threads]
+        present = present_senders(self._config.kafka, self._config.prefix, names, self._process)
+        if present:
+            raise EnvironmentNotReady(
+                "another process is sending sources that this one is to capture",
+                "end that process first, or take its sources over with --take-over: it stops capturing them then",
+                tuple(f"source {source}: {process} (host and process id)" for source, process in present.items()),
+            )
+
+    def _register(self) -> dict[str, int]:
+        """The sources' epochs."""
+        log = SourcesLog(self._config.kafka, self._topic)
+        return {thread.source.name: log.append(self._registration(thread.source)) for thread in self._threads}
+
+    def _begin(self, epochs: dict[str, int]) -> EpochWatch:
+        """Not before all sources are registered: from now on a thread empties each ring, and waits for no other."""
+        by_name = {thread.source.name: thread for thread in self._threads}
+        for name, thread in by_name.items():
+            thread.begin(epochs[name])
+            thread.start()
+            _LOG.info("source %s of stream %s has epoch %d", name, thread.source.stream, epochs[name])
+
+        def superseded(source: str, epoch: int) -> None:
+            _LOG.error("source %s was registered again elsewhere (epoch %d): this capture of it stops", source, epoch)
+            by_name[source].supersede()
+
+        def sending(source: str) -> bool:
+            return by_name[source].is_alive()
+
+        return EpochWatch(self._config.kafka, self._topic, self._process, epochs, superseded, sending)
+
+    def _registration(self, source: Source) -> Registration:
+        return Registration(
+            source=source.name, stream=source.stream, kind=SourceKind.LIVE if source.live else SourceKind.FINITE,
+            run=None if source.live else uuid.uuid4().hex, start_ns=time.time_ns() if source.live else None,
+            disorder=str(source.disorder), roster_version=0, process=self._process,
+        )  # fmt: skip
+
+    def _watched(self) -> Iterator[Watched]:
+        for thread in self._threads:
+            topics = {node: work.topic for node, work in thread.work.items()}
+            yield Watched(thread.source.name, thread.source.stream, thread.nodes, thread.outboxes, topics)
+
+    def _tables(self) -> Iterator[tuple[str, Crowded | None]]:
+        for thread in self._threads:
+            for node, pressure in thread.nodes.pressures().items():
+                yield f"source {thread.source.name}, node {node}", pressure.crowded()
+
+    def _helpers(self) -> tuple[Helper, ...]:
+        """The threads beside those of the sources."""
+        watch = () if self._watch is None else (self._watch.helper,)
+        return (*self._emitter.helpers(), *watch, self._reach.helper, self._health.helper)
+
+    def _ready(self) -> Health:
+        states = {thread.source.name: _state(thread) for thread in self._threads}
+        sent = bool(self._threads) and not {"starting", "failed"} & set(states.values())
+        failing = {
+            f"topic {state.topic}": f"for {state.failing_s:.0f} s Kafka has taken no records of it, which "
+            f"{', '.join(state.readers)} read{'s' if len(state.readers) == 1 else ''}: {state.failing}"
+            for state in self._emitter.states()
+            if state.failing is not None and state.readers
+        }
+        return Health(sent and not failing and self._reach.ok, states | failing | self._reach.detail)
+
+    def _capture(self, stop: threading.Event, reloading: Reloading) -> int:
+        threads = self._threads
+        crowding = Crowding(self._tables, _LOG.warning)
+        while any(thread.is_alive() for thread in threads) and not any(thread.error for thread in threads):
+            if any(helper.failure for helper in self._helpers()) or stop.wait(_LOOK_EVERY_S):
+                break
+            reloading.step()
+            crowding.step()
+        for thread in threads:
+            thread.source.stop()
+        for thread in threads:
+            thread.join()
+        crowding.step(at_end=True)
+        self._drain()
+        for thread in threads:
+            if thread.error is not None:
+                raise thread.error
+        status = 0
+        for thread in threads:
+            if thread.source.damages:  # each was told when it was found
+                status = _DAMAGED
+            elif thread.superseded:
+                status = 1
+        return status
+
+    def _drain(self) -> None:
+        """Whatever has ended the capture: what Kafka takes of what is left is sent first."""
+        wait_until_sent(self._emitter, self._config.kafka.bootstrap)
+        for helper in self._helpers():
+            helper.check()
+        check_all_sent(self._emitter)
+
+
+def _queue(config: Config) -> QueueConfig:
+    queue = config.capture.queue
+    return queue if queue.spill is None else replace(queue, spill=config.path.parent / queue.spill)
+
+
+def _state(thread: SourceThread) -> str:
+    if thread.error is not None:
+        return "failed"
+    if thread.source.ended:
+        return "ended"
+    if thread.superseded:
+        return "captured by another process"
+    return "starting" if thread.ident is None else "capturing"
+
+
+def _until_signal(stack: ExitStack, stop: threading.Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before = signal.signal(number, lambda *_: stop.set())
+        stack.callback(signal.signal, number, before)
+
+
+def _until_hung_up(stack: ExitStack, reloading: Reloading) -> None:
+    before = signal.signal(signal.SIGHUP, lambda *_: reloading.ask())
+    stack.callback(signal.signal, signal.SIGHUP, before)

@@ -1,0 +1,183 @@
+"""SIGHUP to `lowmark capture`: the configuration is read again, and its queries take the place of those that run.
+
+What is new is compiled in another process while the old goes on; each source changes over between two blocks, so that
+none of its packets is missed. What cannot be done so is refused in a sentence, and the old goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+
+from lowlevel.config import LowLevelConfigError
+from lowlevel.emitter import Emitter
+from lowlevel.kernel.cache import prepare
+from lowmark.app.capture.kernel_filter import frame_filter
+from lowmark.app.capture.source_thread import SourceThread, Work
+from lowmark.app.capture.sources import readers_of, work_of
+from lowmark.app.capture.table_memory import asked_table, check_tables
+from lowmark.app.config.file import Config, load_config
+from lowmark.app.config.queries import plan_queries, topics_of
+from lowmark.app.config.tables import ConfigError
+from lowmark.app.errors import EnvironmentNotReady
+from lowmark.query.plan.nodes import QueryPlan
+from lowmark.wire.kafka import KafkaProblem, KafkaSettingsError, admin, ensure_topics
+
+__all__ = ["Reloading", "check_stages", "ensure_topics_of"]
+
+_LOG = logging.getLogger("lowmark.capture")
+_LOOK_S = 0.2
+
+
+def ensure_topics_of(config: Config, plans: Sequence[QueryPlan]) -> None:
+    """Makes the topics that are missing. EnvironmentNotReady where one is not as it should be."""
+    problems = ensure_topics(admin(config.kafka), topics_of(config, plans))
+    if problems:
+        raise EnvironmentNotReady(
+            "the topics are not as they should be",
+            "remove the topic, or give its settings in the configuration; `lowmark topics` lists them",
+            tuple(str(problem) for problem in problems),
+        )
+
+
+class Reloading:
+    """`ask` from a signal handler, `step` from the main thread, again and again."""
+
+    def __init__(
+        self, config: Config, plans: Sequence[QueryPlan], threads: Sequence[SourceThread], emitter: Emitter
+    ) -> None:
+        self._config = config
+        self._emitter = emitter
+        self._plans = tuple(plans)
+        self._threads = threads
+        self._asked = threading.Event()
+        self._worker: threading.Thread | None = None
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    def step(self) -> None:
+        """Begins what was asked for, once what was asked for before is done."""
+        if not self._asked.is_set() or (self._worker is not None and self._worker.is_alive()):
+            return
+        self._asked.clear()
+        self._worker = threading.Thread(target=self._reload, name="reloading", daemon=True)
+        self._worker.start()
+
+    def _reload(self) -> None:
+        try:
+            self._take()
+        except Exception:  # a defect, of which a capture that works does not end
+            _LOG.exception("the configuration was not taken")
+
+    def _take(self) -> None:
+        try:
+            config = load_config(self._config.path)
+            plans = plan_queries(config)
+            check_stages(self._config, self._plans, config, plans)
+            work = self._work(config, plans)
+            ensure_topics_of(config, plans)
+        except (ConfigError, EnvironmentNotReady, KafkaProblem, KafkaSettingsError, LowLevelConfigError) as error:
+            _LOG.error("the configuration was not taken, what ran before goes on: %s", error)
+            return
+        _compile(work, config)
+        running = [thread for thread in self._threads if thread.is_alive()]
+        successors = [(thread, thread.prepare(work[thread.source.name])) for thread in running]
+        readers = readers_of(plans, (item for thread in running for item in work[thread.source.name]))
+        ending = {state.topic: state.readers for state in self._emitter.states() if state.readers}
+        self._emitter.serve(ending | readers)
+        for thread, successor in successors:
+            thread.switch_to(successor)
+        self._config, self._plans = config, plans
+        for thread, successor in successors:
+            while thread.is_alive() and not successor.running.wait(_LOOK_S):
+                pass
+        self._emitter.serve(readers)
+        _LOG.warning("the configuration was read again: queries are %s", ", ".join(plan.name for plan in plans))
+
+    def _work(self, config: Config, plans: Sequence[QueryPlan]) -> dict[str, list[Work]]:
+        """Of each thread, by its source's name. ConfigError for a change that takes a restart."""
+        before = self._config
+        if replace(config, queries=before.queries, job=before.job) != before:
+            raise ConfigError("more than queries has changed; restart the capture for that")
+        found = {}
+        read = {name for name in config.sources if any(thread.source.name in config.members(name)
+                for thread in self._threads)}  # fmt: skip
+        for name in sorted(read):
+            old, new = (work_of(config, of, name) for of in (self._plans, plans))
+            _check(name, old, new, file=config.sources[name].file is not None)
+            if config.sources[name].kernel_filter and _kept(old) != _kept(new):
+                raise ConfigError(f"source {name}: the filter in the kernel would be another one; restart for that")
+            found.update(dict.fromkeys(config.members(name), new))
+        here = set(config.here()) - read
+        if idle := sorted(name for name in here if work_of(config, plans, name) and self._is_new(name)):
+            raise ConfigError(f"source {idle[0]} was read by no query before; restart the capture for it")
+        nodes = (item.node for thread in self._threads for item in found[thread.source.name])
+        check_tables(nodes, config.capture.table, asked_table(config.capture.table))
+        return found
+
+    def _is_new(self, name: str) -> bool:
+        return not work_of(self._config, self._plans, name)
+
+
+def check_stages(old: Config, were: Sequence[QueryPlan], new: Config, are: Sequence[QueryPlan]) -> None:
+    """A query that stays as it is keeps its stage: another one would hold nothing of the windows that are open now."""
+    before = {plan.name: plan for plan in were}
+    for plan in are:
+        was = before.get(plan.name)
+        if was is None or (was.sql, old.queries[plan.name]) != (plan.sql, new.queries[plan.name]):
+            continue
+        if was.stage.fingerprint != plan.stage.fingerprint:
+            raise ConfigError(
+                f"query {plan.name} would have another stage and topic, since {_changed(old, new, plan.name)}: its "
+                "windows would begin anew. Restart the capture for that"
+            )
+
+
+def _changed(old: Config, new: Config, name: str) -> str:
+    """What gives a query another stage that has not changed itself."""
+    called = new.queries[name].share
+    beside = {
+        other
+        for config in (old, new)
+        for other, query in config.queries.items()
+        if called is not None and query.share == called and other != name
+    }
+    changed = sorted(other for other in beside if old.queries.get(other) != new.queries.get(other))
+    if changed:
+        return f"it has share = {called!r}, and so has or had {', '.join(changed)}, which changed"
+    if called is None or old.job.buckets != new.job.buckets:
+        return "job.buckets has changed"
+    return f"another query of share = {called!r} has changed"
+
+
+def _check(name: str, old: Sequence[Work], new: Sequence[Work], *, file: bool) -> None:
+    if not new:
+        raise ConfigError(f"source {name} would be read by no query; restart the capture for that")
+    before = {item.alias: item for item in old}
+    for item in new:
+        if item.alias not in before and file:
+            raise ConfigError(
+                f"source {name} is a file: a query that is new would miss what has been read of it; restart the capture"
+            )
+        if item.alias in before and item.send_late != before[item.alias].send_late:
+            raise ConfigError(f"source {name}: whether late tuples are sent has changed; restart the capture for that")
+
+
+def _kept(work: Iterable[Work]) -> object:
+    return frame_filter([item.node for item in work])[0]
+
+
+def _compile(work: dict[str, list[Work]], config: Config) -> None:
+    """In another process, whose compiler does not hold up the threads here; they find what it made on disk."""
+    try:
+        with ProcessPoolExecutor(1, get_context("spawn")) as compiler:
+            for items in work.values():
+                reductions, late = [item.node.reduction for item in items], [item.send_late for item in items]
+                compiler.submit(prepare, reductions, late, config.capture.table.order).result()
+    except (BrokenExecutor, OSError) as error:
+        _LOG.warning("kernels are compiled in this process, no other one could be had: %s", error)

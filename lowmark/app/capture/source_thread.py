@@ -1,0 +1,166 @@
+"""One source of `lowmark capture`: a thread that reads it, its nodes, and their way to Kafka."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from ingest.files.source import Source
+from ingest.live.source import LiveSource
+from lowlevel.emitter import Emitter
+from lowlevel.node import NodeOutput, SourceNodes
+from lowlevel.outbox import Outbox, Rows
+from lowmark.app.capture.heartbeat import Beating
+from lowmark.app.capture.scheduling import Scheduling
+from lowmark.app.config.file import Config
+from lowmark.query.plan.nodes import Node, Stage
+from lowmark.wire.codec import encode
+from lowmark.wire.partials import Origin, PartialBatch, encode_batch
+from lowmark.wire.promises import Ending
+from lowmark.wire.rows import to_batch
+from lowmark.wire.values import FOREVER, INT64_MIN
+
+__all__ = ["SourceThread", "Successor", "Work"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A node of a stage, as a source's kernel knows it: there its name is unique among all stages."""
+
+    stage: Stage
+    node: Node
+    topic: str
+    send_late: bool  # a query that reads the stage wants its late tuples
+
+    @property
+    def alias(self) -> str:
+        return f"{self.stage.fingerprint}/{self.node.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """What a source is to go on with: its work, and the nodes for it, which have been started."""
+
+    work: Mapping[str, Work]
+    nodes: SourceNodes
+    running: threading.Event = field(default_factory=threading.Event)  # it has taken over
+
+
+class SourceThread(threading.Thread):
+    """Reads one source to its end, or until it is stopped; what went wrong is kept for the main thread."""
+
+    def __init__(
+        self, source: Source, work: Sequence[Work], config: Config, emitter: Emitter, scheduling: Scheduling
+    ) -> None:
+        super().__init__(name=f"source {source.name}", daemon=True)
+        self.source = source
+        self._table = config.capture.table
+        self.work: Mapping[str, Work] = {item.alias: item for item in work}
+        self.nodes = self._nodes_of(self.work)
+        self.error: Exception | None = None
+        self.superseded = False
+        self._emitter = emitter
+        self._scheduling = scheduling
+        self._compression = config.capture.queue.compression
+        self._beating = Beating(self.nodes)
+        self.outboxes: Mapping[str, Outbox] = {}
+        self._epoch = 0
+        self._newest_ns: int | None = None  # of the frames taken so far
+        self._successor: Successor | None = None
+
+    def _nodes_of(self, work: Mapping[str, Work]) -> SourceNodes:
+        nodes = [replace(item.node, name=alias) for alias, item in work.items()]
+        late = [alias for alias, item in work.items() if item.send_late]
+        source = self.source
+        return SourceNodes(nodes, stream=source.stream, rank=source.rank, config=self._table, send_late=late)
+
+    def open_ring(self) -> None:
+        """Of an interface: what takes rights that `open` can do without then. InterfaceError."""
+        if isinstance(self.source, LiveSource):
+            self.source.open()
+
+    def open(self) -> None:
+        """Opens the source and loads the kernel. CaptureError or InterfaceError when there is nothing to read,
+        EnvironmentNotReady when the thread may not run as it is to."""
+        self._scheduling.check(self.source.name)
+        self.source.start()
+        self.nodes.start(touched=True)
+
+    def begin(self, epoch: int) -> None:
+        """The source has its epoch: its records can be numbered. What passes from now on is covered; a thread that is
+        started at once misses none of it."""
+        self._epoch = epoch
+        self.source.begin()
+        self.outboxes = {alias: self._outbox(item, self.source.start_ns) for alias, item in self.work.items()}
+
+    def _outbox(self, item: Work, start_ns: int | None) -> Outbox:
+        origin = Origin(item.stage.fingerprint, self.source.name, self._epoch, item.node.name)
+        room = partial(self._emitter.room, item.topic)
+        return Outbox(item.node, origin, item.stage.buckets, start_ns=start_ns, room=room)
+
+    def prepare(self, work: Sequence[Work]) -> Successor:
+        """Loads the kernel and allocates the tables for other work, in any thread, while this one goes on."""
+        found = {item.alias: item for item in work}
+        nodes = self._nodes_of(found)
+        nodes.start(touched=True)
+        return Successor(found, nodes)
+
+    def switch_to(self, successor: Successor) -> None:
+        """Behind the present block, from any thread. What both have goes on as it is; what is new is covered from
+        behind the newest frame taken by then, and what is no more stops."""
+        self._successor = successor
+
+    def supersede(self) -> None:
+        """A later life of the source has begun elsewhere: this one has nothing more to say."""
+        self.superseded = True
+        self.source.stop()
+
+    def run(self) -> None:
+        try:
+            self._scheduling.apply(self.source.name)
+            for block in self.source.blocks():
+                self._send(self._beating.take(block), Ending.END if block.low_after == FOREVER else Ending.NONE)
+                if len(block):
+                    self._newest_ns = max(
+                        int(block.ts.max()), INT64_MIN if self._newest_ns is None else self._newest_ns
+                    )
+                if self._successor is not None and block.low_after != FOREVER:
+                    self._switch(self._successor)
+            if not self.source.ended and not self.superseded:
+                # Stopped before its end, if it has one: what is in the tables is sent and nothing more promised.
+                self._send(self.nodes.finish(self.nodes.low_ns), Ending.NONE)
+                self._end(self.work)
+        except Exception as error:
+            # Told by the main thread, which ends the process: the other sources must not go on as if all were well.
+            self.error = error
+
+    def _switch(self, to: Successor) -> None:
+        gone = [alias for alias in self.work if alias not in to.work]
+        self._send(self.nodes.let_go(gone), Ending.NONE)
+        self._end(gone)
+        to.nodes.take_over(self.nodes)
+        start_ns = self.source.start_ns if self._newest_ns is None else self._newest_ns + 1
+        outboxes = {alias: self.outboxes.get(alias) or self._outbox(item, start_ns) for alias, item in to.work.items()}
+        # In one step each, and never in place: metrics read them from another thread.
+        self.work, self.nodes, self.outboxes, self._beating = to.work, to.nodes, outboxes, Beating(to.nodes)
+        self._successor = None
+        to.running.set()
+
+    def _end(self, aliases: Iterable[str]) -> None:
+        for alias in aliases:
+            for partition, record in self.outboxes[alias].stop():
+                self._emitter.put(self.work[alias].topic, partition, encode(record))
+
+    def _send(self, outputs: Iterable[NodeOutput], ending: Ending) -> None:
+        for output in outputs:
+            item = self.work[output.node]
+            schema = item.node.reduction.schema
+            for partition, record in self.outboxes[output.node].take(output, ending):
+                if isinstance(record, Rows):
+                    rows = to_batch(schema, record.rows)
+                    batch = PartialBatch(record.origin, record.sequence, rows, record.tuples, record.late)
+                    self._emitter.put(item.topic, partition, encode_batch(batch, self._compression))
+                else:
+                    self._emitter.put(item.topic, partition, encode(record))

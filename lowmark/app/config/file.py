@@ -1,0 +1,291 @@
+"""`lowmark.toml`: one file for the capture hosts and for the job. Nothing is opened or contacted here."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from highlevel.config import JobConfig, JobLimits
+from ingest.config import LIVE_DISORDER, RingConfig
+from ingest.disorder.declarations import Disorder, DisorderError, Scan, parse_disorder
+from ingest.files.inputs import STANDARD_INPUT
+from ingest.live.interfaces import ANY, ANY_PROMISCUOUS
+from lowlevel.config import LowLevelConfig, QueueConfig
+from lowmark.app.capture.scheduling import Scheduling
+from lowmark.app.config.tables import ConfigError, Toml, expand, read_table
+from lowmark.app.health import parse_listen
+from lowmark.query.late import Late
+from lowmark.query.limits import Limits, parse_span
+from lowmark.query.optimize.stream_statistics import Expected
+from lowmark.query.strategy import Strategy
+from lowmark.wire.kafka_settings import KafkaSettings, Secret
+from lowmark.wire.result_rows import RowFormat
+from lowmark.wire.topics import Provision
+
+__all__ = ["Capture", "CaptureSource", "Config", "ConfigError", "Query", "QueryLimits", "Stream", "load_config"]
+
+_TABLES = ("kafka", "topics", "capture", "job", "streams", "sources", "queries")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSource:
+    """One capture point. `host`: only the capture process on this host runs it; without, every one that is asked to."""
+
+    stream: str
+    file: Path | None = None
+    interface: str | None = None
+    host: str | None = None
+    disorder: str | None = None  # overrides the stream's
+    follow: bool = False  # of a file: at its end more is waited for
+    fanout: int = 1  # threads among which an interface's packets are divided, each a source of its own
+    promiscuous: bool = False  # of an interface: packets for other hosts too
+    kernel_filter: bool = False  # of an interface: the kernel leaves out what no query would keep
+    cpus: tuple[int, ...] = ()  # that its threads run on, the first on the first and so on; empty: on any
+    priority: int = 0  # of SCHED_FIFO, of its threads; 0: none
+
+    def scheduling(self, member: int) -> Scheduling:
+        """Of the source's thread of this number."""
+        return Scheduling(self.cpus[member % len(self.cpus)] if self.cpus else None, self.priority)
+
+    def __post_init__(self) -> None:
+        if (self.file is None) == (self.interface is None):
+            raise ValueError("a source reads either a `file` or an `interface`: give one of the two")
+        if not 1 <= self.fanout <= 64:
+            raise ValueError(f"fanout is {self.fanout}; it is 1 to 64")
+        if self.interface is None and (self.fanout > 1 or self.promiscuous or self.kernel_filter):
+            raise ValueError("`fanout`, `promiscuous` and `kernel_filter` are of interfaces; this source reads a file")
+        if self.promiscuous and self.interface == ANY:
+            raise ValueError(ANY_PROMISCUOUS)
+        if not 0 <= self.priority <= 99:
+            raise ValueError(f"priority is {self.priority}; it is 1 to 99, or 0 for none")
+        if self.follow and self.file is None:
+            raise ValueError("`follow` is of files, and an interface has no end in any case")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """Of the capture processes: `[capture.table]` is each source's nodes, `[capture.queue]` the way to Kafka,
+    `[capture.ring]` the memory behind each interface."""
+
+    metrics: str = "127.0.0.1:9464"
+    table: LowLevelConfig = field(default_factory=LowLevelConfig)
+    queue: QueueConfig = field(default_factory=QueueConfig)
+    ring: RingConfig = field(default_factory=RingConfig)
+
+    def __post_init__(self) -> None:
+        parse_listen(self.metrics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """`roster`: the sources that windows wait for; without, those that the file lists for the stream."""
+
+    disorder: str | None = None  # without: scan for files, ordered for standard input, within 50 ms for interfaces
+    roster: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryLimits:
+    """What is not given is as the job has it."""
+
+    groups: int | None = None  # in place of the job's
+    expire_idle: str | None = None  # a length of time: values of PA without a tuple for longer are let go of
+
+    def __post_init__(self) -> None:
+        self.of(JobLimits())
+
+    def of(self, job: JobLimits) -> Limits:
+        try:
+            idle_ns = None if self.expire_idle is None else parse_span(self.expire_idle)
+        except ValueError as error:
+            raise ValueError(f"expire_idle: {error}") from None
+        return Limits(groups=job.groups if self.groups is None else self.groups, expire_idle_ns=idle_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    sql: str | None = None
+    file: Path | None = None  # relative to the configuration file
+    buckets: int | None = None  # partitions of its partials; without, the job's
+    late: Late = Late.COUNT
+    rates: Mapping[str, float] = field(default_factory=dict)  # rows a second, of inputs of joins or of streams
+    selectivities: Mapping[str, float] = field(default_factory=dict)  # of pairs of inputs, "A,B"
+    groups: int | None = None  # of a pane, at the most
+    strategy: Strategy = Strategy.AUTO
+    limits: QueryLimits = field(default_factory=QueryLimits)
+    format: RowFormat = RowFormat.JSONL  # of its rows on the result topic
+    share: str | None = None  # queries of one such name have one stage, whatever states their aggregates keep
+
+    @property
+    def expected(self) -> Expected:
+        return Expected.of(self.rates, self.selectivities, self.groups)
+
+    def __post_init__(self) -> None:
+        Expected.of(self.rates, self.selectivities, self.groups)
+        if (self.sql is None) == (self.file is None):
+            raise ValueError("a query is given as `sql` or as the `file` that holds it: give one of the two")
+        if self.buckets is not None and self.buckets < 1:
+            raise ValueError(f"buckets is {self.buckets}; it is a number above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    path: Path
+    kafka: KafkaSettings
+    topics: Provision = field(default_factory=Provision)
+    prefix: str = ""  # of topic names, on shared clusters
+    capture: Capture
+    job: JobConfig
+    streams: Mapping[str, Stream]
+    sources: Mapping[str, CaptureSource]
+    queries: Mapping[str, Query]
+
+    def roster(self, stream: str) -> tuple[str, ...]:
+        """The sources that the stream's windows wait for, sorted by name."""
+        declared = self.streams[stream].roster
+        fed = [member for name, at in self.sources.items() if at.stream == stream for member in self.members(name)]
+        return tuple(sorted(declared or fed))
+
+    def members(self, source: str) -> tuple[str, ...]:
+        """The names under which it registers: its own, or one for each thread that takes a share of its packets."""
+        fanout = self.sources[source].fanout
+        return (source,) if fanout == 1 else tuple(f"{source}-{member}" for member in range(fanout))
+
+    def disorder(self, source: str) -> Disorder | None:
+        """What is declared of a source: its own, else its stream's, else None (a file's kind decides)."""
+        at = self.sources[source]
+        text = at.disorder or self.streams[at.stream].disorder
+        if text is None:
+            return None if at.interface is None else LIVE_DISORDER
+        disorder = parse_disorder(text)
+        if at.interface is not None and isinstance(disorder, Scan):
+            raise DisorderError("scan reads its input twice, and packets of an interface come once; declare within …")
+        return disorder
+
+    def capture_path(self, source: str) -> str:
+        """Of a source that reads a file; `-` is standard input."""
+        file = str(self.sources[source].file)
+        return STANDARD_INPUT if file == STANDARD_INPUT else str(self.path.parent / file)
+
+    @property
+    def priority(self) -> int:
+        """The highest of its sources."""
+        return max((source.priority for source in self.sources.values()), default=0)
+
+    def sql(self, query: str) -> str:
+        """The query's text."""
+        given = self.queries[query]
+        if given.sql is not None:
+            return given.sql
+        assert given.file is not None
+        path = self.path.parent / given.file
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise ConfigError(f"queries.{query}.file: cannot read {path}: {reason}") from None
+
+    def here(self) -> tuple[str, ...]:
+        """The sources that a capture process on this host runs."""
+        host = os.uname().nodename
+        return tuple(name for name, source in self.sources.items() if source.host in (None, host))
+
+
+def load_config(path: Path) -> Config:
+    """Read and check the file; paths in it are relative to it. ConfigError says what is wrong and where."""
+    try:
+        with path.open("rb") as file:
+            tables = tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the configuration {path}: {error.strerror}. Give its path with --config"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    try:
+        config = _config(path, tables)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return config
+
+
+def _config(path: Path, tables: Toml) -> Config:
+    for key in tables:
+        if key not in _TABLES:
+            raise ConfigError(f"unknown table [{key}]. Valid here: {', '.join(_TABLES)}")
+    topics = dict(_table(tables, "topics"))
+    prefix = topics.pop("prefix", "")
+    if not isinstance(prefix, str):
+        raise ConfigError(f"topics.prefix: {prefix!r} is not text")
+    config = Config(
+        path=path,
+        kafka=_beside(path, read_table(KafkaSettings, _table(tables, "kafka"), "kafka")),
+        topics=read_table(Provision, topics, "topics"),
+        prefix=expand(prefix, "topics.prefix"),
+        capture=read_table(Capture, _table(tables, "capture"), "capture"),
+        job=read_table(JobConfig, _table(tables, "job"), "job"),
+        streams={name: read_table(Stream, table, f"streams.{name}") for name, table in _named(tables, "streams")},
+        sources={
+            name: read_table(CaptureSource, table, f"sources.{name}") for name, table in _named(tables, "sources")
+        },
+        queries={name: read_table(Query, table, f"queries.{name}") for name, table in _named(tables, "queries")},
+    )
+    _check(config)
+    return config
+
+
+def _beside(path: Path, kafka: KafkaSettings) -> KafkaSettings:
+    """The files that the table names, relative to the configuration."""
+
+    def secret(given: Secret | None) -> Secret | None:
+        return given if given is None or given.file is None else Secret(file=path.parent / given.file)
+
+    return replace(
+        kafka,
+        ssl_ca=kafka.ssl_ca and path.parent / kafka.ssl_ca,
+        ssl_client=kafka.ssl_client and path.parent / kafka.ssl_client,
+        password=secret(kafka.password),
+        ssl_key_password=secret(kafka.ssl_key_password),
+    )
+
+
+def _table(tables: Toml, name: str) -> Toml:
+    table = tables.get(name, {})
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{name} is not a table: write [{name}]")
+    return table
+
+
+def _named(tables: Toml, name: str) -> list[tuple[str, object]]:
+    """The tables below one, their names with environment variables put in."""
+    return [(expand(key, f"{name}.{key}"), value) for key, value in _table(tables, name).items()]
+
+
+def _check(config: Config) -> None:
+    folded: dict[str, str] = {}
+    for stream in config.streams:
+        if (other := folded.setdefault(stream.lower(), stream)) != stream:
+            raise ConfigError(f"streams.{stream} and streams.{other} differ in case alone: stream names ignore it")
+    members = [member for name in config.sources for member in config.members(name)]
+    for member in members:
+        if members.count(member) > 1:
+            raise ConfigError(f"sources: two of them are called {member}: with fanout N a source is NAME-0, NAME-1 …")
+    for name, source in config.sources.items():
+        if source.stream not in config.streams:
+            valid = ", ".join(config.streams) or "none is declared"
+            raise ConfigError(f"sources.{name}.stream: there is no stream {source.stream!r} ({valid})")
+        try:
+            config.disorder(name)
+        except DisorderError as error:
+            raise ConfigError(f"sources.{name}.disorder: {error}") from None
+        missing = [member for member in config.members(name) if member not in config.roster(source.stream)]
+        if source.fanout > 1 and missing:
+            raise ConfigError(
+                f"streams.{source.stream}.roster: with fanout, {name} is {', '.join(missing)}: list those"
+            )
+    for stream in config.streams:
+        if not config.roster(stream):
+            raise ConfigError(f"streams.{stream}: no source feeds it; give its `roster` or a [sources.NAME]")

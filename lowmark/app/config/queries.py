@@ -1,0 +1,78 @@
+"""The queries of a configuration as plans, and the topics that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lowmark.app.config.file import Config
+from lowmark.app.config.tables import ConfigError
+from lowmark.query.compile import compile_query
+from lowmark.query.late import Late
+from lowmark.query.optimize.stream_statistics import UnknownInput
+from lowmark.query.parse.errors import QueryError
+from lowmark.query.plan.nodes import QueryPlan
+from lowmark.query.plan.sharing import CannotShare, share
+from lowmark.wire.topics import Topic, TopicKind, TopicSettings, settings_of
+
+__all__ = ["plan_queries", "topics_of"]
+
+
+def plan_queries(config: Config, names: Sequence[str] | None = None) -> tuple[QueryPlan, ...]:
+    """The plans of these queries, or of all, in the order of the file. ConfigError says which query is wrong.
+
+    A plan is the same whichever others are asked for: those that share its stage are looked at in any case.
+    """
+    for name in names or ():
+        if name not in config.queries:
+            valid = ", ".join(config.queries) or "none"
+            raise ConfigError(f"{config.path}: there is no query {name!r}; queries there: {valid}")
+    chosen = [name for name in config.queries if names is None or name in names]
+    if not chosen:
+        raise ConfigError(f"{config.path}: there is no query; add [queries.NAME] with its `sql`")
+    plans: dict[str, QueryPlan] = {}
+    for name in chosen:
+        if name not in plans:
+            plans |= {plan.name: plan for plan in _with_those_beside(config, name)}
+    return tuple(plans[name] for name in chosen)
+
+
+def _with_those_beside(config: Config, name: str) -> tuple[QueryPlan, ...]:
+    """The plan of a query, and of all that share its stage by name."""
+    called = config.queries[name].share
+    if called is None:
+        return (_plan(config, name),)
+    beside = [other for other, query in config.queries.items() if query.share == called]
+    try:
+        return share([_plan(config, other) for other in beside])
+    except CannotShare as error:
+        raise ConfigError(
+            f"{config.path}: queries.{error.query}.share: it cannot share {called!r} with {beside[0]}, since {error}. "
+            "Leave `share` out, or give another name"
+        ) from None
+
+
+def _plan(config: Config, name: str) -> QueryPlan:
+    query = config.queries[name]
+    streams = {stream: len(config.roster(stream)) for stream in config.streams}
+    try:
+        return compile_query(
+            config.sql(name), name=name, streams=streams, buckets=query.buckets or config.job.buckets, late=query.late,
+            expected=query.expected, strategy=query.strategy, limits=query.limits.of(config.job.limits),
+        )  # fmt: skip
+    except QueryError as error:
+        raise ConfigError(f"{config.path}: query {name}: {error.render()}") from None
+    except UnknownInput as error:
+        raise ConfigError(f"{config.path}: queries.{name}: {error}") from None
+
+
+def topics_of(config: Config, plans: Sequence[QueryPlan]) -> tuple[TopicSettings, ...]:
+    """All topics that captures and jobs of these plans read and write."""
+    wanted = {Topic(kind, None, config.prefix): 1 for kind in (TopicKind.SOURCES, TopicKind.DEAD)}
+    for plan in plans:
+        wanted[Topic(TopicKind.PARTIALS, plan.stage.fingerprint, config.prefix)] = plan.stage.buckets
+        if plan.exchanges is not None:
+            wanted[Topic(TopicKind.EXCHANGE, plan.exchanges.fingerprint, config.prefix)] = plan.stage.buckets
+        wanted[Topic(TopicKind.RESULTS, plan.name, config.prefix)] = plan.stage.buckets
+        if plan.late is Late.EMIT:
+            wanted[Topic(TopicKind.LATE, plan.name, config.prefix)] = plan.stage.buckets
+    return tuple(settings_of(topic, partitions, config.topics) for topic, partitions in wanted.items())

@@ -1,0 +1,65 @@
+"""Whether the job of all queries would start, as `lowmark check` foresees it. Nothing is locked, written or taken over:
+the job may be running."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from confluent_kafka import KafkaException
+
+from highlevel.spark.checkpoint import CheckpointFolder
+from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat
+from highlevel.spark.opening import StartState, begun_anew, carried_on
+from highlevel.spark.sink.bundles import Position
+from highlevel.spark.sink.sink import places, token_and_positions
+from lowmark.app.config.file import Config
+from lowmark.app.job.start import JobStart, job_name
+from lowmark.query.plan.nodes import QueryPlan
+from lowmark.wire.kafka import consumer, translate
+from lowmark.wire.sink_token import Token
+
+__all__ = ["foresee_job"]
+
+_ANSWER_WITHIN_S = 30.0
+
+
+def foresee_job(config: Config, plans: Sequence[QueryPlan], there: Collection[str]) -> str:
+    """How it would go on; CheckpointRefused when it would not. A checkpoint that is not here may be on another host.
+    `there`: which of the topics are."""
+    start = JobStart(config, tuple(plans), job_name(config, None), there)
+    folder = CheckpointFolder(start.folder)
+    name = f"job {start.name}"
+    if folder.there and not folder.readable:
+        return f"{name}: this user may not read the checkpoint {folder.path}"
+    if start.token_topic not in there:
+        return f"{name}: it begins, with the checkpoint {folder.path}"
+    standing = start.standing(folder, *_committed(start))
+    try:
+        anew = carried_on(standing, start.history).run == 1
+    except CheckpointRefused as refused:
+        said = f"{refused}{_repeated(start, standing)}"
+        if folder.there:
+            raise CheckpointRefused(said) from None
+        return f"{name}: not here, for {said}"
+    return f"{name}: it {'begins' if anew else 'goes on'}, with the checkpoint {folder.path}"
+
+
+def _repeated(start: JobStart, standing: StartState) -> str:
+    """What a new generation, the way out, would tell again."""
+    try:
+        begun_anew(standing, start.history())
+    except RowsWouldRepeat as repeated:
+        return f"\n     Of that, {repeated}"
+    return ""
+
+
+def _committed(start: JobStart) -> tuple[Token | None, dict[tuple[str, int], Position]]:
+    """Token and positions."""
+    reader = consumer(start.config.kafka, start.group)
+    try:
+        found = reader.committed(places(start.token_topic, start.inputs), timeout=_ANSWER_WITHIN_S)
+    except KafkaException as error:
+        raise translate(error.args[0], start.config.kafka) from None
+    finally:
+        reader.close()
+    return token_and_positions(found, start.group, start.config.kafka)

@@ -1,0 +1,261 @@
+"""`lowmark run`: a configuration's queries, or some of them, as one Spark job."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+from rich.markup import escape
+
+from highlevel.metrics import HighLevelMetrics
+from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
+from highlevel.spark.end_reasons import explained
+from highlevel.spark.job_spec import JobSpec
+from highlevel.spark.opening import begun_anew, carried_on, same_topics
+from highlevel.spark.query import JobQuery
+from highlevel.spark.session import MOVES_BYTES, Spark, SparkSettings
+from highlevel.spark.sink.sink import TransactionalSink
+from highlevel.spark.source import SourceSettings
+from lowmark.app.config.file import Config
+from lowmark.app.config.queries import plan_queries, topics_of
+from lowmark.app.console import error_console
+from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.health import Health, HealthServer, living
+from lowmark.app.job.start import JobStart, job_name
+from lowmark.app.kafka.jars import SPARK_KAFKA, obtain
+from lowmark.app.kafka.java import Java, find_java, spark_java_home
+from lowmark.app.kafka.reachability import KafkaReach
+from lowmark.app.kafka.waiting import await_kafka
+from lowmark.app.process_metrics import process_registry
+from lowmark.watchdog import Watchdog
+from lowmark.wire.kafka import admin, ensure_topics, topic_ids
+from lowmark.wire.topics import Topic, TopicKind
+
+__all__ = ["NewGeneration", "run_job"]
+
+_LOOK_EVERY_S = 0.25
+
+_SLOW_S = 10.0
+"""What takes longer makes the job not ready."""
+
+_START_WITHIN_S = 300.0  # of what is done once at the start; some seconds are usual
+_ANSWER_WITHIN_S = 60.0  # of Spark, asked how it is
+
+_END_WITHIN_S = 25.0
+"""Of a job that is told to end, or has failed. Kubernetes kills after 30 s, systemd after 90."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewGeneration:
+    """A new checkpoint, whatever there was before."""
+
+    repeat_rows: bool = False  # of queries of which nobody can tell what has been told
+
+
+def run_job(
+    config: Config, *, queries: Sequence[str] | None, master: str | None, until_last: bool,
+    new_generation: NewGeneration | None, progress: Callable[[str], None],
+) -> int:  # fmt: skip
+    """Run until SIGTERM or SIGINT, or with `until_last` until all sources have ended and their windows are out; 0 then.
+
+    JobStopped, EnvironmentNotReady, ConfigError or QueryError say why it could not start or stopped. Called from the
+    main thread, which hears signals.
+    """
+    plans = plan_queries(config, queries)
+    job = _Job(JobStart(config, plans, job_name(config, queries)), master or config.job.master)
+    with ExitStack() as stack:
+        return job.run(stack, until_last, new_generation, progress)
+
+
+@contextmanager
+def _signals(request: Callable[[], None]) -> Iterator[None]:
+    """From here on the main thread calls only what lets Python hear a signal: nothing of Kafka's client."""
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        request()
+
+    before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Job:
+    def __init__(self, start: JobStart, master: str) -> None:
+        self._start = start
+        self._config = start.config
+        self._plans = start.plans
+        self._name = start.name
+        self._master = master
+        self._wake = threading.Event()
+        self._registry = process_registry()
+        self._watchdog = Watchdog(self._end)
+        self._spark: Spark | None = None
+        self._stopping = False
+        self._failed: Exception | None = None
+
+    def run(
+        self, stack: ExitStack, until_last: bool, anew: NewGeneration | None, progress: Callable[[str], None]
+    ) -> int:  # fmt: skip
+        stack.enter_context(self._watchdog)
+        try:
+            self._run(stack, until_last, anew, progress)
+        except Exception as error:
+            self._failed = told = explained(error, self._spark, self._start.folder)
+            if told is error:
+                raise
+            raise told from None
+        finally:
+            self._stop()  # it has no more time to end than when it is told to
+        progress("ending")
+        return 0
+
+    def _run(
+        self, stack: ExitStack, until_last: bool, anew: NewGeneration | None, progress: Callable[[str], None]
+    ) -> None:  # fmt: skip
+        config, settings = self._config, self._config.job
+        watchdog = self._watchdog
+        folder = stack.enter_context(CheckpointFolder(self._start.folder))
+        progress(f"connecting to Kafka at {config.kafka.bootstrap}")
+        await_kafka(config.kafka, progress)
+        progress("checking topics")
+        with watchdog.within(_START_WITHIN_S, "the check of the topics"):
+            topics = self._ensure_topics(None if anew else folder.read())
+        start = self._start
+        sink = stack.enter_context(
+            TransactionalSink(config.kafka, start.group, start.token_topic, start.inputs, watchdog)
+        )
+        checkpoint = self._open(folder, sink, anew, topics)
+        spec = self._spec(folder, checkpoint)
+        metrics = HighLevelMetrics(self._registry, spec.plans, spec.roster, checkpoint.ended)
+        query = JobQuery(
+            spec, SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder, checkpoint, sink, self._name,
+            metrics.micro_batch, self._wake,
+        )  # fmt: skip
+        reach = KafkaReach(config.kafka, self._registry)
+        health = HealthServer(
+            settings.metrics, "job.metrics", self._registry, lambda: self._ready(query, reach),
+            lambda: living([health.helper, reach.helper, watchdog.helper]),
+        )  # fmt: skip
+        stack.enter_context(health)
+        stack.enter_context(reach)
+        java = find_java()
+        jars = obtain(SPARK_KAFKA, java=java, progress=progress)
+        stack.enter_context(_signals(self._stop))
+        progress("starting Spark")
+        self._spark = Spark(self._spark_settings(folder, java, jars))
+        with watchdog.within(_START_WITHIN_S, "Spark's start"):
+            stack.enter_context(self._spark)
+            query.start(self._spark.session)
+        stack.callback(query.stop)
+        names = ", ".join(plan.name for plan in self._plans)
+        progress(f"running {names}: generation {checkpoint.generation}, run {checkpoint.run}; {health.url}/metrics")
+        while not self._stopping and not (until_last and query.ended):
+            with watchdog.within(_ANSWER_WITHIN_S, "Spark's answer to how it is"):
+                query.check()
+            health.helper.check()
+            reach.helper.check()
+            watchdog.helper.check()
+            query.renew()
+            self._wake.wait(_LOOK_EVERY_S)
+            self._wake.clear()
+
+    def _stop(self) -> None:
+        if not self._stopping:
+            self._stopping = True
+            self._watchdog.begin(_END_WITHIN_S, "the job's end")
+
+    def _end(self, reason: str) -> None:
+        """Of a process in which something hangs: the next one goes on with what has been written."""
+        orderly = self._stopping and self._failed is None
+        console = error_console()
+        console.show_cursor()
+        if self._failed is not None:
+            console.print(f"[bold red]error:[/] {escape(str(self._failed))}")
+        told = "[bold yellow]note:[/]" if orderly else "[bold red]error:[/]"
+        console.print(
+            f"{told} {escape(reason)}. This process ends itself by force; nothing is lost, and the job goes on when it "
+            "is started again"
+        )
+        if self._spark is not None:
+            self._spark.kill()
+        os._exit(0 if orderly else 1)
+
+    def _ensure_topics(self, stored: Checkpoint | None) -> dict[str, str]:
+        """Kafka's ids of the topics of results, by name."""
+        client = admin(self._config.kafka)
+        names = {plan.name: Topic(TopicKind.RESULTS, plan.name, self._config.prefix).name for plan in self._plans}
+        if stored is not None:
+            written = [topic for query, topic in names.items() if query in stored.queries]
+            same_topics(stored, topic_ids(client, written), written)
+        problems = ensure_topics(client, topics_of(self._config, self._plans))
+        if problems:
+            raise EnvironmentNotReady(
+                "topics are not as this job needs them",
+                "change the topics' settings, or delete a topic that may be lost: it is created anew",
+                tuple(str(problem) for problem in problems),
+            )
+        return topic_ids(client, list(names.values()))
+
+    def _open(
+        self, folder: CheckpointFolder, sink: TransactionalSink, anew: NewGeneration | None, topics: dict[str, str]
+    ) -> Checkpoint:  # fmt: skip
+        """The checkpoint to run on, written: from here on this is the job's only process."""
+        start = self._start
+        standing = start.standing(folder, sink.token, sink.positions)
+        if anew is None:
+            checkpoint = carried_on(standing, start.history)
+        else:
+            checkpoint = begun_anew(standing, start.history(), anew.repeat_rows)
+        checkpoint = replace(checkpoint, topics=topics)
+        folder.check(checkpoint)
+        folder.write(checkpoint)
+        folder.forget_others(checkpoint)
+        return checkpoint
+
+    def _spec(self, folder: CheckpointFolder, checkpoint: Checkpoint) -> JobSpec:
+        config = self._config
+        return JobSpec(
+            plans=self._plans,
+            roster=self._start.roster,
+            kinds=self._start.kinds,
+            placements=checkpoint.placements,
+            generation=checkpoint.generation,
+            suppressed=checkpoint.suppressed,
+            told=checkpoint.told,
+            laws=self._start.laws,
+            prefix=config.prefix,
+            parcels=str(folder.path / "parcels"),
+            formats={plan.name: config.queries[plan.name].format for plan in self._plans},
+        )
+
+    def _spark_settings(self, folder: CheckpointFolder, java: Java, jars: Sequence[Path]) -> SparkSettings:
+        work = folder.path / "work"
+        shutil.rmtree(work, ignore_errors=True)  # what a killed job has left: the lock says that it is gone
+        return SparkSettings(
+            master=self._master,
+            java_home=spark_java_home(java),
+            jars=jars,
+            shuffle_partitions=self._config.job.shuffle_partitions,
+            heap=self._config.job.heap,
+            work_dir=work,
+            log=folder.path / "spark.log",
+            java_options=MOVES_BYTES,
+        )
+
+    def _ready(self, query: JobQuery, reach: KafkaReach) -> Health:
+        slow = self._watchdog.slow(_SLOW_S)
+        if slow is not None:  # Spark is not asked then: it may be Spark that does not answer
+            return Health(False, {"job": self._name, "waits for": slow, **reach.detail})
+        active = query.active
+        detail = {"job": self._name, "query": "running" if active else "not running", **reach.detail}
+        return Health(active and reach.ok, detail)

@@ -1,0 +1,79 @@
+"""Which sources a job waits for. It goes on with those that it began with, whatever a configuration says by now, and
+its completions name them: who vouches for a frontier is who could have held it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from highlevel.spark.sink.history import last_completions
+from lowmark.app.config.file import Config
+from lowmark.app.config.queries import plan_queries
+from lowmark.app.config.tables import ConfigError
+from lowmark.query.plan.nodes import QueryPlan
+from lowmark.wire.kafka import KafkaProblem, admin
+from lowmark.wire.results import Complete
+from lowmark.wire.topics import Topic, TopicKind
+
+__all__ = ["listed_now", "listing", "roster_of_job"]
+
+Rosters = Mapping[str, tuple[str, ...]]
+"""By stream: its sources."""
+
+
+def roster_of_job(configured: Rosters, named: Collection[str], registered: Mapping[str, str]) -> Rosters:
+    """`named`: the sources that completions of its present generation name; none: it has told nothing, and is taken to
+    wait for those that are configured. `registered`: of sources the stream that they say."""
+    if not named:
+        return configured
+    streams = {source: stream for stream, sources in configured.items() for source in sources}
+    found: dict[str, list[str]] = {stream: [] for stream in configured}
+    for source in sorted(named):
+        stream = streams.get(source) or registered.get(source)
+        if stream in found:
+            found[stream].append(source)
+    return {stream: tuple(sources) for stream, sources in found.items()}
+
+
+Listed = Callable[[str, str], bool | None]
+"""Whether a job lists a source of a stream; None: nobody knows."""
+
+
+def listed_now(config: Config) -> Listed:
+    """By what stands on the result topics. Where a query is wrong, or this user may not read them, nobody knows."""
+    try:
+        plans = plan_queries(config)
+        return listing(plans, named_sources(config, plans))
+    except (ConfigError, KafkaProblem):
+        return lambda source, stream: None
+
+
+def named_sources(config: Config, plans: Sequence[QueryPlan]) -> dict[str, frozenset[str]]:
+    """By query, those that the last completions of all its buckets name; none of a query of which nothing was told."""
+    there = admin(config.kafka).list_topics(timeout=10).topics
+    results = {plan.name: (Topic(TopicKind.RESULTS, plan.name, config.prefix).name, plan) for plan in plans}
+    topics = {query: (topic, plan.stage.buckets) for query, (topic, plan) in results.items() if topic in there}
+    found: dict[str, list[Complete]] = {}
+    for (query, _), complete in last_completions(config.kafka, topics).items():
+        found.setdefault(query, []).append(complete)
+    return {query: _latest(told) for query, told in found.items()}
+
+
+def _latest(told: Iterable[Complete]) -> frozenset[str]:
+    generation = max(complete.generation for complete in told)
+    return frozenset(name for complete in told if complete.generation == generation for name in complete.covered_by)
+
+
+def listing(plans: Sequence[QueryPlan], named: Mapping[str, frozenset[str]]) -> Listed:
+    """By query, the sources that its job names. A source is listed when the job of a query does that reads its stream;
+    when no such query has told anything nobody knows."""
+    readers: dict[str, set[str]] = {}
+    for plan in plans:
+        for node in plan.stage.nodes:
+            for stream in node.streams:
+                readers.setdefault(stream, set()).update({plan.name} & named.keys())
+
+    def listed(source: str, stream: str) -> bool | None:
+        queries = readers.get(stream)
+        return any(source in named[query] for query in queries) if queries else None
+
+    return listed

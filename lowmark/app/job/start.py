@@ -1,0 +1,139 @@
+"""What a job's start is judged by: what is to run, and what stands of former runs. Asking changes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from highlevel.spark.checkpoint import CheckpointFolder, plan_digests
+from highlevel.spark.opening import StartState
+from highlevel.spark.replay import Replay, replays
+from highlevel.spark.sink.bundles import Position
+from highlevel.spark.sink.history import History, read_history
+from lowmark.app.config.file import Config
+from lowmark.app.kafka.rights import job_group
+from lowmark.query.plan.nodes import QueryPlan, Stage
+from lowmark.wire.registration import SourceKind
+from lowmark.wire.sink_token import Token, decode_told
+from lowmark.wire.topics import Topic, TopicKind
+
+__all__ = ["JobStart", "job_name"]
+
+_NAME_LENGTH = 100
+
+
+def job_name(config: Config, queries: Sequence[str] | None) -> str:
+    """A subset of the queries is a job of its own, with a checkpoint of its own."""
+    if queries is None:
+        return config.job.name
+    subset = "+".join(sorted(set(queries)))
+    if len(subset) > _NAME_LENGTH:
+        subset = hashlib.sha256(subset.encode()).hexdigest()[:16]
+    return f"{config.job.name}.{subset}"
+
+
+@dataclass(frozen=True)
+class JobStart:
+    """Of a job of this name. `there`: the topics that are; None: all of them."""
+
+    config: Config
+    plans: tuple[QueryPlan, ...]
+    name: str
+    there: Collection[str] | None = None
+
+    @property
+    def group(self) -> str:
+        return job_group(self.config, self.name)
+
+    @property
+    def folder(self) -> Path:
+        """Of the checkpoint."""
+        return self.config.path.parent / self.config.job.checkpoint / self.name
+
+    @cached_property
+    def stages(self) -> Mapping[str, Stage]:
+        return {plan.stage.fingerprint: plan.stage for plan in self.plans}
+
+    @cached_property
+    def roster(self) -> Mapping[str, tuple[str, ...]]:
+        """The sources of each stream that the queries read."""
+        nodes = (node for stage in self.stages.values() for node in stage.nodes)
+        return {stream: self.config.roster(stream) for stream in sorted({name for of in nodes for name in of.streams})}
+
+    @property
+    def kinds(self) -> Mapping[str, SourceKind]:
+        """Of sources that are known not to be live."""
+        sources = self.config.sources.items()
+        return {name: SourceKind.FINITE for name, source in sources if source.file is not None}
+
+    @property
+    def token_topic(self) -> str:
+        return Topic(TopicKind.DEAD, None, self._prefix).name
+
+    @property
+    def inputs(self) -> tuple[tuple[str, int], ...]:
+        """Partitions of partials."""
+        return tuple((topic, bucket) for topic, buckets in self._inputs.values() for bucket in range(buckets))
+
+    @cached_property
+    def laws(self) -> Mapping[str, str]:
+        """Of the queries that are told apart by positions."""
+        return {query: of.law for query, of in self._replays.items() if of.law is not None}
+
+    def standing(
+        self, folder: CheckpointFolder, token: Token | None, positions: Mapping[tuple[str, int], Position]
+    ) -> StartState:
+        """CheckpointRefused when the checkpoint cannot be read."""
+        stored = folder.read()
+        return StartState(
+            queries=plan_digests(self.plans),
+            stages=tuple(self.stages.values()),
+            roster=self.roster,
+            shuffle_partitions=self.config.job.shuffle_partitions,
+            stored=stored,
+            batches=0 if stored is None else folder.batches(stored),
+            token=token,
+            where=str(folder.path),
+            replays=self._replays,
+            told={
+                (stage, bucket): decode_told(positions[topic, bucket].metadata)
+                for stage, (topic, buckets) in self._inputs.items()
+                for bucket in range(buckets)
+                if (topic, bucket) in positions
+            },
+        )
+
+    def history(self) -> History:
+        results = {plan.name: (Topic(TopicKind.RESULTS, plan.name, self._prefix).name, plan) for plan in self.plans}
+        exchanges = {
+            Topic(TopicKind.EXCHANGE, plan.exchanges.fingerprint, self._prefix).name: plan.stage.buckets
+            for plan in self.plans
+            if plan.exchanges is not None
+        }
+        return read_history(
+            self.config.kafka,
+            {query: (topic, plan.stage.buckets) for query, (topic, plan) in results.items() if self._is(topic)},
+            {topic: buckets for topic, buckets in exchanges.items() if self._is(topic)},
+            self._inputs,
+            self.group,
+        )
+
+    @property
+    def _prefix(self) -> str:
+        return self.config.prefix
+
+    def _is(self, topic: str) -> bool:
+        return self.there is None or topic in self.there
+
+    @property
+    def _inputs(self) -> Mapping[str, tuple[str, int]]:
+        """By stage: the topic of its partials, and the number of its partitions."""
+        topics = {name: Topic(TopicKind.PARTIALS, name, self._prefix).name for name in self.stages}
+        return {name: (topic, self.stages[name].buckets) for name, topic in topics.items() if self._is(topic)}
+
+    @cached_property
+    def _replays(self) -> Mapping[str, Replay]:
+        return replays(self.plans, plan_digests(self.plans), self.roster, self.kinds)

@@ -1,0 +1,316 @@
+"""Fetches the pinned jars of the broker and of Spark's Kafka connector, and checks them against jars.lock.
+
+The Ivy that ships inside pyspark resolves them. To change a version: edit it below, then
+`python -m lowmark.app.kafka.jars --lock` rewrites the lockfile, which has one line a jar: set, file name, sha256.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+from xml.sax.saxutils import quoteattr
+
+from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.kafka.java import Java, Progress, find_java, trust_options
+from lowmark.jit.cache_folder import cache_root
+
+LOCKFILE = Path(__file__).with_name("jars.lock")
+_STAGING = "fetching-"
+_DEADLINE = 900.0  # seconds: 30 on a usual line, and a slow one still gets through
+
+
+class Module(NamedTuple):
+    """What the registry keeps jars under."""
+
+    organisation: str
+    name: str
+    revision: str
+    transitive: bool
+    """With everything that it depends on, in the versions that its own description names."""
+
+
+@dataclass(frozen=True)
+class JarSet:
+    """The jars that one classpath needs."""
+
+    name: str
+    purpose: str
+    modules: tuple[Module, ...]
+
+
+BROKER = JarSet(
+    name="broker",
+    purpose="the Kafka broker",
+    modules=(
+        Module("org.apache.kafka", "kafka_2.13", "4.3.1", transitive=True),
+        # Kafka's own description leaves the choice of a logger open, and without one it logs nothing.
+        Module("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4", transitive=False),
+    ),
+)
+SPARK_KAFKA = JarSet(
+    name="spark-kafka",
+    purpose="Spark's Kafka connector",
+    modules=(
+        Module("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", transitive=False),
+        # The provider of the connector's own version cannot be had everywhere; this one works with it.
+        Module("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", transitive=False),
+        Module("org.apache.kafka", "kafka-clients", "3.9.2", transitive=False),
+        Module("org.apache.commons", "commons-pool2", "2.13.1", transitive=False),
+    ),
+)
+SETS = (BROKER, SPARK_KAFKA)
+
+Lock = Mapping[str, Mapping[str, str]]
+"""Set name -> file name -> sha256 in hex."""
+
+
+def read_lock(text: str) -> Lock:
+    """The lockfile's content; raises ValueError with the line's number for anything that is not a lock line."""
+    lock: dict[str, dict[str, str]] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        if not re.fullmatch(r"\S+ [^\s/]+\.jar [0-9a-f]{64}", line):
+            raise ValueError(f"line {number} of the jars' lockfile is not `set file.jar sha256`: {line!r}")
+        set_name, file_name, digest = line.split(" ")
+        if lock.setdefault(set_name, {}).setdefault(file_name, digest) != digest:
+            raise ValueError(f"line {number} of the jars' lockfile repeats {file_name} with another sha256")
+    return MappingProxyType(lock)
+
+
+def write_lock(lock: Lock) -> str:
+    """The text that `read_lock` reads back as `lock`."""
+    lines = ["# Made by `python -m lowmark.app.kafka.jars --lock`: set, file name, sha256."]
+    lines += [f"{name} {file} {digest}" for name in sorted(lock) for file, digest in sorted(lock[name].items())]
+    return "\n".join(lines) + "\n"
+
+
+def obtain(
+    jar_set: JarSet,
+    *,
+    java: Java | None = None,
+    cache: Path | None = None,
+    progress: Progress = lambda text: None,
+    lock: Lock | None = None,
+) -> tuple[Path, ...]:
+    """Paths of the set's jars, in a fixed order, fetched if they are not there; each one is as the lockfile says.
+
+    Safe among processes and threads that ask at once: one fetches, the others wait for it.
+    """
+    expected, folder = _place(jar_set, cache, lock)
+    if not folder.is_dir():
+        with _alone(folder.parent, progress):
+            if not folder.is_dir():
+                _fetch(jar_set, expected, folder, java or find_java(), progress)
+    return kept(jar_set, cache=cache, lock=lock)
+
+
+def kept(jar_set: JarSet, *, cache: Path | None = None, lock: Lock | None = None) -> tuple[Path, ...]:
+    """As `obtain`, of jars that are on this host: EnvironmentNotReady where they are not."""
+    expected, folder = _place(jar_set, cache, lock)
+    if not folder.is_dir():
+        raise EnvironmentNotReady(
+            f"the jars of {jar_set.purpose} are not in {folder.parent}",
+            "`lowmark fetch` gets them; on a host without a network let LOWMARK_CACHE name a folder into which "
+            "`lowmark fetch` has got them elsewhere",
+        )
+    hint = f"`lowmark fetch` replaces them; or remove {folder} to have the jars fetched again"
+    _check(_digests(folder), expected, jar_set, hint)
+    return tuple(folder / name for name in sorted(expected))
+
+
+def fetch(
+    jar_set: JarSet, *, java: Java, cache: Path, progress: Progress = lambda text: None, lock: Lock | None = None
+) -> bool:
+    """The set's jars are there and whole, whatever was there before. Whether they had to be fetched."""
+    expected, folder = _place(jar_set, cache, lock)
+    if _digests(folder) == expected:
+        return False
+    with _alone(folder.parent, progress):
+        if _digests(folder) == expected:
+            return False
+        _fetch(jar_set, expected, folder, java, progress)
+    return True
+
+
+def _place(jar_set: JarSet, cache: Path | None, lock: Lock | None) -> tuple[Mapping[str, str], Path]:
+    """What is expected in which folder. It is named after that: another release on the same machine has its own."""
+    expected = (lock if lock is not None else read_lock(LOCKFILE.read_text()))[jar_set.name]
+    content = hashlib.sha256(repr(sorted(expected.items())).encode()).hexdigest()[:16]
+    return expected, (cache or cache_root()) / "jars" / f"{jar_set.name}-{content}"
+
+
+def classpath(jars: Sequence[Path]) -> str:
+    """The jars as one argument of a JVM."""
+    return os.pathsep.join(str(jar) for jar in jars)
+
+
+@contextmanager
+def _alone(root: Path, progress: Progress) -> Iterator[None]:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        handle = (root / ".lock").open("w")
+    except OSError as error:
+        raise EnvironmentNotReady(
+            f"the cache folder cannot be written: {root}: {error.strerror}",
+            "let LOWMARK_CACHE name a folder that can be",
+        ) from error
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("waiting for another process that fetches jars")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        for left in root.glob(f"{_STAGING}*"):  # of processes that were killed
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+
+
+def _fetch(jar_set: JarSet, expected: Mapping[str, str], folder: Path, java: Java, progress: Progress) -> None:
+    cache = folder.parent.parent
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=_STAGING) as staging:
+        fetched = _resolve(jar_set, len(expected), java, cache, Path(staging), progress)
+        hint = "the registry or something on the way to it serves another file; nothing of it was kept"
+        _check(_digests(fetched), expected, jar_set, hint)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(fetched, folder)
+
+
+def _resolve(jar_set: JarSet, total: int, java: Java, cache: Path, staging: Path, progress: Progress) -> Path:
+    """The folder of `staging` with the set's jars, as the registry has them; `total` (0: unknown) is for `progress`."""
+    (staging / "ivy.xml").write_text(_description(jar_set))
+    # Relative to `staging`, since Ivy would read brackets in an absolute path as a part of its pattern.
+    pattern = "jars/[artifact]-[revision](-[classifier]).[ext]"
+    command: list[str | Path] = [java.executable, *trust_options(java, cache)]
+    command += [f"-Divy.default.ivy.user.dir={staging}", "-jar", _ivy(), "-cache", "ivy", "-ivy", "ivy.xml"]
+    command += ["-confs", "default", "-retrieve", pattern, "-types", "jar", "bundle", "maven-plugin"]
+    with subprocess.Popen(
+        command, cwd=staging, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as ivy:
+        deadline = threading.Timer(_DEADLINE, ivy.kill)
+        deadline.start()
+        try:
+            last = _follow(ivy, jar_set, total, progress)
+        except BaseException:
+            ivy.kill()
+            raise
+        finally:
+            deadline.cancel()
+    if ivy.returncode:
+        raise EnvironmentNotReady(
+            f"the jars of {jar_set.purpose} could not be fetched",
+            "check the network; a proxy is named by JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'; "
+            "on a host without one let LOWMARK_CACHE name a folder into which `lowmark fetch` has got them elsewhere",
+            tuple(last),
+        )
+    return staging / "jars"
+
+
+def _follow(ivy: subprocess.Popen[str], jar_set: JarSet, total: int, progress: Progress) -> Sequence[str]:
+    """Turn Ivy's output into progress; returns its last words, for an error."""
+    assert ivy.stdout is not None
+    last: deque[str] = deque(maxlen=12)
+    of_total = f" of {total}" if total else ""
+    found = fetched = 0
+    for line in ivy.stdout:
+        if line.strip(" .\t\n"):
+            last.append(line.strip())
+        if line.startswith("\tfound "):
+            found += 1
+            progress(f"looking up the jars of {jar_set.purpose}: {found}{of_total}")
+        elif line.startswith("\t[SUCCESSFUL ]"):
+            fetched += 1
+            progress(f"fetching the jars of {jar_set.purpose}: {fetched}{of_total}")
+    return last
+
+
+def _description(jar_set: JarSet) -> str:
+    dependencies = "".join(
+        f'<dependency conf="default->default" org={quoteattr(module.organisation)} name={quoteattr(module.name)} '
+        f'rev={quoteattr(module.revision)} transitive="{str(module.transitive).lower()}"/>'
+        for module in jar_set.modules
+    )
+    return (
+        f'<ivy-module version="2.0"><info organisation="lowmark" module={quoteattr(jar_set.name)}/>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{dependencies}</dependencies></ivy-module>"
+    )
+
+
+def _ivy() -> Path:
+    spark = find_spec("pyspark")
+    for place in (spark.submodule_search_locations or ()) if spark else ():
+        for jar in Path(place).glob("jars/ivy-*.jar"):
+            return jar
+    raise EnvironmentNotReady(
+        "the Ivy that fetches jars was not found in pyspark", "install pyspark again with its jars"
+    )
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    found = {}
+    for jar in sorted(folder.glob("*.jar")):
+        with jar.open("rb") as content:
+            found[jar.name] = hashlib.file_digest(content, "sha256").hexdigest()
+    return found
+
+
+def _check(seen: Mapping[str, str], expected: Mapping[str, str], jar_set: JarSet, hint: str) -> None:
+    wrong = [
+        f"{name}: expected {expected.get(name, 'no such file')}, seen {seen.get(name, 'no such file')}"
+        for name in sorted(seen.keys() | expected.keys())
+        if seen.get(name) != expected.get(name)
+    ]
+    if wrong:
+        raise EnvironmentNotReady(
+            f"the jars of {jar_set.purpose} differ from the lockfile in {len(wrong)} of {len(expected)}",
+            hint,
+            tuple(wrong),
+        )
+
+
+def resolve_lock(java: Java, progress: Progress) -> Lock:
+    """The sets as the registry has them now, resolved without looking at any earlier download."""
+    lock = {}
+    for jar_set in SETS:
+        with tempfile.TemporaryDirectory() as folder:
+            jars = _resolve(jar_set, 0, java, cache_root(), Path(folder), progress)
+            lock[jar_set.name] = _digests(jars)
+    return lock
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the lockfile of jars anew."""
+    parser = argparse.ArgumentParser(prog="python -m lowmark.app.kafka.jars", description=main.__doc__)
+    parser.add_argument("--lock", action="store_true", required=True, help="rewrite the lockfile from the registry")
+    parser.parse_args(arguments)
+
+    def show(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    try:
+        LOCKFILE.write_text(write_lock(resolve_lock(find_java(), show)))
+    except EnvironmentNotReady as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Topics that a configuration no longer needs, since they are of queries and stages that it does not have, and who uses
+them yet.
+
+Who runs another configuration beside this one cannot be asked, but for sources, which answer. So a topic counts as used
+for ten minutes after its last record, whoever wrote it: jobs tell of their windows in shorter times, mostly.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka.admin import AdminClient
+
+from lowmark.app.config.file import Config
+from lowmark.app.kafka.source_registry import sources_sending
+from lowmark.wire.kafka import last_written_ms
+from lowmark.wire.topics import Topic, TopicKind, TopicSettings, parse_topic
+
+__all__ = ["Orphan", "orphaned", "orphans"]
+
+_USED_FOR_MS = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A topic that no query of the configuration needs. `used`: by whom it is all the same; None: by nobody known."""
+
+    name: str
+    partitions: int
+    used: str | None
+
+
+def orphaned(names: Iterable[str], prefix: str, wanted: Iterable[TopicSettings]) -> list[Topic]:
+    """Those of the topics that are of this installation, by their prefix and names, and not wanted."""
+    needed = {settings.name for settings in wanted}
+    parsed = (parse_topic(name) for name in sorted(names) if name not in needed)
+    return [topic for topic in parsed if topic is not None and topic.prefix == prefix and topic.kind.has_subject]
+
+
+def orphans(config: Config, client: AdminClient, wanted: Sequence[TopicSettings], now_ms: int) -> list[Orphan]:
+    """As they are now: sources that live are asked whether they do, for up to 5 s."""
+    there = {name: len(of.partitions) for name, of in client.list_topics(timeout=10).topics.items()}
+    found = orphaned(there, config.prefix, wanted)
+    written = last_written_ms(client, {topic.name: there[topic.name] for topic in found})
+    partials = [topic.name for topic in found if topic.kind is TopicKind.PARTIALS]
+    process = f"{os.uname().nodename}:{os.getpid()}"
+    senders = sources_sending(config.kafka, config.prefix, partials, process) if partials else {}
+    return [
+        Orphan(topic.name, there[topic.name], _used(topic.name, senders, written[topic.name], now_ms))
+        for topic in found
+    ]
+
+
+def _used(name: str, senders: Mapping[str, str], written_ms: int | None, now_ms: int) -> str | None:
+    if name in senders:
+        return senders[name]
+    if written_ms is not None and now_ms - written_ms < _USED_FOR_MS:
+        ago_s, rest_s = (now_ms - written_ms) // 1000, (_USED_FOR_MS - now_ms + written_ms) // 1000
+        return f"it was written to {max(0, ago_s)} s ago; unless it is again, it can be deleted in {rest_s} s"
+    return None

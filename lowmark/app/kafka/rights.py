@@ -1,0 +1,60 @@
+"""What each role must be allowed to do in Kafka: capture hosts, and the job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from lowmark.query.late import Late
+from lowmark.wire.topics import Topic, TopicKind
+
+if TYPE_CHECKING:  # --help names the roles, and loads no more than it must
+    from lowmark.app.config.file import Config
+    from lowmark.query.plan.nodes import QueryPlan
+
+__all__ = ["Role", "job_group", "rights_of"]
+
+
+class Role(Enum):
+    """Named after the commands."""
+
+    CAPTURE = "capture"
+    RUN = "run"
+
+
+_RIGHTS = {
+    Role.CAPTURE: {TopicKind.SOURCES: frozenset({"READ", "WRITE"}), TopicKind.PARTIALS: frozenset({"WRITE"})},
+    Role.RUN: {
+        TopicKind.PARTIALS: frozenset({"READ"}),
+        TopicKind.EXCHANGE: frozenset({"READ", "WRITE"}),
+        TopicKind.RESULTS: frozenset({"READ", "WRITE"}),  # it reads them when it has lost its checkpoint
+        TopicKind.LATE: frozenset({"WRITE"}),
+        TopicKind.DEAD: frozenset({"READ", "WRITE"}),  # an offset is committed for it, which Kafka calls reading
+    },
+}
+
+
+def job_group(config: Config, job: str) -> str:
+    """The consumer group that holds a job's token, and the id of its transactions."""
+    return f"{config.prefix}lowmark.v1.job.{job}"
+
+
+def rights_of(config: Config, plans: Sequence[QueryPlan], role: Role) -> dict[str, frozenset[str]]:
+    """By topic: the operations, as Kafka calls them."""
+    wanted: dict[str, frozenset[str]] = {}
+    for kind, operations in _RIGHTS[role].items():
+        subjects: list[str | None]
+        match kind:
+            case TopicKind.PARTIALS:
+                subjects = [plan.stage.fingerprint for plan in plans]
+            case TopicKind.EXCHANGE:
+                subjects = [plan.exchanges.fingerprint for plan in plans if plan.exchanges is not None]
+            case TopicKind.RESULTS:
+                subjects = [plan.name for plan in plans]
+            case TopicKind.LATE:
+                subjects = [plan.name for plan in plans if plan.late is Late.EMIT]
+            case _:
+                subjects = [None]
+        wanted |= {Topic(kind, subject, config.prefix).name: operations for subject in subjects}
+    return wanted

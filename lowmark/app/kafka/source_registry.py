@@ -1,0 +1,217 @@
+"""Who has registered: the sources, their epochs, how far each has promised, and who is sending them now."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from lowlevel.register import SourcesLog
+from lowmark.wire.codec import decode
+from lowmark.wire.kafka import KafkaSettings, admin, consumer, translate, watermarks
+from lowmark.wire.partials import decode_origin
+from lowmark.wire.promises import Ending, Punctuation
+from lowmark.wire.record import Headers, Refused
+from lowmark.wire.registration import Presence, PresenceState, Registration
+from lowmark.wire.topics import Topic, TopicKind, parse_topic
+from lowmark.wire.values import FOREVER
+
+__all__ = ["SeenSource", "present_senders", "seen_sources", "sources_sending"]
+
+_ANSWER_WITHIN_S = 5.0
+
+_CLOCKS_APART_MS = 60_000
+"""Of brokers, whose times records have."""
+
+_TAIL = 2_000
+"""Records at the end of a stage's first partition that are searched for punctuations: they go to every partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenSource:
+    """The present epoch of a source. `promised_ns`: no later tuple has a smaller ts (FOREVER: it has ended); None:
+    none of its punctuations is among the latest records."""
+
+    registration: Registration
+    epoch: int
+    registered_ns: int
+    promised_ns: int | None
+    stopped: bool  # before its end, all of it
+
+    @property
+    def ended(self) -> bool:
+        return self.promised_ns == FOREVER
+
+
+def seen_sources(kafka: KafkaSettings, prefix: str) -> list[SeenSource]:
+    """Sorted by stream and name. Empty when nothing has ever registered."""
+    topics = admin(kafka).list_topics(timeout=10).topics
+    sources = Topic(TopicKind.SOURCES, None, prefix).name
+    if sources not in topics:
+        return []
+    reader = consumer(kafka, f"lowmark-sources-{uuid.uuid4()}")
+    try:
+        latest: dict[str, tuple[int, int, Registration]] = {}
+        for message in _read(reader, kafka, [sources], None):
+            record = decode(message.headers(), message.value(), lambda origin: None)
+            if isinstance(record, Registration):
+                latest[record.source] = message.offset(), message.timestamp()[1] * 1_000_000, record
+        promised = _promised(reader, kafka, prefix, list(topics))
+    finally:
+        reader.close()
+    seen = [
+        SeenSource(registration, epoch, at, *promised.get((source, epoch), (None, False)))
+        for source, (epoch, at, registration) in latest.items()
+    ]
+    return sorted(seen, key=lambda source: (source.registration.stream, source.registration.source))
+
+
+def present_senders(kafka: KafkaSettings, prefix: str, sources: Collection[str], process: str) -> dict[str, str]:
+    """Those of the sources that another process is sending now, by name, and which process that is. The topic of
+    sources exists.
+
+    The process that has registered a source last is asked, through that topic, which every capture follows: it sends
+    the source if it says so within 5 s. It is not asked when it has said before that it is done, as it does at its end.
+    """
+    topic = Topic(TopicKind.SOURCES, None, prefix).name
+    reader = consumer(kafka, f"lowmark-present-{uuid.uuid4()}")
+    try:
+        epochs: dict[str, int] = {}
+        over: dict[str, int] = {}
+        for message in _read(reader, kafka, [topic], None):
+            match decode(message.headers(), message.value(), lambda origin: None):
+                case Registration(source=source) if source in sources:
+                    epochs[source] = message.offset()
+                case Presence(source=source, epoch=epoch, state=PresenceState.GONE):
+                    over[source] = epoch
+        open_ = {source: epoch for source, epoch in epochs.items() if over.get(source) != epoch}
+        return _answers(reader, kafka, topic, open_, process) if open_ else {}
+    finally:
+        reader.close()
+
+
+def sources_sending(kafka: KafkaSettings, prefix: str, topics: Sequence[str], process: str) -> dict[str, str]:
+    """Those of these topics of partials that sources use that live, as `present_senders` asks them: by name, and what
+    is to be told of it. A source uses a topic from its first record there until it says that nothing follows. Of one to
+    which nothing has ever been sent it may be about to."""
+    sources = Topic(TopicKind.SOURCES, None, prefix).name
+    if sources not in admin(kafka).list_topics(timeout=10).topics:
+        return {}
+    reader = consumer(kafka, f"lowmark-sending-{uuid.uuid4()}")
+    try:
+        registered: dict[str, tuple[int, int]] = {}
+        for message in _read(reader, kafka, [sources], None):
+            record = decode(message.headers(), message.value(), lambda origin: None)
+            if isinstance(record, Registration):
+                registered[record.source] = message.offset(), message.timestamp()[1]
+        present = present_senders(kafka, prefix, registered, process)
+        if not present:
+            return {}
+        living = {(source, registered[source][0]) for source in present}
+        since_ms = min(registered[source][1] for source in present) - _CLOCKS_APART_MS
+        going_on: dict[str, dict[tuple[str, str], bool]] = {topic: {} for topic in topics}
+        for message in _read(reader, kafka, topics, None, since_ms):
+            try:
+                origin, _ = decode_origin(Headers(message.headers()))
+            except Refused:  # no record of lowmark's
+                continue
+            if (origin.source, origin.epoch) in living:
+                record = decode(message.headers(), message.value(), lambda origin: None)
+                ends = isinstance(record, Punctuation) and record.ending is not Ending.NONE
+                going_on[message.topic()][origin.source, origin.node] = not ends
+        unwritten = {topic for topic in topics if watermarks(reader, TopicPartition(topic, 0), kafka)[1] == 0}
+    finally:
+        reader.close()
+    someone = min(present)
+    used = dict.fromkeys(unwritten, f"nothing has been sent to it yet, and source {someone} ({present[someone]}) lives")
+    for topic, lanes in going_on.items():
+        names = sorted({source for (source, _), goes_on in lanes.items() if goes_on})
+        if names:
+            used[topic] = f"source {names[0]} ({present[names[0]]}) sends to it"
+    return used
+
+
+def _answers(
+    reader: Consumer, kafka: KafkaSettings, topic: str, epochs: dict[str, int], process: str
+) -> dict[str, str]:
+    log = SourcesLog(kafka, topic)
+    asked = [log.append(Presence(name, epoch, process, PresenceState.ASKED)) for name, epoch in epochs.items()]
+    reader.assign([TopicPartition(topic, 0, asked[0])])
+    present: dict[str, str] = {}
+    silent = dict(epochs)
+    until = time.monotonic() + _ANSWER_WITHIN_S
+    while silent and (left_s := until - time.monotonic()) > 0:
+        message = reader.poll(left_s)
+        if message is None:
+            break
+        if message.error() is not None:
+            raise translate(message.error(), kafka)
+        record = decode(message.headers(), message.value(), lambda origin: None)
+        if not isinstance(record, Presence) or record.state is PresenceState.ASKED:
+            continue
+        if silent.get(record.source) == record.epoch:
+            del silent[record.source]
+            if record.state is PresenceState.HERE:
+                present[record.source] = record.process
+    return present
+
+
+def _promised(
+    reader: Consumer, kafka: KafkaSettings, prefix: str, topics: list[str]
+) -> dict[tuple[str, int], tuple[int, bool]]:
+    """By source and epoch, how far all of it is promised, and whether it has stopped. Nodes that stop while others go
+    on are those of queries that are gone: they hold nothing up."""
+    latest: dict[tuple[str, int], dict[tuple[str, str], tuple[int, bool]]] = {}
+    parsed = {name: parse_topic(name) for name in topics}
+    partials = [name for name, of in parsed.items() if of and (of.kind, of.prefix) == (TopicKind.PARTIALS, prefix)]
+    for message in _read(reader, kafka, partials, _TAIL):
+        record = decode(message.headers(), message.value(), lambda origin: None)
+        bound = record.promise.below("ts") if isinstance(record, Punctuation) else None
+        if isinstance(record, Punctuation) and bound is not None:
+            origin = record.origin
+            nodes = latest.setdefault((origin.source, origin.epoch), {})
+            nodes[origin.stage, origin.node] = bound, record.ending is Ending.STOP
+    found = {}
+    for source, nodes in latest.items():
+        going_on = [bound for bound, stopped in nodes.values() if not stopped]
+        # Of nodes that have stopped, the last ones did so with the source.
+        found[source] = (min(going_on), False) if going_on else (max(bound for bound, _ in nodes.values()), True)
+    return found
+
+
+def _read(
+    reader: Consumer, kafka: KafkaSettings, topics: Sequence[str], tail: int | None, since_ms: int | None = None
+) -> Iterator[Message]:
+    """Partition 0 of all of them as it is now: from its beginning or a time on, or its last records."""
+    ends: dict[str, int] = {}
+    parts: list[TopicPartition] = []
+    for topic in topics:
+        low, high = watermarks(reader, TopicPartition(topic, 0), kafka)
+        start = low if tail is None else max(low, high - tail)
+        if since_ms is not None:
+            (found,) = reader.offsets_for_times([TopicPartition(topic, 0, since_ms)], _ANSWER_WITHIN_S)
+            start = high if found.offset < 0 else max(start, found.offset)
+        if start < high:
+            ends[topic] = high
+            parts.append(TopicPartition(topic, 0, start))
+    reader.assign(parts)
+    while ends:
+        message = reader.poll(1.0)
+        if message is None:
+            # The last records of a partition may have been compacted away: then its position alone tells the end.
+            for at in reader.position([TopicPartition(topic, 0) for topic in ends]):
+                if at.offset >= ends[at.topic]:
+                    del ends[at.topic]
+            continue
+        error = message.error()
+        if error is not None:
+            raise translate(error, kafka)
+        end = ends.get(message.topic(), 0)
+        if message.offset() < end:
+            yield message
+        if message.offset() + 1 >= end:
+            ends.pop(message.topic(), None)
+    reader.unassign()

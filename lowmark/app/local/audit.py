@@ -1,0 +1,104 @@
+"""The audit of a local run: what became of every frame, and which windows can say that they are exact."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.markup import escape
+
+from ingest.files.damage import Damage
+from lowlevel.pressure import Crowded
+from lowmark.app.console import counted
+from lowmark.app.local.lossy_windows import LossyWindows
+from lowmark.query.windows.window import Window
+from lowmark.wire.results import Amendment, Complete, Reason
+from lowmark.wire.values import show
+
+__all__ = ["Audit"]
+
+
+@dataclass(slots=True)
+class Audit:
+    """Frames: received = skipped + decoded, over all sources. Tuples: of all nodes together. `window`: of the answer,
+    where it has some."""
+
+    window: Window | None = None
+    received: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)  # frames by reason
+    decoded: int = 0
+    filtered: int = 0
+    late: int = 0
+    dropped: int = 0  # frames that the kernel had no room for, of interfaces
+    rows: int = 0
+    windows: int = 0  # that hold tuples (landmark: in their own slide)
+    partial: int = 0  # of those, the ones that began before their sources
+    lossy: LossyWindows = field(default_factory=LossyWindows)
+    reasons: set[Reason] = field(default_factory=set)  # against anything in the answer; none: it is exact
+    damage: list[Damage] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # of what the counts leave out
+    crowded: Crowded | None = None  # of the tables that are too small, the one that is by most
+
+    def complete(self, complete: Complete) -> None:
+        landmark = complete.start is None  # each later one holds what one does; those have rows that hold more
+        if complete.windows is not None and complete.merged and (complete.rows or not landmark):
+            self.windows += 1
+            self.partial += complete.verdict.partial
+        self._found(complete, complete.verdict.reasons)
+
+    def amend(self, amendment: Amendment) -> None:
+        """What was told before was not all."""
+        self._found(amendment, amendment.reasons)
+
+    def _found(self, told: Complete | Amendment, reasons: frozenset[Reason]) -> None:
+        self.reasons |= reasons
+        if reasons and told.windows is not None:
+            self.lossy.add(told.windows.first, told.windows.to, reasons)
+
+    def show(self, console: Console) -> None:
+        skipped = _counts(self.skipped)
+        dropped = f"{self.dropped:,} frames dropped by the kernel; " if self.dropped else ""
+        console.print(
+            f"{dropped}{self.received:,} frames received, {sum(self.skipped.values()):,} skipped{skipped}; "
+            f"{self.decoded:,} packets, {self.filtered:,} filtered, {self.late:,} late"
+        )
+        partial = f" ({self.partial:,} of them partial: begun before the capture was)" if self.partial else ""
+        windows = f"{counted(self.windows, 'window')}{partial}, " if self.windows else ""
+        console.print(f"{windows}{counted(self.rows, 'row')}: {self._verdict()}")
+        for line in self._lossy_windows():
+            console.print(f"[bold red]lossy:[/] {line}")
+        for note in self.notes:
+            console.print(f"[yellow]note:[/] {escape(note)}")
+        if self.crowded is not None:
+            console.print(f"{self.crowded}; --table {self.crowded.wanted} would be faster, the answer is the same")
+        for damage in self.damage:
+            console.print(f"[bold red]{damage.kind}:[/] {escape(str(damage))}")
+
+    def _verdict(self) -> str:
+        if not self.reasons:
+            return "[bold green]exact[/]"
+        count = self.lossy.count
+        least = "at least " if self.lossy.at_least else ""
+        of = f"{least}{counted(count, 'window')} " if count else ""
+        return f"[bold red]{of}lossy: {_named(self.reasons)}[/]"
+
+    def _lossy_windows(self) -> Iterator[str]:
+        """The first of them, and how many more."""
+        for number, reasons in self.lossy.first:
+            assert self.window is not None, "there are windows"
+            start, end, kind = self.window.start(number), self.window.end(number), self.window.axis.kind
+            yield f"{'the beginning' if start is None else show(kind, start)} … {show(kind, end)}: {_named(reasons)}"
+        more = self.lossy.count - len(self.lossy.first)
+        if more > 0:
+            yield f"and {'at least ' if self.lossy.at_least else ''}{more:,} more"
+
+
+def _named(reasons: Collection[Reason]) -> str:
+    return ", ".join(reason.value for reason in Reason if reason in reasons)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    named = [f"{name} {count:,}" for name, count in sorted(counts.items()) if count]
+    return f" ({', '.join(named)})" if named else ""

@@ -1,0 +1,124 @@
+"""Where `lowmark query` writes its rows: a table for a terminal, or JSON lines, CSV, Parquet, Arrow. Rows only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from io import TextIOWrapper
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+from rich.text import Text
+
+from lowmark.app.errors import OutputError
+from lowmark.app.local.formats import Format
+from lowmark.app.watch.row_view import RowList, show_rows, window_of
+from lowmark.wire.result_rows import shown
+from lowmark.wire.rows import Words
+from lowmark.wire.schema import Kind, Schema
+from lowmark.wire.text import RowWriter, csv_header, csv_writer, json_writer, text_column
+
+__all__ = ["RowSink", "open_output"]
+
+_NUMBERS = (Kind.INT, Kind.FLOAT, Kind.DURATION)
+
+
+class RowSink(Protocol):
+    """Takes rows of one schema, in word form."""
+
+    def write(self, rows: Words) -> None: ...
+    def close(self) -> None: ...
+
+
+def open_output(format_: Format, path: Path | None, schema: Schema) -> RowSink:
+    """`path` None is standard output. OutputError for what cannot be opened, or is no form for a terminal."""
+    if format_ is Format.TABLE and path is None:
+        return _TableSink(schema, Console())
+    if path is None and format_ in (Format.PARQUET, Format.ARROW) and sys.stdout.isatty():
+        raise OutputError(f"{format_} is not for a terminal: name a file with -o, or choose --format jsonl")
+    with ExitStack() as opened:
+        file: BinaryIO = sys.stdout.buffer if path is None else opened.enter_context(_opened(path))
+        close = opened.pop_all().close
+    match format_:
+        case Format.TABLE:
+            return _TableSink(schema, Console(file=TextIOWrapper(file, "utf-8", write_through=True), width=240), close)
+        case Format.JSONL:
+            return _TextSink(file, json_writer(schema), b"", close)
+        case Format.CSV:
+            return _TextSink(file, csv_writer(schema), csv_header(schema), close)
+        case _:
+            return _ColumnSink(file, schema, format_, close)
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("wb")
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from None
+
+
+class _TextSink:
+    def __init__(self, file: BinaryIO, writer: RowWriter, header: bytes, close: Callable[[], None]) -> None:
+        self._file = file
+        self._writer = writer
+        self._close = close
+        file.write(header)
+
+    def write(self, rows: Words) -> None:
+        self._file.write(self._writer.write(rows).tobytes())
+        self._file.flush()  # rows are for whoever waits at the other end of the pipe
+
+    def close(self) -> None:
+        self._file.flush()
+        self._close()
+
+
+class _TableSink:
+    """Each window as a table of its own, under its bounds; rows that are of no window, or of many, as one list."""
+
+    def __init__(self, schema: Schema, console: Console, close: Callable[[], None] = lambda: None) -> None:
+        self._schema = schema
+        self._numbers = {column.name for column in schema if column.kind in _NUMBERS}
+        self._console = console
+        self._list = RowList(console, schema.names, self._numbers)
+        self._close = close
+
+    def write(self, rows: Words) -> None:
+        names = self._schema.names
+        columns = [text_column(self._schema, rows, name).to_pylist() for name in names]
+        shown = [["null" if value is None else value for value in row] for row in zip(*columns, strict=True)]
+        window = window_of(names, shown)
+        if window is None:
+            self._list.show(shown)
+            return
+        self._console.print(Text(window, "bold"))
+        show_rows(self._console, names[2:], [row[2:] for row in shown], self._numbers)
+
+    def close(self) -> None:
+        self._close()
+
+
+class _ColumnSink:
+    """Parquet or an Arrow stream."""
+
+    def __init__(self, file: BinaryIO, schema: Schema, format_: Format, close: Callable[[], None]) -> None:
+        self._schema = schema
+        self._close = close
+        arrow = shown(schema, np.zeros((0, schema.words), np.uint64)).schema
+        if format_ is Format.ARROW:
+            self._writer = pa.ipc.new_stream(file, arrow)
+        else:
+            import pyarrow.parquet as pq  # takes a while to load, and is for this format only
+
+            self._writer = pq.ParquetWriter(file, arrow)
+
+    def write(self, rows: Words) -> None:
+        self._writer.write_batch(shown(self._schema, rows))
+
+    def close(self) -> None:
+        self._writer.close()
+        self._close()

@@ -1,0 +1,116 @@
+"""One source of a local run: its capture or interface, the nodes that read it, and their way into the bucket."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+
+from highlevel.progress.records import Batch, Record
+from ingest.files.source import Source
+from lowlevel.config import LowLevelConfig
+from lowlevel.node import NodeOutput, SourceNodes
+from lowlevel.outbox import Outbox, Rows
+from lowmark.app.capture.heartbeat import Beating
+from lowmark.query.plan.nodes import Node
+from lowmark.wire.frames import FrameBlock
+from lowmark.wire.partials import Origin
+from lowmark.wire.promises import Ending
+from lowmark.wire.registration import SourceKind
+from lowmark.wire.values import FOREVER, NEVER
+
+__all__ = ["Feed", "FeedThreads"]
+
+_WAITING = 32  # steps' records between the sources' threads and the operators; behind them packets gather in the rings
+
+
+class Feed:
+    """Inert until `start()`."""
+
+    def __init__(
+        self, source: Source, nodes: Sequence[Node], config: LowLevelConfig, stage: str, send_late: bool
+    ) -> None:
+        self.source = source
+        late = [node.name for node in nodes if send_late]
+        self.nodes = SourceNodes(nodes, stream=source.stream, rank=source.rank, config=config, send_late=late)
+        self.low = NEVER
+        self._origins = {node.name: (node, Origin(stage, source.name, 0, node.name)) for node in nodes}
+        self._outboxes: dict[str, Outbox] = {}
+        self._beating = Beating(self.nodes)
+
+    def start(self) -> None:
+        """Opens the source and loads the kernel."""
+        self.source.start()
+        self.nodes.start(touched=self.source.live)
+
+    def begin(self) -> None:
+        """What passes from now on is covered."""
+        self.source.begin()
+        self._outboxes = {
+            name: Outbox(node, origin, 1, start_ns=self.source.start_ns)
+            for name, (node, origin) in self._origins.items()
+        }
+
+    @property
+    def ended(self) -> bool:
+        return self.low == FOREVER
+
+    @property
+    def kind(self) -> SourceKind:
+        """Only what is captured as it happens may have begun in the middle of a window."""
+        return SourceKind.LIVE if self.source.live else SourceKind.FINITE
+
+    def steps(self) -> Iterator[list[Record]]:
+        """The records of each block. A source that is stopped has ended for this run: its last windows come too."""
+        for block in self.source.blocks():
+            yield list(self._taken(block))
+        if not self.ended:
+            self.low = FOREVER
+            yield list(self._records(self.nodes.finish()))
+
+    def _taken(self, block: FrameBlock) -> Iterator[Record]:
+        self.low = block.low_after
+        yield from self._records(self._beating.take(block))
+
+    def _records(self, outputs: Iterable[NodeOutput]) -> Iterator[Record]:
+        ending = Ending.END if self.ended else Ending.NONE
+        for output in outputs:
+            for _, record in self._outboxes[output.node].take(output, ending):
+                if isinstance(record, Rows):
+                    yield Batch(record.origin, record.sequence, record.rows, record.tuples, record.late)
+                else:
+                    yield record
+
+
+class FeedThreads:
+    """Feeds that go on side by side, because none can wait for another: interfaces, files that grow. A thread each."""
+
+    def __init__(self, feeds: Sequence[Feed]) -> None:
+        self._taken: queue.Queue[tuple[Feed, list[Record] | Exception | None]] = queue.Queue(_WAITING)
+        self._threads = [
+            threading.Thread(target=self._run, args=(feed,), name=f"source {feed.source.name}", daemon=True)
+            for feed in feeds
+        ]
+
+    def steps(self) -> Iterator[tuple[Feed, list[Record]]]:
+        """The records of the feeds' blocks, as they come, until all feeds have ended. Raises what one of them did."""
+        for thread in self._threads:
+            thread.start()
+        running = len(self._threads)
+        while running:
+            feed, records = self._taken.get()
+            if isinstance(records, Exception):
+                raise records
+            if records is None:
+                running -= 1
+            else:
+                yield feed, records
+
+    def _run(self, feed: Feed) -> None:
+        try:
+            for records in feed.steps():
+                self._taken.put((feed, records))
+        except Exception as error:  # raised where the run is, for whoever runs it
+            self._taken.put((feed, error))
+        else:
+            self._taken.put((feed, None))

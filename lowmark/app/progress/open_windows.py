@@ -1,0 +1,90 @@
+"""Which windows of an answer are open, by what has been promised, told and completed."""
+
+from __future__ import annotations
+
+from highlevel.progress.reach import Reach
+from lowmark.app.progress.completions import CompletionsSeen
+from lowmark.app.progress.query_inputs import QueryInputs
+from lowmark.query.plan.nodes import Aggregate, Counted, Pane, QueryPlan
+from lowmark.query.windows.window import Window
+from lowmark.wire.schema import Kind
+from lowmark.wire.values import FOREVER
+
+__all__ = ["OpenWindows", "sliding_by_tuple"]
+
+_TOLD = 10  # open windows of a query that are told one by one, the oldest
+
+
+class OpenWindows:
+    """Of a query whose windows make one sequence."""
+
+    def __init__(self, plan: QueryPlan, window: Window, reach: Reach) -> None:
+        self._window = window
+        self._buckets = plan.stage.buckets
+        self._reach = reach
+        first = plan.steps[0].plan
+        self._of_nodes = isinstance(first, Aggregate) and first.window == window
+        self._grid = _grid(plan, window, self._of_nodes)
+        self._first: int | None = None  # windows are completed from the first frontier on
+
+    @property
+    def begins(self) -> bool:
+        """Whether the first frontier is known."""
+        return self._first is not None
+
+    def begin(self, inputs: QueryInputs) -> None:
+        """To be called until then, whenever something has been promised."""
+        if inputs.frontier_ns not in (None, FOREVER):
+            self._first = self._reach.of(inputs.granules())
+
+    def told(self, inputs: QueryInputs, seen: CompletionsSeen) -> tuple[range, int | None]:
+        """The oldest, or the one to come when none has begun; and how many have begun, None: that is not known."""
+        first = self._next(inputs, seen)
+        if first is None:
+            return range(0), 0
+        self._reach.forget(first)
+        begun = self._begun(inputs)
+        count = None if begun is None else max(0, begun - first)
+        told = min(count or 0, _TOLD)
+        return range(first, first + (told if inputs.ended else max(told, 1))), count
+
+    def _next(self, inputs: QueryInputs, seen: CompletionsSeen) -> int | None:
+        """The first that some bucket has not completed: of one without completions, the first of all."""
+        found = [last.windows.to + 1 for last in seen.last.values() if last.windows is not None]
+        if len(found) < self._buckets:
+            if self._reach.numbers_rows:
+                found.append(self._reach.of_rows(0))
+            else:
+                found += [] if self._first is None else [self._first]
+                found += [self._reach.of({node: low}) for node, low in inputs.first_granules().items()]
+        return min(found, default=None)
+
+    def _begun(self, inputs: QueryInputs) -> int | None:
+        """The first window that no tuple has been told of."""
+        if self._reach.numbers_rows:
+            before, ahead = inputs.tuples
+            return None if before is None else self._of(before + ahead)
+        if inputs.ended:
+            last = inputs.last_granule() if self._of_nodes else None
+            return None if last is None else self._window.wids(last).stop
+        if self._grid is None or inputs.furthest_ns is None:
+            return None
+        return self._window.wids(self._grid.index(inputs.furthest_ns)).stop
+
+    def _of(self, row: int) -> int:
+        axis = self._window.axis
+        return self._window.wids((row - axis.origin) // axis.unit).stop
+
+
+def _grid(plan: QueryPlan, window: Window, of_nodes: bool) -> Pane | None:
+    """The panes of the window, in time; None: they are not of times."""
+    if of_nodes:
+        return plan.stage.nodes[0].reduction.pane
+    return Pane(window.axis.unit, window.axis.origin) if window.axis.kind is Kind.TIME else None
+
+
+def sliding_by_tuple(plan: QueryPlan) -> int | None:
+    """So many tuples end one window at most: where each partition counts its own, any tuple may end one. None: others
+    are its windows."""
+    found = (step.plan for step in plan.steps if isinstance(step.plan, Counted))
+    return next((1 if counted.partition else counted.window.slide for counted in found if counted.slides), None)

@@ -1,0 +1,277 @@
+"""Following a query's topics: rows, which windows are complete and exact, and what late tuples change or would have."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import fields
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
+from rich.console import Console
+from rich.text import Text
+
+from lowmark.app.config.file import Config
+from lowmark.app.console import Teller, counted, telling
+from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.kafka.consumer import PatientReader
+from lowmark.app.local.late_lines import LateNews, line_of
+from lowmark.app.watch.quiet_queries import Quiet, waiting_text
+from lowmark.app.watch.row_view import show_rows
+from lowmark.app.watch.time_range import EVERYTHING, WatchRange
+from lowmark.app.watch.window_board import FinishedWindow, WindowBoard
+from lowmark.wire import values
+from lowmark.wire.codec import Record, decode
+from lowmark.wire.kafka import KafkaSettings, admin
+from lowmark.wire.record import BadRecord
+from lowmark.wire.result_rows import ResultRow, ResultRowsRecord
+from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason, Scalar
+from lowmark.wire.topics import Topic, TopicKind
+
+__all__ = ["Amendments", "amendment_text", "completion_line", "follow", "show_window", "verdict_text", "watch"]
+
+_MAX_ROWS = 25
+"""Of a window that a table shows."""
+
+_LOSSY = 4
+
+_MOST_TOLD = 10_000
+"""Amendments that are remembered."""
+
+
+def watch(
+    config: Config, query: str, *, beginning: bool, windows: int | None, between: WatchRange, as_json: bool,
+    stop: Callable[[], bool] = lambda: False,
+) -> int:  # fmt: skip
+    """Until `stop`, until so many windows have been shown, or until all of `between` has: then the exit code says
+    whether any of them is lossy. JSON: rows a line each on standard output, of all times as soon as they are visible,
+    else when their window is complete; completions, late rows, corrections and amendments a line each on standard
+    error. Else a table for each complete window, and for what is late a line. On a terminal a line says what is waited
+    for."""
+    console, shown, amendments, lossy = Console(), 0, Amendments(), False
+    with ExitStack() as stack:
+        tell = stack.enter_context(telling())
+        aside = tell.aside if sys.stdout.isatty() else nullcontext
+        quiet = Quiet(config, query, stack)
+        tell.passing(f"waiting for results of {query}")
+        over = False
+        for event in follow(
+            config.kafka, config.prefix, query, beginning=beginning, between=between, stop=stop, say=tell.line
+        ):
+            if event is None:
+                found = quiet.progress() if tell.on_terminal or between else None
+                if found is not None:
+                    tell.passing(f"{query}: {waiting_text(found)}")
+                # What has become visible meanwhile comes first.
+                if over and between:
+                    break
+                over = found is not None and found.is_over
+                continue
+            over = False
+            with aside():
+                _show(console, tell, query, event, amendments, as_json, bool(between))
+            if isinstance(event, Amendment):
+                lossy = True
+            elif isinstance(event, FinishedWindow):
+                lossy |= not event.verdict.exact
+                shown += 1
+                if windows is not None and shown >= windows:
+                    break
+    return _LOSSY if lossy else 0
+
+
+def _show(
+    console: Console, tell: Teller, query: str, event: ResultRow | FinishedWindow | LateNews, amendments: Amendments,
+    as_json: bool, whole: bool,
+) -> None:  # fmt: skip
+    """`whole`: rows are shown with their windows."""
+    match event:
+        case ResultRow(row=row):
+            if as_json and not whole:
+                _write([row])
+        case Amendment() | Correction() | LateRow():
+            if as_json:
+                tell.line(line_of(event))
+            elif not isinstance(event, Amendment) or amendments.new(event):
+                _show_late(console, event)
+        case FinishedWindow(rows=rows):
+            if not as_json:
+                show_window(console, query, event)
+                return
+            if whole:
+                _write(rows)
+            tell.line(completion_line(event))
+
+
+def _write(rows: Iterable[bytes]) -> None:
+    for row in rows:
+        sys.stdout.write(row.decode() + "\n")
+    sys.stdout.flush()
+
+
+def follow(
+    kafka: KafkaSettings, prefix: str, query: str, *, beginning: bool, stop: Callable[[], bool],
+    say: Callable[[str], None], between: WatchRange = EVERYTHING,
+) -> Iterator[ResultRow | FinishedWindow | LateNews | None]:  # fmt: skip
+    """The rows of a query as they become visible, its windows as they become complete in all buckets, and late rows and
+    what they change; None about once a second while nothing comes. Ends when all of `between` has come: other windows
+    are left out. EnvironmentNotReady when there is no result topic. `say` gets a line when the broker goes away."""
+    topic = Topic(TopicKind.RESULTS, query, prefix).name
+    partitions, late = _partitions(kafka, topic, query, Topic(TopicKind.LATE, query, prefix).name)
+    start = OFFSET_BEGINNING if beginning else OFFSET_END
+    with PatientReader(kafka, "watch", say) as reader:
+        parts = [TopicPartition(topic, partition, start) for partition in range(partitions)]
+        reader.assign([*parts, *(TopicPartition(part.topic, part.partition, start) for part in late)])
+        board = WindowBoard(partitions, beginning)
+        for messages in reader.batches(stop):
+            for message in messages:
+                record = decode(message.headers(), message.value(), lambda origin: None)
+                if isinstance(record, Complete):
+                    between.check(record)
+                yield from filter(between.shows, _events(board, message.partition(), record))
+                if between.is_over(board.complete_to):
+                    return
+            if not messages:
+                yield None
+
+
+def _partitions(kafka: KafkaSettings, topic: str, query: str, late: str) -> tuple[int, list[TopicPartition]]:
+    """How many the result topic has, and those of the topic of late rows, where there is one."""
+    there = admin(kafka).list_topics(timeout=10).topics
+    found = there.get(topic)
+    if found is None or found.error is not None:
+        marker = topic[: -len(query)]
+        known = sorted(name[len(marker) :] for name in there if name.startswith(marker))
+        raise EnvironmentNotReady(
+            f"there is no result topic {topic}",
+            f"queries with results here: {', '.join(known) or 'none'}; `lowmark run` creates their topics",
+        )
+    also = there.get(late)
+    return len(found.partitions), [] if also is None else [TopicPartition(late, part) for part in also.partitions]
+
+
+def _events(
+    board: WindowBoard, bucket: int, record: Record | BadRecord
+) -> Iterator[ResultRow | FinishedWindow | LateNews]:  # fmt: skip
+    match record:
+        case ResultRow() | ResultRowsRecord():
+            rows = [record] if isinstance(record, ResultRow) else record.one_by_one()
+            board.rows(bucket, rows)
+            yield from rows
+        case Complete():
+            yield from board.complete(record)
+        case Amendment():
+            board.amend(record)
+            yield record
+        case Correction() | LateRow():
+            yield record
+
+
+class Amendments:
+    """What each bucket tells is of the whole stream: which of their amendments tell something new."""
+
+    def __init__(self) -> None:
+        self._told: Counter[tuple[object, ...]] = Counter()
+        self._heard: Counter[tuple[object, ...]] = Counter()
+
+    def new(self, amendment: Amendment) -> bool:
+        said = tuple(getattr(amendment, field.name) for field in fields(amendment) if field.name != "bucket")
+        by_bucket = (*said, amendment.bucket)
+        self._heard[by_bucket] += 1
+        if self._heard[by_bucket] <= self._told[said]:
+            return False
+        self._told[said] += 1
+        if len(self._told) > _MOST_TOLD:
+            self._told.clear()
+            self._heard.clear()
+        return True
+
+
+def _show_late(console: Console, news: LateNews) -> None:
+    """In a line or two: a person who watches has little use for all of it."""
+    match news:
+        case Amendment():
+            text = amendment_text(news)
+        case Correction():
+            text = f"correction  {news.start} … {news.end}: {news.tuples} late in {counted(len(news.deltas), 'group')}"
+        case LateRow():
+            where = "" if news.windows is None else f"  {news.start or 'the beginning'} … {news.end}"
+            text = f"late{where}  {news.tuples} from {news.source}: {_shown(news.row)}"
+    console.print(text, style="yellow", markup=False)
+    if isinstance(news, Correction):
+        for delta in news.deltas[:_MAX_ROWS]:
+            console.print(f"    {_shown(delta)}", style="yellow", markup=False)
+
+
+def amendment_text(news: Amendment) -> str:
+    """What was shown as exact is not any more."""
+    reasons = ", ".join(reason.value for reason in Reason if reason in news.reasons)
+    where = f"{news.start if news.start is not None else 'the beginning'} … {news.end}"
+    return f"amendment  {where}: lossy: {reasons} ({news.late} late, {news.dropped} dropped)"
+
+
+def _shown(row: Mapping[str, Scalar]) -> str:
+    return "  ".join(f"{name}={'null' if value is None else value}" for name, value in row.items())
+
+
+def verdict_text(window: FinishedWindow) -> Text:
+    verdict = window.verdict
+    text = Text("exact" if verdict.exact else "lossy: " + ", ".join(sorted(r.value for r in verdict.reasons)))
+    text.stylize("bold green" if verdict.exact else "bold red")
+    if verdict.partial:
+        text.append(" (began before its sources)", "yellow")
+    return text
+
+
+def _span(window: FinishedWindow) -> str:
+    kind = window.of.kind
+    end = str(values.show(kind, window.end))
+    if window.window is None:
+        return f"complete up to {window.of.attribute} < {end}"
+    start = "the beginning" if window.start is None else str(values.show(kind, window.start))
+    return f"{start} … {end}"
+
+
+def show_window(console: Console, query: str, window: FinishedWindow) -> None:
+    """A window as a table of its first rows, with its verdict."""
+    title = Text.assemble((query, "bold cyan"), "  ", _span(window), "  ", verdict_text(window))
+    missing = "" if window.merged == window.promised else f"{window.merged:,} of "
+    title.append(f"  {counted(len(window.rows), 'row')}, {missing}{counted(window.promised, 'tuple')}", "dim")
+    console.print(title)
+    if window.rows:
+        _show_rows(console, [json.loads(row) for row in window.rows[:_MAX_ROWS]])
+    if len(window.rows) > _MAX_ROWS:
+        console.print(f"… and {len(window.rows) - _MAX_ROWS:,} rows more", style="dim")
+
+
+def _show_rows(console: Console, rows: list[dict[str, object]]) -> None:
+    names = [name for name in rows[0] if name not in ("window_start", "window_end")]
+    numbers = [name for name in names if any(isinstance(row[name], int | float) for row in rows)]
+    show_rows(console, names, [[_text(row[name]) for name in names] for row in rows], numbers)
+
+
+def _text(value: object) -> str:
+    """As `lowmark query` shows it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def completion_line(window: FinishedWindow) -> str:
+    """Bounds as rows show them. Of an answer without windows: up to which value of which attribute it is complete."""
+    kind = window.of.kind
+    start = None if window.start is None else values.show(kind, window.start)
+    end = values.show(kind, window.end)
+    bounds = {window.of.attribute: end} if window.window is None else {"window_start": start, "window_end": end}
+    return json.dumps(
+        {
+            "complete": bounds,
+            "rows": len(window.rows),
+            "merged": window.merged,
+            "promised": window.promised,
+            "verdict": "exact" if window.verdict.exact else "lossy",
+            "reasons": sorted(reason.value for reason in window.verdict.reasons),
+            "partial": window.verdict.partial,
+        },
+        ensure_ascii=False,
+    )

@@ -1,0 +1,55 @@
+"""What a query waits for while nothing of it comes, in a line."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+from lowmark.app.config.file import Config
+from lowmark.app.config.queries import plan_queries
+from lowmark.app.config.tables import ConfigError
+from lowmark.app.progress.feed import ProgressFeed
+from lowmark.app.progress.query_progress import QueryProgress
+from lowmark.wire.kafka import KafkaUnavailable
+
+__all__ = ["Quiet", "waiting_text"]
+
+_AT_MOST_S = 1.0
+"""For what has come since it was looked at last."""
+
+
+class Quiet:
+    """Inert until it is asked: most who watch see windows come. Its reader ends with the `stack`."""
+
+    def __init__(self, config: Config, query: str, stack: ExitStack) -> None:
+        self._config = config
+        self._query = query
+        self._stack = stack
+        self._feed: ProgressFeed | None = None
+
+    def progress(self) -> QueryProgress | None:
+        """As it stands now. None: that is not known, because what stands in the topics has not been read yet, the
+        broker is away, or the configuration has no such query (any more)."""
+        if self._feed is None:
+            try:
+                feed = ProgressFeed(self._config, plan_queries(self._config, [self._query]), lambda text: None)
+                self._feed = self._stack.enter_context(feed)
+            except (ConfigError, KafkaUnavailable):
+                return None
+        until = time.monotonic() + _AT_MOST_S
+        for took in self._feed.taking(lambda: time.monotonic() > until, wait_s=0.05):
+            if not took and self._feed.caught_up:
+                break
+        if not self._feed.caught_up:
+            return None
+        (found,) = self._feed.progress(time.time_ns())
+        return found
+
+
+def waiting_text(found: QueryProgress) -> str:
+    first = found.waiting[0].brief if found.waiting else None
+    if first is None:
+        return "all sources have ended: nothing more comes" if found.ended else "nothing holds it up: it has no rows"
+    more = f", and {len(found.waiting) - 1} more" if len(found.waiting) > 1 else ""
+    what = f"the window to {found.open[0].end}" if found.open else "it"
+    return f"{what} waits for {first}{more}"

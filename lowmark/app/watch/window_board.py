@@ -1,0 +1,136 @@
+"""Puts the buckets of a result topic together again: which windows are complete in all of them, with their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
+
+from lowmark.wire.result_rows import ResultRow
+from lowmark.wire.results import Amendment, Complete, Verdict, WindowSpan
+
+__all__ = ["FinishedWindow", "WindowBoard"]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedWindow:
+    """A window that every bucket has completed. `window` is None for a query without windows: a bucket's rows since it
+    was complete up to `start`."""
+
+    window: int | None
+    start: int | None  # values of the attribute
+    end: int
+    rows: tuple[bytes, ...]
+    merged: int  # tuples, over all buckets
+    promised: int
+    dropped: int
+    late: int
+    verdict: Verdict
+    of: Complete  # a bucket's completion of it: what they all agree on
+
+
+@dataclass(slots=True)
+class _Bucket:
+    pending: list[bytes] = field(default_factory=list)  # rows since the last completion
+    done: dict[int, tuple[Complete, tuple[bytes, ...]]] = field(default_factory=dict)  # single windows, by id
+    reached: int | None = None  # the last window that is complete
+    end: int | None = None  # up to where it is complete
+    whole_from: int | None = None  # the first window all of whose rows were read
+
+
+class WindowBoard:
+    """Feed it the records of one query in the order of each partition. Records of older generations are left out;
+    unless they are read `from_beginning`, so are the windows that some bucket may have begun to write before."""
+
+    def __init__(self, buckets: int, from_beginning: bool = True) -> None:
+        self._buckets = [_Bucket() for _ in range(buckets)]
+        self._generation = -1
+        self._from_beginning = from_beginning
+        self._amended: list[tuple[WindowSpan, Verdict]] = []  # of windows that some bucket has yet to complete
+
+    def rows(self, bucket: int, rows: Iterable[ResultRow]) -> None:
+        for row in rows:
+            if self._current(row.generation):
+                self._buckets[bucket].pending.append(row.row)
+
+    def complete(self, complete: Complete) -> Iterator[FinishedWindow]:
+        """The windows that this completion makes complete in all buckets, in order; windows without rows are left
+        out, unless something is wrong with them."""
+        if not self._current(complete.generation):
+            return
+        bucket = self._buckets[complete.bucket]
+        rows, before, bucket.end = tuple(bucket.pending), bucket.end, complete.end
+        bucket.pending.clear()
+        if complete.windows is None:
+            if rows:
+                yield replace(_finished(None, [(complete, rows)]), start=before)
+            return
+        if bucket.whole_from is None:
+            whole = self._from_beginning or len(rows) == complete.rows
+            bucket.whole_from = complete.windows.first if whole else complete.windows.to + 1
+        if rows or not complete.verdict.exact or complete.merged:
+            bucket.done[complete.windows.first] = complete, rows
+        bucket.reached = complete.windows.to
+        yield from self._ready()
+
+    @property
+    def complete_to(self) -> int | None:
+        """Up to where all buckets are complete; None: one has told nothing."""
+        ends = [bucket.end for bucket in self._buckets]
+        return None if None in ends else min(end for end in ends if end is not None)
+
+    def amend(self, amendment: Amendment) -> None:
+        """A window that has yet to be shown is not shown as exact."""
+        if self._current(amendment.generation) and amendment.windows is not None:
+            self._amended.append((amendment.windows, Verdict(amendment.reasons)))
+            self._forget_amended()
+
+    def _forget_amended(self) -> None:
+        complete = [bucket.reached for bucket in self._buckets if bucket.reached is not None]
+        shown = min(complete) if len(complete) == len(self._buckets) else None
+        self._amended = [each for each in self._amended if shown is None or each[0].to > shown]
+
+    def _current(self, generation: int) -> bool:
+        if generation > self._generation:
+            self._from_beginning |= self._generation >= 0  # all of a later one is read
+            self._generation = generation
+            self._buckets = [_Bucket() for _ in self._buckets]
+            self._amended = []
+        return generation == self._generation
+
+    def _ready(self) -> Iterator[FinishedWindow]:
+        reached = [bucket.reached for bucket in self._buckets]
+        if any(window is None for window in reached):
+            return
+        up_to = min(window for window in reached if window is not None)
+        begun = [bucket.whole_from for bucket in self._buckets]
+        since = max(window for window in begun if window is not None)
+        windows = sorted({window for bucket in self._buckets for window in bucket.done if window <= up_to})
+        for window in windows:
+            parts = [bucket.done.pop(window) for bucket in self._buckets if window in bucket.done]
+            if not self._from_beginning and window < since:
+                continue
+            if any(rows for _, rows in parts) or not all(complete.verdict.exact for complete, _ in parts):
+                found = [verdict for span, verdict in self._amended if span.first <= window <= span.to]
+                yield _finished(window, parts, found)
+        self._forget_amended()
+
+
+def _finished(
+    window: int | None, parts: list[tuple[Complete, tuple[bytes, ...]]], amended: Iterable[Verdict] = ()
+) -> FinishedWindow:
+    verdict = reduce(or_, [*(complete.verdict for complete, _ in parts), *amended])
+    first = parts[0][0]
+    return FinishedWindow(
+        window=window,
+        start=first.start,
+        end=first.end,
+        rows=tuple(row for _, rows in parts for row in rows),
+        merged=sum(complete.merged for complete, _ in parts),
+        promised=sum(complete.promised for complete, _ in parts),
+        dropped=max(complete.dropped for complete, _ in parts),
+        late=max(complete.late for complete, _ in parts),
+        verdict=verdict,
+        of=first,
+    )

@@ -1,0 +1,107 @@
+"""Hints of a SELECT, `/*+ probe(A, B, C) strategy(wid) bucket(srcIP) */`: how it is to run, where the planner is not
+to choose. Each is of one choice; whoever makes that choice takes the hints on it, and none may be left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lowmark.query.parse import syntax as s
+from lowmark.query.parse.errors import QueryError, unknown_word
+from lowmark.query.strategy import Strategy
+
+__all__ = ["BUCKET", "PROBE", "STRATEGY", "Hints"]
+
+PROBE = "probe"
+STRATEGY = "strategy"
+BUCKET = "bucket"
+
+_WORDS = (PROBE, STRATEGY, BUCKET)
+
+
+class Hints:
+    """Those of one SELECT that no choice has taken yet."""
+
+    def __init__(self, hints: Sequence[s.Hint], text: str) -> None:
+        self._left = list(hints)
+        self._text = text
+        for hint in hints:
+            if hint.word.text.casefold() not in _WORDS:
+                raise unknown_word("hint", hint.word.text, text, hint.word.span, _WORDS)
+
+    def refuse(self, word: str, why: str) -> None:
+        """QueryError where a hint on this choice is left: there is nothing to choose."""
+        for hint in self._of(word):
+            raise QueryError(f"{word} says nothing here: {why}", self._text, hint.span)
+
+    def probes(self, parts: Sequence[Sequence[str]]) -> tuple[tuple[int, ...], ...]:
+        """The orders that are asked for of one inner join, as numbers of its parts: those hints that name each part
+        once. A part that is a join itself, of inputs with these labels, goes by the name of any of them."""
+        found: dict[int, tuple[int, ...]] = {}
+        for hint in self._of(PROBE):
+            order = tuple(number for name in _words(hint) for number in _places(name, parts))
+            if len(hint.names) < len(parts) or sorted(order) != list(range(len(parts))):
+                continue
+            if order[0] in found:
+                named = hint.names[0].name.text
+                raise QueryError(f"{PROBE} has said already what rows of {named} meet", self._text, hint.span)
+            found[order[0]] = order
+            self._left.remove(hint)
+        return tuple(found.values())
+
+    def check_probes(self, joins: Sequence[Sequence[Sequence[str]]], labels: Sequence[str]) -> None:
+        """After all inner joins of FROM, each of these parts, have taken theirs. `labels` are of all its inputs."""
+        ordered = {label.casefold() for parts in joins for part in parts for label in part}
+        folded = [label.casefold() for label in labels]
+        for hint in self._of(PROBE):
+            if not joins:
+                self.refuse(PROBE, "an outer, semi or anti join is of two inputs, which meet in one way")
+            for ref in hint.names:
+                if ref.input is not None:
+                    raise QueryError(f"{PROBE} names inputs, not fields", self._text, ref.span, tuple(labels))
+                if ref.name.text.casefold() not in folded:
+                    raise unknown_word("input", ref.name.text, self._text, ref.span, labels)
+                if ref.name.text.casefold() not in ordered:
+                    why = f"{ref.name.text} is in no inner join, and others are of two inputs, which meet in one way"
+                    raise QueryError(why, self._text, ref.span, tuple(n for n in labels if n.casefold() in ordered))
+            how = "first the one whose new rows are meant, then the others in the order in which these meet them"
+            there = tuple(f"{PROBE}({', '.join(part[0] for part in parts)})" for parts in joins)
+            which = "every input once" if len(joins) == 1 else "every input of one inner join once"
+            raise QueryError(f"{PROBE} names {which}", self._text, hint.span, there, how)
+
+    def strategy(self) -> Strategy:
+        """AUTO: none is asked for."""
+        found = Strategy.AUTO
+        for hint in self._taken(STRATEGY):
+            name, *more = hint.names
+            choices = tuple(strategy.value for strategy in Strategy)
+            if more or found is not Strategy.AUTO:
+                raise QueryError(f"{STRATEGY} is said once, and names one", self._text, hint.span, choices)
+            if name.input is not None or name.name.text.casefold() not in choices:
+                raise unknown_word("strategy", self._text[slice(*name.span)], self._text, name.span, choices)
+            found = Strategy(name.name.text.casefold())
+        return found
+
+    def bucket(self) -> tuple[s.FieldRef, ...]:
+        """The keys that are to choose the bucket; (): none are named."""
+        found: tuple[s.FieldRef, ...] = ()
+        for hint in self._taken(BUCKET):
+            if found:
+                raise QueryError(f"{BUCKET} is said once, and names all keys", self._text, hint.span)
+            found = hint.names
+        return found
+
+    def _of(self, word: str) -> list[s.Hint]:
+        return [hint for hint in self._left if hint.word.text.casefold() == word]
+
+    def _taken(self, word: str) -> list[s.Hint]:
+        taken = self._of(word)
+        self._left = [hint for hint in self._left if hint not in taken]
+        return taken
+
+
+def _words(hint: s.Hint) -> list[str]:
+    return [ref.name.text.casefold() for ref in hint.names if ref.input is None]
+
+
+def _places(name: str, parts: Sequence[Sequence[str]]) -> list[int]:
+    return [number for number, part in enumerate(parts) if name in {label.casefold() for label in part}]

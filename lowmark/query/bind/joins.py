@@ -1,0 +1,287 @@
+"""FROM with several inputs: their names, windows and conditions, as a relation of their combinations.
+
+Inner joins are one join of all their inputs. Others are of two: what stands to the left of one is joined first, as a
+relation of its own, which waits by the window of an input that each of its rows has a row of. Rows of a FULL JOIN have
+a time made for that, the first one that they have, and wait for as long as the longer of its windows says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+
+from lowmark.query.bind.hints import Hints
+from lowmark.query.bind.join_windows import InputWindow, bind, side_of, specs_of
+from lowmark.query.bind.lowering import Lowering
+from lowmark.query.bind.names import InputNames
+from lowmark.query.bind.relations import Arm, Joined, Relation, Side, substitute
+from lowmark.query.bind.scope import Scope, extreme_name
+from lowmark.query.expr.expressions import Expr, Field, Interval, Literal, Named, Op, fields
+from lowmark.query.expr.scalar_functions import EXTREMES
+from lowmark.query.expr.simplify import compare, conjoin, disjoin, is_null, words
+from lowmark.query.parse import syntax as s
+from lowmark.query.parse.errors import QueryError
+from lowmark.query.plan.nodes import AT, Extreme, has_every_row
+from lowmark.wire.schema import Column, Kind
+
+__all__ = ["Item", "inputs_of", "join", "join_to_first", "label_of", "with_extremes"]
+
+Item = tuple[s.Input, Relation]
+"""An input of FROM, and what it stands for."""
+
+
+_AT = Field(AT, Kind.TIME)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """An input, or what several have been joined to."""
+
+    labels: tuple[str, ...]  # of the inputs whose columns are seen
+    prefix: str  # what a further join puts before its columns' names
+    relation: Relation
+    windows: tuple[InputWindow, ...]  # of these inputs, over the relation's columns
+    span: s.Span
+
+    @property
+    def leading(self) -> InputWindow:
+        """The window by which its rows wait."""
+        return next(window for window in self.windows if window.whole)
+
+
+def inputs_of(sources: Iterable[s.Source]) -> list[s.Input]:
+    """The inputs of FROM, in order."""
+    return [item for source in sources for item in _flat(source)]
+
+
+def label_of(item: s.Input) -> str | None:
+    """The name that may stand before an input's columns."""
+    if item.alias is not None:
+        return item.alias.text
+    return item.relation.name.text if isinstance(item.relation, s.StreamRef) else None
+
+
+def join(
+    sources: Sequence[s.Source], items: Sequence[Item], hints: Hints, text: str, strings: tuple[str, ...]
+) -> Scope:  # fmt: skip
+    """The scope of a SELECT over a join; `items` are the inputs of FROM, in order."""
+    joining = _Joining(items, text, strings, hints)
+    parts, conditions = joining.parts(sources)
+    whole = joining.together(parts, conditions, s.JoinKind.INNER)
+    hints.check_probes(joining.inner, joining.labels)
+    return joining.scope(whole)
+
+
+def with_extremes(scope: Scope, select: s.Select) -> Scope:
+    """The scope of an inner join with the columns that greatest() and least() in a SELECT are, hidden ones. A call of
+    other columns than times that progress has none: whoever lowers it says so."""
+    (arm,) = scope.relation.arms
+    if not isinstance(arm.base, Joined) or arm.base.kind is not s.JoinKind.INNER:
+        return scope
+    times = {named.name for side in arm.base.sides for named in side.progress}
+    found: dict[str, Extreme] = {}
+    for node in s.walk(select):
+        if isinstance(node, s.FunctionCall) and (word := node.function.text.lower()) in EXTREMES:
+            refs = [item for item in node.arguments if isinstance(item, s.FieldRef) and scope.has(item)]
+            of = tuple(sorted({scope.field(ref).name for ref in refs}))
+            if len(refs) == len(node.arguments) == len(of) > 1 and times.issuperset(of):
+                name = extreme_name(word, of)
+                found[name] = Extreme(name, word == EXTREMES[0], of)
+    columns = tuple(Column(name, Kind.TIME) for name in found)
+    base = replace(arm.base, extremes=tuple(found.values()), columns=(*arm.base.columns, *columns))
+    values = {**arm.values, **{column.name: _field(column) for column in columns}}
+    relation = scope.relation
+    arms = (replace(arm, base=base, values=values),)
+    return replace(scope, relation=replace(relation, arms=arms, hidden=(*relation.hidden, *columns)))
+
+
+def join_to_first(
+    items: Sequence[Item], on: Sequence[s.Expression], kind: s.JoinKind, text: str, strings: tuple[str, ...]
+) -> Scope:  # fmt: skip
+    """Of a semi or anti join of two inputs the scope of the first, as if FROM had that input alone: columns have their
+    own names. In the conditions a name without an input means the second one's column first, as in a subquery."""
+    joining = _Joining(items, text, strings, Hints((), text))
+    parts, _ = joining.parts([item for item, _ in items])
+    return _unlabelled(joining.scope(joining.together(parts, on, kind, parts[1].labels[0])))
+
+
+class _Joining:
+    def __init__(self, items: Sequence[Item], text: str, strings: tuple[str, ...], hints: Hints) -> None:
+        self._text = text
+        self._strings = strings
+        self._hints = hints
+        self.inner: list[list[tuple[str, ...]]] = []  # inner joins: of each its parts, by their inputs' labels
+        self._tumbling, specs = specs_of([item for item, _ in items], text)
+        self.labels = labels = _labels(items, text)
+        self._inputs = {
+            id(item): _Part((label,), f"{label}.", relation, (bind(label, relation, spec, text, strings),), item.span)
+            for label, (item, relation), spec in zip(labels, items, specs, strict=True)
+        }
+        first, *others = (part.windows[0].size for part in self._inputs.values())
+        for size, spec in zip(others, specs[1:], strict=True):
+            if self._tumbling and size != first:
+                raise QueryError("the tumbling windows of a join must be of one size", text, spec.span)
+
+    def parts(self, sources: Iterable[s.Source]) -> tuple[list[_Part], list[s.Expression]]:
+        """What there is to be joined by inner joins, and under which conditions."""
+        parts: list[_Part] = []
+        conditions: list[s.Expression] = []
+        for source in sources:
+            if isinstance(source, s.Input):
+                parts.append(self._inputs[id(source)])
+                continue
+            left, on = self.parts((source.left,))
+            right = self._inputs[id(source.right)]
+            if source.kind is s.JoinKind.INNER:
+                parts += [*left, right]
+                conditions += [*on, source.condition]
+            else:
+                pair = (self.together(left, on, s.JoinKind.INNER), right)
+                parts.append(self.together(pair, (source.condition,), source.kind))
+        return parts, conditions
+
+    def together(
+        self, parts: Sequence[_Part], on: Sequence[s.Expression], kind: s.JoinKind, nearest: str | None = None
+    ) -> _Part:  # fmt: skip
+        """The join of these parts under conditions on all of them."""
+        if len(parts) == 1:
+            return parts[0]
+        sides = tuple(map(self._side, parts))
+        labels = tuple(label for part in parts for label in part.labels)
+        matched = tuple(_column(side, own) for side in sides for own in side.relation.columns)
+        unseen = tuple(_column(side, own) for side in sides for own in side.relation.hidden)
+        known = {side.named(own.name): side.relation.field(own).range for side in sides for own in side.relation.known}
+        pairs = Arm(Joined(sides, self._tumbling, None, matched), None, _fields((*matched, *unseen), known))
+        scope = Scope(self._text, None, Relation(matched, (pairs,), hidden=unseen), labels, nearest)
+        lowering = Lowering(self._text, self._strings, InputNames(scope, "ON", "conditions on aggregates go to HAVING"))
+        conditions = [*map(lowering.condition, on), *self._bands(parts, sides)]
+        probes: tuple[tuple[int, ...], ...] = ()
+        if kind is s.JoinKind.INNER:
+            self.inner.append([part.labels for part in parts])
+            probes = self._hints.probes(self.inner[-1])
+        sides = tuple(side if has_every_row(kind, n) else replace(side, progress=()) for n, side in enumerate(sides))
+        columns = tuple(_column(side, own, kind, n) for n, side in enumerate(sides) for own in side.relation.known)
+        where = conjoin(conditions) if conditions else None
+        span = s.Span(parts[0].span.start, parts[-1].span.end)
+        base = Joined(sides, self._tumbling, where, columns, kind=kind, probes=probes, span=span)
+        seen = list(enumerate(sides))[: 1 if kind in (s.JoinKind.SEMI, s.JoinKind.ANTI) else None]
+        windows = [_seen(window, side, kind, n) for n, side in seen for window in parts[n].windows]
+        if kind is s.JoinKind.FULL:
+            base = _timed(base, f"({', '.join(labels)}).time")
+            windows.append(InputWindow(_field(base.columns[-1]), max(side.size for side in sides)))
+        values = _fields(base.columns, known)
+        shown = tuple(_column(side, own, kind, n) for n, side in seen for own in side.relation.columns)
+        hidden = tuple(_column(side, own, kind, n) for n, side in seen for own in side.relation.hidden)
+        return _Part(
+            labels=tuple(label for n, _ in seen for label in parts[n].labels),
+            prefix="",
+            relation=Relation(shown, (Arm(base, None, values),), hidden=(*hidden, *base.columns[len(columns) :])),
+            windows=tuple(windows),
+            span=span,
+        )
+
+    def scope(self, part: _Part) -> Scope:
+        return Scope(self._text, None, part.relation, part.labels)
+
+    def _side(self, part: _Part) -> Side:
+        label = part.labels[0] if part.prefix else f"({', '.join(part.labels)})"
+        side = side_of(label, part.prefix, part.relation, part.leading)
+        return replace(side, progress=(*side.progress, *self._others(part, side)))
+
+    def _others(self, part: _Part, side: Side) -> Iterator[Named]:
+        """The time by which its rows wait, if it is a hidden one, and others that every row has: not far behind it."""
+        known = {named.name for named in side.progress}
+        for window in part.windows:
+            if window.whole and isinstance(window.attribute, Field):
+                name = side.named(window.attribute.name)
+                if name not in known:
+                    yield Named(name, _AT if window is part.leading else self._behind(window.size))
+
+    def _behind(self, size_ns: int) -> Expr:
+        size = Literal(size_ns, Kind.DURATION)
+        if self._tumbling:
+            return words(Op.MUL, Kind.TIME, words(Op.FLOOR_DIV, Kind.INT, _AT, size), size)
+        return words(Op.SUB, Kind.TIME, _AT, size)
+
+    def _bands(self, parts: Sequence[_Part], sides: Sequence[Side]) -> Iterator[Expr]:
+        """That rows of inputs by which their parts do not wait lie in each other's windows, too; where there are any.
+        Tumbling windows are alike in all inputs of a part."""
+        if self._tumbling:
+            return
+        for (one, mine), (other, theirs) in combinations(zip(parts, sides, strict=True), 2):
+            for left, right in product(one.windows, other.windows):
+                if (left, right) != (one.leading, other.leading):
+                    yield _band(_seen(left, mine), _seen(right, theirs))
+
+
+def _timed(base: Joined, name: str) -> Joined:
+    """A FULL JOIN with a column for the time of the first side that a row has a row of."""
+    sides = tuple(replace(side, progress=(Named(name, _AT),)) for side in base.sides)
+    return replace(base, sides=sides, columns=(*base.columns, Column(name, Kind.TIME)), time=name)
+
+
+def _band(left: InputWindow, right: InputWindow) -> Expr:
+    apart = words(Op.SUB, Kind.DURATION, right.attribute, left.attribute)
+    within = conjoin(
+        [
+            compare(Op.GE, apart, Literal(-right.size, Kind.DURATION)),
+            compare(Op.LT, apart, Literal(left.size, Kind.DURATION)),
+        ]
+    )
+    missing = [is_null(window.attribute) for window in (left, right) if window.attribute.nullable]
+    return disjoin([*missing, within])
+
+
+def _seen(window: InputWindow, side: Side, kind: s.JoinKind = s.JoinKind.INNER, number: int = 0) -> InputWindow:
+    """The window of an input of a side over the columns of the join."""
+    read = {*fields(window.attribute)}
+    columns = {own.name: _field(_column(side, own, kind, number)) for own in side.relation.known if own.name in read}
+    return InputWindow(substitute(window.attribute, columns), window.size, window.whole and has_every_row(kind, number))
+
+
+def _unlabelled(scope: Scope) -> Scope:
+    (label,), relation = scope.inputs, scope.relation
+    start = len(label) + 1
+    (arm,) = relation.arms
+    values = {column.name[start:]: arm.values[column.name] for column in relation.known}
+
+    def own(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+        return tuple(replace(column, name=column.name[start:]) for column in columns)
+
+    shown = Relation(own(relation.columns), (replace(arm, values=values),), hidden=own(relation.hidden))
+    return Scope(scope.text, label, shown)
+
+
+def _field(column: Column) -> Field:
+    return Field(column.name, column.kind, column.nullable)
+
+
+def _fields(columns: Iterable[Column], known: Mapping[str, Interval | None]) -> dict[str, Expr]:
+    """The columns of a join, with what is known of those of its inputs."""
+    return {column.name: replace(_field(column), range=known.get(column.name)) for column in columns}
+
+
+def _column(side: Side, own: Column, kind: s.JoinKind = s.JoinKind.INNER, number: int = 0) -> Column:
+    """As the join calls it; null where its input has no row."""
+    return Column(side.named(own.name), own.kind, own.nullable or not has_every_row(kind, number))
+
+
+def _flat(source: s.Source) -> list[s.Input]:
+    return [source] if isinstance(source, s.Input) else [*_flat(source.left), source.right]
+
+
+def _labels(items: Sequence[Item], text: str) -> list[str]:
+    labels: list[str] = []
+    for item, _ in items:
+        label = label_of(item)
+        if label is None:
+            raise QueryError("an input of a join needs a name", text, item.span, hint="give it one: … AS name")
+        if label.casefold() in {other.casefold() for other in labels}:
+            hint = f"give one of them another name: {label} AS name"
+            raise QueryError(f"two inputs are called {label}", text, item.span, hint=hint)
+        if "." in label:
+            hint = "give it another one: … AS name"
+            raise QueryError(f"{label}, the name of an input of a join, has a point in it", text, item.span, hint=hint)
+        labels.append(label)
+    return labels

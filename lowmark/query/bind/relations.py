@@ -1,0 +1,288 @@
+"""What a FROM clause stands for once names are resolved: columns, and the arms that they are computed in.
+
+A chain of selections is nothing but expressions, so a relation is flat: each arm reads one base (the packets of some
+streams, or the groups of an aggregating SELECT), keeps what passes `where`, and computes each column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
+from lowmark.query.expr.expressions import Call, Expr, Field, Named
+from lowmark.query.expr.intervals import around, interval
+from lowmark.query.expr.simplify import conjoin
+from lowmark.query.parse.syntax import JoinKind, Span
+from lowmark.query.plan.nodes import AggregateCall, Extreme, Fold, Order, Pane, Total
+from lowmark.query.strategy import Strategy
+from lowmark.query.windows.window import Window, WindowKind
+from lowmark.wire.schema import Column, Kind
+
+__all__ = [
+    "ARRIVAL", "ROW_NUM", "WINDOW_END", "WINDOW_START", "Arm", "Base", "Counting", "Grouped", "Joined", "Packets",
+    "Relation", "Side", "Turn", "packets", "readers_first", "substitute",
+]  # fmt: skip
+
+ROW_NUM = "row_num"
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
+
+ARRIVAL = (
+    Named(".ts", Field("ts", Kind.TIME)),
+    Named(".stream", Field("link", Kind.STR)),
+    Named(".rank", Field("_rank", Kind.INT)),
+    Named(".position", Field("_position", Kind.INT)),
+)
+"""The order of arrival over several sources, by fields that every packet has: `_rank` is that of the source among those
+of its stream, `_position` the packet's place in the source. A single source arrives by `_position` alone. The names
+are such that no query can write them: they go with a relation's columns, unseen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packets:
+    """The packets of streams, numbered through by `row_num`; `sources` is how many capture points feed them."""
+
+    streams: tuple[str, ...]
+    sources: int
+
+
+class Turn(Enum):
+    """What tuples are counted for, where a window counts them."""
+
+    ROWS = auto()  # windows over rows
+    ARRIVAL = auto()  # slide-by-tuple: one ends at every n-th tuple that arrives
+    RANK = auto()  # the same in the order of RATTR
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """What a window that counts tuples has beside its sizes. `partition` are the keys by which each value counts its
+    own tuples (PA); `rattr` is over the input's columns, None where rows are counted."""
+
+    turn: Turn
+    rattr: Expr | None
+    partition: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """An aggregating SELECT up to its columns: what its Aggregate and Finish steps do.
+
+    Expressions of `where`, `keys`, `folds` and `details` are over the input's columns; those of `totals`, `having` and
+    `order` over `columns`: window_start and window_end (if windowed), the keys, the calls, the totals.
+    """
+
+    input: Relation
+    where: Expr | None
+    panes: tuple[Pane, ...]  # of each arm of the input
+    keys: tuple[Named, ...]
+    details: tuple[Named, ...]
+    folds: tuple[Fold, ...]
+    calls: tuple[AggregateCall, ...]
+    window: Window
+    totals: tuple[Total, ...]
+    having: Expr | None
+    order: tuple[Order, ...]
+    limit: int | None
+    distinct: tuple[Named, ...]  # the selected columns, if the rows of a window are to differ in them
+    makers: tuple[Named, ...]  # without a window, keys that progress with the pane: their least values over Field(PANE)
+    within: tuple[str, ...]  # without a window, all keys that progress: groups that agree on them are one result
+    columns: tuple[Column, ...]
+    counting: Counting | None = None
+    strategy: Strategy = Strategy.AUTO  # that the query asks for
+    bucket: tuple[str, ...] = ()  # the keys that it asks to choose the bucket; (): as many as stages have in common
+    span: Span | None = None  # of the SELECT
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @property
+    def partition(self) -> tuple[str, ...]:
+        """The keys each of whose values has windows of its own."""
+        return () if self.counting is None else self.counting.partition
+
+    @property
+    def progress(self) -> tuple[str, ...]:
+        """The columns of its rows that come with bounds. Row numbers of partitions progress each on its own."""
+        if self.counting is not None and self.counting.turn is Turn.ROWS and self.partition:
+            return ()
+        columns = {
+            WindowKind.SLIDING: (WINDOW_START, WINDOW_END),
+            WindowKind.SLIDE_BY_TUPLE: (WINDOW_START, WINDOW_END),
+            WindowKind.LANDMARK: (WINDOW_END,),
+            WindowKind.NONE: tuple(item.name for item in self.makers),
+        }[self.window.kind]
+        if not self.distinct:
+            return columns
+        return tuple(item.name for item in self.distinct if isinstance(item.expr, Field) and item.expr.name in columns)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether a group is all that there is to know of its tuples, so that its row can leave with the first one."""
+        computed = self.calls or self.totals or self.order or self.distinct
+        return self.window.kind is WindowKind.NONE and not computed
+
+    @property
+    def closed(self) -> bool:
+        """Nothing can be done before its Finish any more: rows were counted or compared."""
+        return self.limit is not None or bool(self.distinct)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One input of a join. Its window says how long its tuples wait for the others' (`join_bands`)."""
+
+    label: str  # as FROM writes it
+    prefix: str  # before the names of its columns in the join; "": it is a join itself, and has them so
+    relation: Relation
+    attribute: Expr  # what its window goes over: a time, over the relation's columns
+    size: int  # of its window, in ns
+    panes: tuple[Pane, ...]  # of each arm, with like indexes: pane k holds the attribute from k·unit on
+    unit: int  # ns
+    progress: tuple[Named, ...]  # columns of the join that progress with the attribute, which is Field(AT) there
+
+    def named(self, column: str) -> str:
+        """What the join calls a column of this input."""
+        return self.prefix + column
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The combinations of rows of several inputs that lie in each other's windows and pass a condition; or of two
+    inputs what another kind of join makes of them."""
+
+    sides: tuple[Side, ...]
+    tumbling: bool  # otherwise each pair of inputs has a band
+    where: Expr | None  # over `columns`, of which none is null for want of a match: what decides whether rows match
+    columns: tuple[Column, ...]  # Label.column of every side, in order, also of those that `*` does not show
+    equal: tuple[tuple[Expr | None, ...], ...] = ()
+    """Equalities that `where` no longer has: of each side, over its own columns, what must be equal; None: not that
+    side. Found when predicates are pushed down."""
+    kind: JoinKind = JoinKind.INNER
+    probes: tuple[tuple[int, ...], ...] = ()
+    """The orders in which the query asks for rows to meet: first the side of the new row, then all others."""
+    bucket: tuple[tuple[str, Span], ...] = ()
+    """Columns of equalities of all sides that are to choose the bucket, and where the query says so; (): all."""
+    extremes: tuple[Extreme, ...] = ()
+    """Of an inner join: those of `columns` that are the greatest or the least of others."""
+    time: str | None = None
+    """Of a FULL JOIN one of `columns`: the time of the first side that a row has a row of, by which it can wait."""
+    span: Span | None = None  # of what FROM has of it
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return tuple(side.relation for side in self.sides)
+
+    @property
+    def progress(self) -> tuple[str, ...]:
+        """The columns of its rows that come with bounds."""
+        names = dict.fromkeys(named.name for side in self.sides for named in side.progress)
+        return (*names, *(extreme.name for extreme in self.extremes))
+
+
+Base = Packets | Grouped | Joined
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One source of a relation's rows. Expressions are over the base's columns; `values` has one for each column of
+    the relation and, where the base is packets, for each of ARRIVAL."""
+
+    base: Base
+    where: Expr | None
+    values: Mapping[str, Expr]
+
+    @property
+    def plain(self) -> bool:
+        """Whether the columns are the base's own."""
+        fields = (item for item in self.values.items() if not item[0].startswith("."))
+        return all(isinstance(expr, Field) and expr.name == name for name, expr in fields)
+
+    def lowered(self, expr: Expr) -> Expr:
+        """An expression over the relation's columns as one over the base's."""
+        return substitute(expr, self.values)
+
+    def filtered(self, where: Expr | None) -> Expr | None:
+        """The condition that a row passes which passes this arm's and another one, over the relation's columns."""
+        parts = [part for part in (self.where, None if where is None else self.lowered(where)) if part is not None]
+        return conjoin(parts) if parts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    columns: tuple[Column, ...]
+    arms: tuple[Arm, ...]
+    derived: bool = True  # False: packets as they come, which have an order in time
+    order: tuple[Order, ...] = ()  # of its rows, over values of the arms that no query can name
+    hidden: tuple[Column, ...] = ()  # that `*` does not show
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def known(self) -> tuple[Column, ...]:
+        """All columns, also those that `*` does not show."""
+        return (*self.columns, *self.hidden)
+
+    def column(self, name: str) -> Column | None:
+        """By name, whatever its case."""
+        folded = name.casefold()
+        return next((item for item in self.known if item.name.casefold() == folded), None)
+
+    def field(self, column: Column) -> Field:
+        """One of the columns, with what is known of its values in all arms."""
+        known = around(interval(arm.values[column.name]) for arm in self.arms)
+        return Field(column.name, column.kind, column.nullable, known)
+
+    def group(self, name: str) -> tuple[str, ...]:
+        """The hidden columns whose names begin with this one and a point, whatever the case."""
+        start = f"{name.casefold()}."
+        return tuple(column.name for column in self.hidden if column.name.casefold().startswith(start))
+
+    def filtered(self, where: Expr | None) -> Relation:
+        """The rows that pass a condition over the columns."""
+        return replace(self, arms=tuple(replace(arm, where=arm.filtered(where)) for arm in self.arms))
+
+
+def readers_first(relation: Relation) -> list[Grouped | Joined]:
+    """The groupings and joins that a relation is made of, each once and behind all that read it. What has a name and is
+    read by several is one object: it is planned once, for all of them."""
+    found: list[Grouped | Joined] = []
+    seen: set[int] = set()
+
+    def visit(reader: Relation) -> None:
+        for arm in reader.arms:
+            base = arm.base
+            if not isinstance(base, Packets) and id(base) not in seen:
+                seen.add(id(base))
+                for below in base.inputs:
+                    visit(below)
+                found.append(base)
+
+    visit(relation)
+    return found[::-1]
+
+
+def packets(streams: tuple[str, ...], sources: int) -> Relation:
+    columns = tuple(Column(field.name, field.kind) for field in PACKET_FIELDS)
+    hidden = tuple(Column(field.name, field.kind, field.nullable) for field in DERIVED_FIELDS)
+    values: dict[str, Expr] = {
+        field.name: Field(field.name, field.kind, field.nullable, field.range)
+        for field in (*PACKET_FIELDS, *DERIVED_FIELDS)
+    }
+    values |= {item.name: item.expr for item in ARRIVAL}
+    return Relation(columns, (Arm(Packets(streams, sources), None, values),), derived=False, hidden=hidden)
+
+
+def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    """The expression with its fields replaced."""
+    match expr:
+        case Field(name=name):
+            return values[name]
+        case Call(args=args):
+            return replace(expr, args=tuple(substitute(arg, values) for arg in args))
+    return expr

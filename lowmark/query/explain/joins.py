@@ -1,0 +1,127 @@
+"""What `explain` says of a join."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import log2
+
+from lowmark.query.expr.print import span_text, text_of
+from lowmark.query.optimize.join_order import DEFAULT_SELECTIVITY
+from lowmark.query.parse.syntax import JoinKind
+from lowmark.query.plan.nodes import Join
+from lowmark.wire.json_fields import Json
+
+__all__ = ["describe_join"]
+
+
+def describe_join(plan: Join) -> dict[str, Json]:
+    """Times are those of the attributes that the inputs' windows go over."""
+    return {
+        "joins": [port.label for port in plan.inputs],
+        "kind": plan.kind.value.lower(),
+        "window": list(_windows(plan)),
+        "equal": [" = ".join(_members(plan, columns)) for columns in plan.equal],
+        "matches": None if plan.where is None else text_of(plan.where, plan.output.strings),
+        "probes": list(_probes(plan)),
+        "expects": list(_expects(plan)),
+        "state": list(_state(plan)),
+        "memory": list(_memory(plan)),
+    }
+
+
+def _members(plan: Join, columns: tuple[str | None, ...]) -> Iterator[str]:
+    for port, column in zip(plan.inputs, columns, strict=True):
+        if column is not None:
+            yield port.named(column)
+
+
+def _windows(plan: Join) -> Iterator[str]:
+    if plan.tumbling:
+        yield f"tumbling, {span_text(plan.inputs[0].size)}"
+        return
+    for j, other in enumerate(plan.inputs):
+        for port in plan.inputs[:j]:
+            mine, theirs = port.named(port.attribute), other.named(other.attribute)
+            low, high = span_text(other.size), span_text(port.size)
+            yield f"{mine} - {low} <= {theirs} < {mine} + {high}"
+
+
+def _state(plan: Join) -> Iterator[str]:
+    """How long a row of each input is kept."""
+    for of, port in enumerate(plan.inputs):
+        if plan.tumbling:
+            until = f"the others have passed the end of its {span_text(port.size)}"
+        else:
+            until = f"the others are {span_text(_kept_ns(plan, of) // 1000 * 1000)} past it"
+        yield f"a row of {port.label} until {until}"
+
+
+def _kept_ns(plan: Join, of: int) -> int:
+    """How far the others' promises must have come past a row before it is let go of; of a tumbling join at most."""
+    if plan.tumbling:
+        return plan.inputs[of].size
+    return max(plan.bands.reach(of, other)[1] for other in range(len(plan.inputs)) if other != of)
+
+
+def _probes(plan: Join) -> Iterator[str]:
+    """In which order a new row meets the others, and why."""
+    for port, probe in zip(plan.inputs, plan.probes, strict=True):
+        names = " then ".join(plan.inputs[n].label for n in probe.order)
+        found = " + ".join(f"{number:.2g}" for number in probe.meets)
+        why = f"{found} combinations of it expected"
+        if probe.hinted:
+            why += "; the query asks for this order"
+        elif probe.most > 1.005 * sum(probe.meets):
+            why += f"; up to {probe.most:.2g} in another order"
+        yield f"a row of {port.label} meets {names} ({why})"
+
+
+def _expects(plan: Join) -> Iterator[str]:
+    for port in plan.inputs:
+        if port.rate is not None:
+            yield f"{port.label} {port.rate:,.6g} rows/s{', of what it joins' if port.estimated else ''}"
+    if plan.equal and not all(probe.hinted for probe in plan.probes):
+        yield f"an equality of which nothing is said holds for {DEFAULT_SELECTIVITY:g} of pairs"
+
+
+_SPARE = 1.5
+"""What is kept has room to grow in: between none and as much again."""
+
+_INDEX_WORDS = 3
+"""Of a row in an index, beside its keys: its time, the next row of its chain, the head of a chain."""
+
+
+def _memory(plan: Join) -> Iterator[str]:
+    """What the rows that are kept are expected to take, where the inputs come about alike in time."""
+    total = 0.0
+    for of, port in enumerate(plan.inputs):
+        if port.rate is None:
+            continue
+        seconds = (_kept_ns(plan, of) + port.unit) / 1e9
+        words = (
+            port.schema.words + (plan.kind is not JoinKind.INNER) + sum(_INDEX_WORDS + n for n in _key_words(plan, of))
+        )
+        size = port.rate * seconds * words * 8 * _SPARE
+        total += size
+        yield f"about {_size(size)} for the rows of {port.label} ({port.rate * seconds:,.0f} of them)"
+    missing = dict.fromkeys(name for port in plan.inputs for name in port.needs)
+    if missing and any(port.rate is not None or port.estimated for port in plan.inputs):
+        yield f"how much in all depends on the rates of {', '.join(missing)}, which are not known"
+    elif total:
+        yield f"{_size(total)} in all buckets together; for each second by which one input lags behind, a second more"
+
+
+def _key_words(plan: Join, of: int) -> Iterator[int]:
+    """Of each index of an input's rows the words of its keys."""
+    ways = set()
+    for first, probe in enumerate(plan.probes):
+        if first != of:
+            met = (first, *probe.order[: probe.order.index(of)])
+            ways.add(tuple(column for column, _, _ in plan.tied(met, of)))
+    for columns in ways:
+        yield sum(plan.inputs[of].schema.column(column).kind.words for column in columns)
+
+
+def _size(count: float) -> str:
+    power = min(int(log2(max(count, 1))) // 10, 4)
+    return f"{count / 1024**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

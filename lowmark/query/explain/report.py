@@ -1,0 +1,296 @@
+"""How a query runs, for people and for programs: both halves of its plan, what its results look like, why it is so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from lowmark.query.explain.joins import describe_join
+from lowmark.query.explain.strategy import describe_strategy
+from lowmark.query.expr.expressions import Named
+from lowmark.query.expr.print import length_text, pane_text, text_of
+from lowmark.query.late import Late
+from lowmark.query.optimize.late_corrections import merges
+from lowmark.query.plan.nodes import (
+    Aggregate,
+    Counted,
+    Exchange,
+    Finish,
+    Gather,
+    Join,
+    Node,
+    NodeInput,
+    Number,
+    QueryPlan,
+    Reduce,
+    Reduction,
+    Send,
+    Step,
+    Totals,
+)
+from lowmark.query.strategy import Rates, Strategy
+from lowmark.query.windows.window import Window, WindowKind
+from lowmark.wire.json_fields import Json
+from lowmark.wire.results import Merge
+from lowmark.wire.schema import Column, Kind, Schema
+
+__all__ = ["describe", "render", "result_schema"]
+
+_JSON_TYPES: Mapping[Kind, Mapping[str, str]] = {
+    Kind.INT: {"type": "integer"},
+    Kind.FLOAT: {"type": "number"},
+    Kind.BOOL: {"type": "boolean"},
+    Kind.TIME: {"type": "string", "format": "date-time"},
+    Kind.DURATION: {"type": "number", "description": "seconds"},
+    Kind.IP: {"type": "string", "description": "an IPv4 or IPv6 address"},
+    Kind.MAC: {"type": "string", "description": "a MAC address"},
+    Kind.COMMUNITY_ID: {"type": "string", "description": "a Community ID of version 1"},
+    Kind.STR: {"type": "string"},
+}
+_LONG = 60
+_WIDTH = 12  # of the words that lines of the text begin with
+
+
+def describe(plan: QueryPlan) -> dict[str, Json]:
+    """The plan as JSON. Texts in it are for people; their wording may change."""
+    return {
+        "query": plan.name,
+        "stage": plan.stage.fingerprint,
+        "buckets": plan.stage.buckets,
+        "nodes": [_node(node) for node in plan.stage.nodes],
+        "exchanges": [_exchange(exchange, plan.stage.buckets) for exchange in _exchanges(plan)],
+        "steps": [_step(step, plan.strategy, plan.rates) for step in plan.steps],
+        "window": None if plan.window is None else _window(plan.window),
+        "ordered": plan.ordered,
+        "late": _late(plan),
+        "notes": plan.notes,
+        "result": result_schema(plan.output),
+    }
+
+
+def result_schema(schema: Schema) -> dict[str, Json]:
+    """The JSON Schema of one result row."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {column.name: _property(column, schema.strings) for column in schema},
+        "required": schema.names,
+        "additionalProperties": False,
+    }
+
+
+def render(plan: QueryPlan) -> str:
+    """The same for people, as lines of text."""
+    lines = [f"query {plan.name}, stage {plan.stage.fingerprint}, {_counted(plan.stage.buckets, 'bucket')}", ""]
+    lines.append("in the capture processes")
+    for node in plan.stage.nodes:
+        lines += _block(f"node {node.name}", _node(node))
+    lines += ["", "above, in each bucket"]
+    for index, step in enumerate(plan.steps):
+        lines += _block(f"step {index}", _step(step, plan.strategy, plan.rates))
+    if plan.exchanges is not None:
+        lines += ["", f"between the buckets, topic exchange.{plan.exchanges.fingerprint}"]
+        for exchange in plan.exchanges.each:
+            lines += _block(f"exchange {exchange.node.name}", _exchange(exchange, plan.stage.buckets))
+    lines += ["", "result"]
+    width = max(len(name) for name in plan.output.names)
+    lines += [f"  {column.name:<{width}}  {_kind(column)}" for column in plan.output]
+    if plan.late is not Late.COUNT:
+        lines += ["", "late tuples", *(f"  {line}" for line in _late_lines(plan))]
+    if plan.notes:
+        lines += ["", "notes", *(f"  {note}" for note in plan.notes)]
+    return "\n".join(lines)
+
+
+def _late(plan: QueryPlan) -> dict[str, Json]:
+    facts: dict[str, Json] = {"setting": plan.late.value}
+    if plan.late is Late.CORRECT:
+        facts["merge"] = {name: merge.value for name, merge in merges(plan).items()}
+    return facts
+
+
+def _late_lines(plan: QueryPlan) -> Iterator[str]:
+    if plan.late is Late.EMIT:
+        counts = any(isinstance(step.plan, Number | Counted) for step in plan.steps)
+        of = "its ts, and what the query reads of it" if counts else "columns of the answer, over the late tuples alone"
+        yield f"each is sent on, as a row of its own ({of})"
+        return
+    yield "what they change in closed windows is told, by group:"
+    for name, merge in merges(plan).items():
+        yield f"  {name:<{_WIDTH}} {_MERGING[merge]}"
+
+
+_MERGING = {
+    Merge.ADD: "adds up",
+    Merge.LEAST: "the lesser stands",
+    Merge.GREATEST: "the greater stands",
+    Merge.AND: "bitwise and",
+    Merge.OR: "bitwise or",
+}
+
+
+def _block(title: str, facts: Mapping[str, Json]) -> Iterator[str]:
+    yield f"  {title}"
+    for name, value in facts.items():
+        if name in ("name", "step") or value is None or value == [] or value is False:
+            continue
+        shown = _listed(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        for number, line in enumerate(shown):
+            label = "" if number else name.replace("_", " ")
+            yield f"    {label:<{_WIDTH}} {'yes' if line is True else line}"
+
+
+def _listed(values: Sequence[Json]) -> list[str]:
+    """On one line, but for long sentences."""
+    texts = list(map(str, values))
+    return texts if max(map(len, texts)) > _LONG else [", ".join(texts)]
+
+
+# Facts
+
+
+def _node(node: Node) -> dict[str, Json]:
+    at_once = {"leaves": "each group with its first tuple of a pane"} if node.reduction.at_once else {}
+    facts = _reduction(node.reduction) | at_once
+    return {"name": node.name, "reads": node.streams, **facts, "bucket_by": list(node.bucket_by)}
+
+
+def _exchanges(plan: QueryPlan) -> tuple[Exchange, ...]:
+    return () if plan.exchanges is None else plan.exchanges.each
+
+
+def _exchange(exchange: Exchange, buckets: int) -> dict[str, Json]:
+    by = list(exchange.node.bucket_by)
+    to = "all buckets" if exchange.to_all else _counted(buckets, "bucket") if by else "one bucket"
+    return {
+        "name": exchange.node.name,
+        "because": exchange.reason,
+        "goes_to": to,
+        "bucket_by": by,
+    }
+
+
+def _reduction(reduction: Reduction, kind: Kind = Kind.TIME) -> dict[str, Json]:
+    """`kind`: of what the panes are cut of."""
+    strings = reduction.strings
+    return {
+        "keeps": None if reduction.where is None else text_of(reduction.where, strings),
+        "panes": pane_text(reduction.pane, kind),
+        "groups_by" if reduction.grouped else "sends": _named(reduction.keys, strings),
+        "counts_by": _named(reduction.details, strings),
+        "folds": [
+            f"{fold.op.name.lower().replace('_', ' ')}({', '.join(text_of(expr, strings) for expr in fold.lift)})"
+            for fold in reduction.folds
+        ],
+    }
+
+
+def _step(step: Step, asked: Strategy, rates: Rates) -> dict[str, Json]:
+    inputs = [item.node if isinstance(item, NodeInput) else f"step {item.step}" for item in step.inputs]
+    head: dict[str, Json] = {"step": type(step.plan).__name__.lower(), "does": _DOES[type(step.plan)], "reads": inputs}
+    match step.plan:
+        case Aggregate() as plan:
+            return head | {
+                "window": _window_text(plan.window),
+                "groups_by": list(plan.keys),
+                "gives": [call.column.name for call in plan.calls],
+                **({"leaves": "each group with its first tuple; promises let go of it"} if plan.at_once else {}),
+                **describe_strategy(plan, asked, rates),
+            }
+        case Finish() as plan:
+            return head | _finish(plan)
+        case Join() as plan:
+            return head | describe_join(plan)
+        case Number() as plan:
+            return head | {"order": list(plan.order) or "as they come", "numbers": plan.number}
+        case Counted() as plan:
+            return head | _counted_facts(plan)
+        case Gather(window=window):
+            return head | {"window": _window_text(window)}
+        case Totals(window=window, calls=calls):
+            return head | {"window": _window_text(window), "gives": [call.column.name for call in calls]}
+        case Send(node=node):
+            return head | {"sends_to": node}
+        case Reduce() as plan:
+            return head | _reduction(plan.reduction, plan.input.column(plan.reduction.pane.attribute).kind)
+
+
+_DOES = {
+    Aggregate: "merges partials into windows",
+    Finish: "ends the SELECT",
+    Join: "finds the rows that meet in each other's windows",
+    Number: "puts tuples into their order of arrival and numbers them",
+    Counted: "keeps bins of tuples, and makes windows of bins where as many tuples as a slide have come",
+    Reduce: "reduces rows to partials of the next stage",
+    Send: "sends them through an exchange",
+    Gather: "puts all rows of a window together",
+    Totals: "adds up what all buckets have for the totals of a window",
+}
+
+
+def _counted_facts(plan: Counted) -> dict[str, Json]:
+    return {
+        "window": _window_text(plan.window),
+        "counts": "tuples in order of rank" if plan.slides and plan.slides.ranked else "tuples as they arrive",
+        "each_of": list(plan.partition),
+        "groups_by": list(plan.keys),
+        "gives": [call.column.name for call in plan.calls],
+    }
+
+
+def _finish(plan: Finish) -> dict[str, Json]:
+    strings = plan.input.strings
+    return {
+        "totals": [f"{total.column.name} = total({text_of(total.expr, strings)})" for total in plan.totals],
+        "keeps": None if plan.having is None else text_of(plan.having, strings),
+        "order": [text_of(item.expr, strings) + (" desc" if item.descending else "") for item in plan.order],
+        "limit": plan.limit,
+        "distinct": plan.distinct,
+        "selects": _named(plan.columns, strings),
+        "alike_in": list(plan.within),
+    }
+
+
+def _named(items: Iterable[Named], strings: tuple[str, ...]) -> list[Json]:
+    texts = ((item.name, text_of(item.expr, strings)) for item in items)
+    return [text if name == text else f"{text} AS {name}" for name, text in texts]
+
+
+def _window(window: Window) -> dict[str, Json]:
+    panes = window.kind is not WindowKind.NONE
+    return {
+        "kind": window.kind.value,
+        "attribute": window.axis.attribute,
+        "range": window.size * window.axis.unit if panes and window.size else None,
+        "slide": window.slide * window.axis.unit if panes else None,
+        "pane": window.axis.unit,
+        "text": _window_text(window),
+    }
+
+
+def _window_text(window: Window) -> str:
+    axis = window.axis
+    if window.kind is WindowKind.NONE:
+        return f"none: groups close as {axis.attribute} progresses"
+    slide = length_text(window.slide * axis.unit, axis.kind)
+    if window.kind is WindowKind.LANDMARK:
+        return f"everything up to now, every {slide} of {axis.attribute}"
+    size = length_text(window.size * axis.unit, axis.kind)
+    if window.kind is WindowKind.SLIDE_BY_TUPLE:
+        return f"{size} of {axis.attribute} up to every {_counted(window.slide, 'tuple')}"
+    return f"{size} every {slide} of {axis.attribute}, {_counted(window.size, 'pane')} each"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _kind(column: Column) -> str:
+    return column.kind.value + (", may be null" if column.nullable else "")
+
+
+def _property(column: Column, strings: tuple[str, ...]) -> dict[str, Json]:
+    kind = _JSON_TYPES[column.kind]
+    found: dict[str, Json] = {**kind, "type": [kind["type"], "null"]} if column.nullable else {**kind}
+    if column.kind is Kind.STR:
+        found["enum"] = [*strings, *((None,) if column.nullable else ())]
+    return found

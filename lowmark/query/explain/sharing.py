@@ -1,0 +1,101 @@
+"""What `explain --beside` says of queries that share a stage, or could, and what that saves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from lowmark.query.plan.nodes import QueryPlan
+from lowmark.query.plan.sharing import CannotShare, share, unlike
+from lowmark.wire.json_fields import Json
+
+__all__ = ["describe_beside", "render_beside", "said_of_stages"]
+
+_STATES = "its aggregates keep other states"
+
+
+def describe_beside(plan: QueryPlan, others: Sequence[QueryPlan]) -> list[Json]:
+    """Of each other query whether it shares the stage of this one as it is, whether it does where the configuration
+    gives both the same `share`, and if not, in what they differ."""
+    return [
+        {
+            "query": other.name,
+            "shares": _alike(plan, other),
+            "can_share": not tuple(unlike(plan, other)),
+            "because": () if _alike(plan, other) else tuple(unlike(plan, other)) or (_STATES,),
+        }
+        for other in others
+    ]
+
+
+def render_beside(plan: QueryPlan, others: Sequence[QueryPlan]) -> str:
+    """The same for people, as lines of text; and what sharing saves."""
+    lines = ["", "beside"]
+    for other in others:
+        if _alike(plan, other):
+            said = "shares the stage"
+        elif why := "; ".join(unlike(plan, other)):
+            said = f"a stage of its own, since {why}"
+        else:
+            said = f"a stage of its own, since {_STATES}; shares one if both have the same `share`"
+        lines.append(f"  {other.name}: {said}")
+    alike = [other for other in others if _alike(plan, other)]
+    if alike:
+        lines.append(f"  saved: {_one_for_all(plan, len(alike) + 1, len(alike) + 1)}")
+    lines += _by_name(plan, [other for other in others if not tuple(unlike(plan, other))])
+    return "\n".join(lines)
+
+
+def said_of_stages(plans: Sequence[QueryPlan]) -> Iterator[str]:
+    """Which queries share a stage, and which could."""
+    stages: dict[str, list[QueryPlan]] = {}
+    for plan in plans:
+        stages.setdefault(plan.stage.fingerprint, []).append(plan)
+    for readers in stages.values():
+        if len(readers) > 1:
+            yield f"queries {_names(readers)} share a stage"
+    alike: list[list[QueryPlan]] = []
+    for plan, *_ in stages.values():
+        found = next((group for group in alike if not any(tuple(unlike(one, plan)) for one in group)), None)
+        if found is None:
+            alike.append([plan])
+        else:
+            found.append(plan)
+    for group in alike:
+        if len(group) > 1:
+            yield f"queries {_names(group)} could share a stage: give them the same `share`"
+
+
+def _names(plans: Iterable[QueryPlan]) -> str:
+    return ", ".join(plan.name for plan in plans)
+
+
+def _by_name(plan: QueryPlan, others: Sequence[QueryPlan]) -> Iterator[str]:
+    """What those could save that share no stage as they are."""
+    apart = {one.stage.fingerprint: one for one in (plan, *others)}
+    if len(apart) == 1:
+        return
+    try:
+        together, *_ = share([plan, *others])
+    except CannotShare as error:
+        yield f"  they cannot have the same `share`: {error}"
+        return
+    saved = _one_for_all(plan, len(others) + 1, len(apart))
+    words = [sum(node.reduction.schema.words for node in one.stage.nodes) for one in (together, *apart.values())]
+    listed = " + ".join(map(str, words[1:]))
+    yield f"  with the same `share`: {saved}; of a group {words[0]} words leave in place of {listed}"
+
+
+def _one_for_all(plan: QueryPlan, queries: int, stages: int) -> str:
+    nodes = len(plan.stage.nodes)
+    return (
+        f"{queries} queries take {_many(nodes, 'node')} and one topic, in place of "
+        f"{_many(stages * nodes, 'node')} and {stages} topics"
+    )
+
+
+def _alike(plan: QueryPlan, other: QueryPlan) -> bool:
+    return plan.stage.fingerprint == other.stage.fingerprint
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,106 @@
+"""In which order a new row of a join's input meets the rows that are kept of the others.
+
+The order decides how many combinations are made on the way to those that the join gives: the fewer, the less work. It
+is estimated as ever since System R: inputs are independent, and an equality holds for a fixed share of pairs. An order
+that the query's text asks for (`/*+ probe(…) */`) stands whatever it costs. The answer is the same in any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations
+from math import exp, expm1, prod
+
+from lowmark.query.parse.syntax import JoinKind
+from lowmark.query.plan.nodes import Probe, keeping
+from lowmark.query.windows.join_bands import Bands
+
+__all__ = ["DEFAULT_RATE", "DEFAULT_SELECTIVITY", "Costs", "choose"]
+
+DEFAULT_RATE = 1000.0
+"""Rows a second of an input of which nothing is said, where nothing is said of any."""
+
+DEFAULT_SELECTIVITY = 0.001
+"""The share of pairs for which one equality holds, where nothing is said."""
+
+_ALL_ORDERS = 5
+"""Of so many inputs and fewer all orders are weighed; of more, the next one is the one that leaves the fewest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """`rates`: rows a second of each input, None where unknown. `equal`: for each equality the inputs that take part.
+    `selectivities`: of pairs of inputs, less one first."""
+
+    bands: Bands
+    rates: tuple[float | None, ...]
+    equal: tuple[frozenset[int], ...]
+    selectivities: dict[tuple[int, int], float]
+
+    def meets(self, order: Sequence[int]) -> tuple[float, ...]:
+        """Of a row of the first input: how many combinations there are after each of the others, in this order."""
+        return tuple(self.combinations_of(order[:count]) for count in range(2, len(order) + 1))
+
+    def cost(self, order: Sequence[int]) -> float:
+        return sum(self.meets(order))
+
+    def rate(self, kind: JoinKind) -> float | None:
+        """Rows a second that the join gives, where the rate of each input is known: each combination comes of its last
+        row. Of two inputs, how many a row meets is taken to be Poisson's."""
+        known = [rate for rate in self.rates if rate is not None]
+        if len(known) < len(self.rates):
+            return None
+        ports = range(len(known))
+        pairs = sum(known[port] * self.combinations_of((port, *(n for n in ports if n != port))) for port in ports)
+        if kind is JoinKind.SEMI:
+            return known[0] * -expm1(-pairs / known[0])
+        alone = sum(known[port] * exp(-pairs / known[port]) for port in keeping(kind))
+        return alone if kind is JoinKind.ANTI else pairs + alone
+
+    def combinations_of(self, inputs: Sequence[int]) -> float:
+        """Of a row of the first of these inputs that comes in order, with rows of the others."""
+        first, *others = inputs
+        pairs = [pair for pair in combinations(sorted(inputs), 2) if pair in self.selectivities]
+        left = sum(_unsaid(members & set(inputs), pairs) for members in self.equal)
+        rows = prod(self._rate(port) * self._before(first, port) / 1e9 for port in others)
+        return rows * prod(self.selectivities[pair] for pair in pairs) * DEFAULT_SELECTIVITY**left
+
+    def _rate(self, port: int) -> float:
+        rate = self.rates[port]
+        return rate if rate is not None else max((r for r in self.rates if r is not None), default=DEFAULT_RATE)
+
+    def _before(self, of: int, port: int) -> float:
+        """How much time of the port lies before a row of `of` in its window, in ns: half of a tumbling one, on the
+        average."""
+        return self.bands.sizes[of] / 2 if self.bands.tumbling else self.bands.reach(of, port)[0]
+
+
+def _unsaid(members: frozenset[int], said: Sequence[tuple[int, int]]) -> int:
+    """How many equalities tie these inputs together, less those of pairs of which the selectivity is known."""
+    return max(0, len(members) - 1 - sum(members.issuperset(pair) for pair in said))
+
+
+def choose(costs: Costs, hinted: Sequence[Sequence[int]]) -> tuple[Probe, ...]:
+    """For a new row of each input the order of the others. `hinted` are orders that stand, each with the input that the
+    new row is of before it."""
+    asked = {order[0]: tuple(order) for order in hinted}
+    return tuple(_probe(costs, first, asked.get(first)) for first in range(len(costs.rates)))
+
+
+def _probe(costs: Costs, first: int, asked: tuple[int, ...] | None) -> Probe:
+    orders = _orders(costs, first)
+    best = min(orders, key=costs.cost) if asked is None else asked
+    return Probe(best[1:], costs.meets(best), max(map(costs.cost, orders)), asked is not None)
+
+
+def _orders(costs: Costs, first: int) -> list[tuple[int, ...]]:
+    rest = [port for port in range(len(costs.rates)) if port != first]
+    if len(rest) <= _ALL_ORDERS:
+        return [(first, *order) for order in permutations(rest)]
+    order = [first]
+    while rest:
+        port = min(rest, key=lambda port: costs.combinations_of((*order, port)))
+        order.append(port)
+        rest.remove(port)
+    return [tuple(order)]

@@ -1,0 +1,92 @@
+"""What is expected of a join's inputs, from what is known beforehand: also of those that are joins themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from math import prod
+
+from lowmark.query.bind.relations import Joined, Side
+from lowmark.query.optimize.join_order import Costs
+from lowmark.query.optimize.stream_statistics import Expected
+from lowmark.query.windows.join_bands import Bands
+
+__all__ = ["JoinRates", "Rate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Rows a second of an input; None: not known, for those of `needs` are not. `estimated`: of a join, by the rates,
+    windows and selectivities of what it joins."""
+
+    rows: float | None
+    needs: tuple[str, ...] = ()
+    estimated: bool = False
+
+
+class JoinRates:
+    """What is expected of the joins of one relation; each is looked at once, however many read it."""
+
+    def __init__(self, expected: Expected) -> None:
+        self._expected = expected
+        self._joins: dict[int, Rate] = {}  # by identity
+
+    def of(self, side: Side) -> Rate:
+        """What is said of an input, else of the streams it is made of, else what its joins are expected to give."""
+        own = None if _is_tested(side) else self._expected.rate(side)
+        if own is not None:
+            return Rate(own)
+        found: list[float | None] = []
+        needs: list[str] = []
+        for arm in side.relation.arms:
+            if not isinstance(arm.base, Joined):
+                return Rate(None, (side.label,))
+            rate = self._of_join(arm.base)
+            found.append(rate.rows)
+            needs += rate.needs
+        known = [rows for rows in found if rows is not None]
+        return Rate(None if needs else sum(known), tuple(dict.fromkeys(needs)), True)
+
+    def _of_join(self, base: Joined) -> Rate:
+        if id(base) not in self._joins:
+            rates = list(map(self.of, base.sides))
+            needs = dict.fromkeys(name for rate in rates for name in rate.needs)
+            self._joins[id(base)] = Rate(self.costs(base, rates).rate(base.kind), tuple(needs))
+        return self._joins[id(base)]
+
+    def costs(self, base: Joined, rates: Sequence[Rate]) -> Costs:
+        """`rates`: of its sides."""
+        shares = {
+            (one, other): share
+            for one, other in combinations(range(len(base.sides)), 2)
+            if (share := _selectivity(base.sides[one], base.sides[other], self._expected)) is not None
+        }
+        tied = tuple(frozenset(n for n, key in enumerate(keys) if key is not None) for keys in base.equal)
+        bands = Bands(tuple(side.size for side in base.sides), base.tumbling)
+        return Costs(bands, tuple(rate.rows for rate in rates), tied, shares)
+
+
+def _is_tested(side: Side) -> bool:
+    """Whether it is what a test with EXISTS has left of the input of this name."""
+    bases = [arm.base for arm in side.relation.arms]
+    return any(isinstance(base, Joined) and base.sides[0].label == side.label for base in bases)
+
+
+def _selectivity(one: Side, other: Side, expected: Expected) -> float | None:
+    """Of what was joined before, that of its inputs of which something is said."""
+    pairs = product(_labels(one), _labels(other))
+    said = [share for pair in pairs if (share := expected.selectivity(*pair)) is not None]
+    return prod(said) if said else None
+
+
+def _labels(side: Side) -> Iterator[str]:
+    """The inputs as FROM names them."""
+    bases = [arm.base for arm in side.relation.arms]
+    if side.prefix or not all(isinstance(base, Joined) for base in bases):
+        yield side.label
+        return
+    for base in bases:
+        if isinstance(base, Joined):
+            for inner in base.sides:
+                yield from _labels(inner)

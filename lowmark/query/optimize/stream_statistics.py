@@ -1,0 +1,95 @@
+"""What is known beforehand of a query's data: it decides how the query runs, never what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from lowmark.query.bind.relations import Packets, Side
+from lowmark.query.parse import syntax as s
+
+__all__ = ["UNKNOWN", "Expected", "UnknownInput", "check_names"]
+
+
+_MOST = 1e12
+
+
+class UnknownInput(Exception):
+    """Something is said of an input that the query has not: the message says which, and which there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """`rates`: rows a second of a join's input (behind its conditions) or of a stream, by name. `selectivities`: of two
+    inputs of a join, which share of the pairs in each other's windows agrees in what must be equal. `groups`: of a pane
+    of an aggregate, at the most."""
+
+    rates: Mapping[str, float] = field(default_factory=dict)
+    selectivities: Mapping[frozenset[str], float] = field(default_factory=dict)
+    groups: int | None = None
+    written: Mapping[str, str] = field(default_factory=dict)  # names as they were given, by what they are folded to
+
+    @classmethod
+    def of(cls, rates: Mapping[str, float], selectivities: Mapping[str, float], groups: int | None = None) -> Expected:
+        """Names ignore case; a pair is written `A,B`. ValueError says what is wrong."""
+        pairs = {}
+        for pair, share in selectivities.items():
+            names = frozenset(name.strip().casefold() for name in pair.split(","))
+            if len(names) != 2 or "" in names:
+                raise ValueError(f"{pair!r} is no pair of inputs: write two names with a comma between, A,B")
+            if not 0 < share <= 1:
+                raise ValueError(f"the selectivity of {pair} is {share:g}; it is above 0 and at most 1")
+            pairs[names] = share
+        for name, rate in rates.items():
+            if not 0 < rate <= _MOST:
+                raise ValueError(f"the rate of {name} is {rate:g} rows a second; it is above 0 and at most {_MOST:g}")
+        if groups is not None and groups < 1:
+            raise ValueError(f"groups is {groups}; it is a number above 0")
+        written = {name.casefold(): name for name in rates}
+        written |= {name.strip().casefold(): name.strip() for pair in selectivities for name in pair.split(",")}
+        return cls({name.casefold(): rate for name, rate in rates.items()}, pairs, groups, written)
+
+    def rate(self, side: Side) -> float | None:
+        """Of an input: what is said of it, else of the streams that it is made of."""
+        own = self.rates.get(side.label.casefold())
+        if own is not None:
+            return own
+        streams: list[float | None] = []
+        for arm in side.relation.arms:
+            bases = arm.base.streams if isinstance(arm.base, Packets) else ("",)
+            streams += [self.rates.get(name.casefold()) for name in bases]
+        known = [rate for rate in streams if rate is not None]
+        return sum(known) if len(known) == len(streams) else None
+
+    def together(self, streams: Iterable[str]) -> float | None:
+        """The rate of all of these streams, where that of each is known."""
+        known = [self.rates.get(name.casefold()) for name in streams]
+        return None if None in known or not known else sum(rate for rate in known if rate is not None)
+
+    def selectivity(self, one: str, other: str) -> float | None:
+        return self.selectivities.get(frozenset((one.casefold(), other.casefold())))
+
+
+UNKNOWN = Expected()
+
+
+def check_names(expected: Expected, script: s.Script) -> None:
+    """UnknownInput where something is said of what the query has not."""
+    names = dict.fromkeys(_names(script))
+    folded = {name.casefold() for name in names}
+    said: Iterable[str] = (*expected.rates, *(name for pair in expected.selectivities for name in sorted(pair)))
+    for name in said:
+        if name not in folded:
+            shown = expected.written.get(name, name)
+            raise UnknownInput(
+                f"there is no input or stream called {shown} in this query; there are {', '.join(names)}"
+            )
+
+
+def _names(script: s.Script) -> Iterable[str]:
+    for node in s.walk(script):
+        match node:
+            case s.Input(alias=s.Identifier(text=text)):
+                yield text
+            case s.StreamRef(name=name):
+                yield name.text

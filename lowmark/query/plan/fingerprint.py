@@ -1,0 +1,91 @@
+"""The name of a stage: a hash of everything that decides what its partials are and where they go."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Named, Ranges
+from lowmark.query.plan.nodes import Exchange, Exchanges, Fold, Node, Reduction, Stage, Step
+from lowmark.wire.hashing import HASH_NAME
+from lowmark.wire.json_fields import Json, canonical
+from lowmark.wire.schema import Column
+
+__all__ = ["exchanges_of", "fingerprint", "text_form"]
+
+_FORM = "stage-1"
+"""Changes when the same plan comes to mean other partials."""
+
+
+def exchanges_of(steps: Sequence[Step], each: tuple[Exchange, ...], stage: Stage, query: str) -> Exchanges | None:
+    """The exchanges of a query, with a name of their own: what it sends is nobody else's."""
+    if not each:
+        return None
+    form = repr((_FORM, stage.fingerprint, query, steps, each))
+    return Exchanges(hashlib.sha256(form.encode()).hexdigest()[:16], each)
+
+
+def fingerprint(nodes: Iterable[Node], buckets: int) -> str:
+    """The same in every process: 16 hexadecimal digits."""
+    form: Json = {
+        "form": _FORM,
+        "hash": HASH_NAME,
+        "buckets": buckets,
+        "nodes": [_node(node) for node in nodes],
+    }
+    return hashlib.sha256(canonical(form)).hexdigest()[:16]
+
+
+def text_form(exprs: Iterable[Expr]) -> bytes:
+    """Of some expressions: the same in every process, and different where they are."""
+    return canonical([_expr(expr) for expr in exprs])
+
+
+def _node(node: Node) -> Json:
+    return {
+        "name": node.name,
+        "streams": node.streams,
+        "bucket_by": node.bucket_by,
+        **_reduction(node.reduction),
+    }
+
+
+def _reduction(reduction: Reduction) -> dict[str, Json]:
+    pane = reduction.pane
+    return {
+        "where": None if reduction.where is None else _expr(reduction.where),
+        "pane": [pane.attribute, pane.width, pane.origin, *((op.name, constant) for op, constant in pane.steps)],
+        "keys": [_named(item) for item in reduction.keys],
+        "details": [_named(item) for item in reduction.details],
+        "folds": [_fold(fold) for fold in reduction.folds],
+        "grouped": reduction.grouped,
+        "strings": reduction.strings,
+        **({"at_once": True} if reduction.at_once else {}),
+    }
+
+
+def _fold(fold: Fold) -> Json:
+    return [fold.op.name, [_column(column) for column in fold.columns], [_expr(expr) for expr in fold.lift]]
+
+
+def _column(column: Column) -> Json:
+    return [column.name, column.kind.value, column.nullable]
+
+
+def _named(item: Named) -> Json:
+    return [item.name, _expr(item.expr)]
+
+
+def _expr(expr: Expr) -> Json:
+    match expr:
+        case Field(name=name, kind=kind, nullable=nullable):
+            return ["field", name, kind.value, nullable]
+        case Literal(value=value, kind=kind, beside_null=beside_null):
+            # As a string: a double as it prints is exact, and may be infinite; an address is beyond 64 bits.
+            text = None if value is None else repr(value)
+            return ["literal", text, kind.value, *((beside_null,) if beside_null else ())]
+        case Ranges(kind=kind):
+            return ["ranges", kind.value, expr.digest]
+        case Call(op=op, args=args, kind=kind, nullable=nullable, checked=checked):
+            name = f"checked {op.name}" if checked else op.name
+            return [name, kind.value, nullable, *(_expr(arg) for arg in args)]
