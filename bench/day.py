@@ -27,13 +27,13 @@ from highlevel.state import MemoryByteStore, PiecewiseState
 from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Rows
 from lowmark.query.compile import compile_query
-from lowmark.query.limits import Limits
+from lowmark.query.options import Limits
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Ending
-from lowmark.wire.results import Complete, Reason
-from lowmark.wire.rows import Words
-from lowmark.wire.schema import Schema
+from lowmark.wire.records.partials import Origin
+from lowmark.wire.records.punctuations import Ending
+from lowmark.wire.records.verdicts import Complete, Reason
+from lowmark.wire.rows.schema import Schema
+from lowmark.wire.rows.words import Words
 from tests.acceptance.bucketrun import FIELDS, reduced
 
 __all__ = ["IDLE_NS", "KINDS", "Sample", "day", "most", "simulate"]

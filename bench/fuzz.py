@@ -16,13 +16,13 @@ import numpy.typing as npt
 import typer
 
 from bench.host.guided_fuzz import Target, guided
-from lowlevel.kernel.text.assemble import Build
+from lowlevel.kernel.codegen.assemble import Build
 from lowlevel.node import SourceNodes
 from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import Node
 from lowmark.wire.frames import FrameBlock
-from lowmark.wire.rows import Words
+from lowmark.wire.rows.words import Words
 from tests.lowlevel.frames import IP_PACKETS, LINKS, encapsulations
 from tests.lowlevel.tunnelled import frames as tunnels
 

@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 
 from bench.common.reports import RESULTS, write_csv
 from lowmark.query.bind.relations import Turn
+from lowmark.query.options import Strategy
 from lowmark.query.parse.errors import QueryError
-from lowmark.query.strategy import Strategy
 from tests.acceptance import countingqueries, damaged, edgequeries, idle, queries
 from tests.acceptance.interleaved import check
 from tests.acceptance.late import Correctable, check_corrections, correctables

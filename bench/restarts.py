@@ -33,7 +33,7 @@ from bench.common.settings import PAIRS, QUERY, Installation
 from bench.common.watching import Watcher
 from bench.spark.runs import json_rows, run_job
 from lowmark.app.kafka.broker import Broker
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.topics import Topic, TopicKind
 
 _SOURCES = ("left", "right")
 _FIRST_PANE = 1_714_564_800

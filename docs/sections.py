@@ -23,8 +23,8 @@ from lowmark.app.process_metrics import process_registry
 from lowmark.query.aggregates import calls, sketches
 from lowmark.query.catalog import DERIVED_FIELDS, field_table
 from lowmark.query.parse import size_limits
-from lowmark.wire.kafka_settings import KafkaSettings
-from lowmark.wire.schema import Kind
+from lowmark.wire.kafka.settings import KafkaSettings
+from lowmark.wire.rows.schema import Kind
 
 FOLDER = Path(__file__).parent
 SECTION = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)

@@ -33,6 +33,7 @@ from highlevel.operators.slide_by_tuple import SlideByTupleOperator
 from highlevel.progress.joint_promises import JointPromises, joint_promises
 from highlevel.state import ScopedState
 from highlevel.views import Viewer
+from lowmark.query.options import Strategy
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.nodes import (
     Aggregate,
@@ -48,12 +49,11 @@ from lowmark.query.plan.nodes import (
     StepPlan,
     Totals,
 )
-from lowmark.query.strategy import Strategy
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.results import OpenCount, Reason
-from lowmark.wire.schema import Schema
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.records.verdicts import OpenCount, Reason
+from lowmark.wire.rows.schema import Schema
+from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["Build", "Chain", "Closing", "Events", "LatePart", "build"]
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lowmark.query.limits import DEFAULT_LIMITS, Limits
+from lowmark.query.options import DEFAULT_LIMITS, Limits
 
 __all__ = ["JobConfig", "JobLimits"]
 

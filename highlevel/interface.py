@@ -1,7 +1,7 @@
 """What an operator is: pure code between ports, with its state in pieces (DESIGN: the high level).
 
 Operators know no Spark, no Kafka, no clock and no randomness: the same records in the same order on the same state
-give the same output. Rows pass as matrices of words (`lowmark.wire.schema`): one row of uint64 a tuple.
+give the same output. Rows pass as matrices of words (`lowmark.wire.rows.schema`): one row of uint64 a tuple.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lowmark.wire.promises import Promise
-from lowmark.wire.results import Reason
+from lowmark.wire.records.punctuations import Promise
+from lowmark.wire.records.verdicts import Reason
 
 __all__ = ["Operator", "Out", "Space", "State", "Words"]
 

@@ -17,9 +17,9 @@ from prometheus_client.registry import Collector
 
 from highlevel.progress.source_waits import SourceReport, SourceWaits
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.record import BadReason
-from lowmark.wire.results import Reason
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.record import BadReason
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["BucketReport", "HighLevelMetrics"]
 

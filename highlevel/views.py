@@ -6,7 +6,7 @@ import numpy as np
 
 from highlevel.interface import Words
 from lowmark.query.plan.nodes import NodeView
-from lowmark.wire.schema import Schema
+from lowmark.wire.rows.schema import Schema
 
 __all__ = ["Viewer"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from lowmark.wire.compression import Compression
+from lowmark.wire.rows.compression import Compression
 
 __all__ = ["Flush", "LowLevelConfig", "LowLevelConfigError", "Order", "QueueConfig", "table_size"]
 

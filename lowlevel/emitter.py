@@ -13,8 +13,8 @@ from lowlevel.config import QueueConfig
 from lowlevel.sender import Sender, TopicState
 from lowlevel.spill import SpillFolder
 from lowmark.helpers import Helper
-from lowmark.wire.kafka import KafkaSettings
-from lowmark.wire.record import WireRecord
+from lowmark.wire.kafka.clients import KafkaSettings
+from lowmark.wire.records.record import WireRecord
 
 __all__ = ["Emitter", "TopicState"]
 

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from lowlevel.node import SourceNodes
 from lowlevel.outbox import Outbox
 from lowlevel.sender import TopicState
-from lowmark.wire.values import FOREVER, INT64_MIN
+from lowmark.wire.rows.values import FOREVER, INT64_MIN
 
 __all__ = ["LowLevelMetrics", "Watched"]
 

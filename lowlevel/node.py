@@ -10,18 +10,18 @@ import numpy.typing as npt
 
 from lowlevel.config import LowLevelConfig
 from lowlevel.kernel.cache import Kernel, kernel
-from lowlevel.kernel.pasted.community import SCHEDULE
-from lowlevel.kernel.text.assemble import SECRETS, Build, SkipReason, fields_of
-from lowlevel.member import NodeOutput, Progress, SourceNode
-from lowlevel.pressure import Pressure
-from lowlevel.table import Counts, NodeMemory
+from lowlevel.kernel.codegen.assemble import SECRETS, Build, SkipReason, fields_of
+from lowlevel.kernel.inlined.community import SCHEDULE
+from lowlevel.node_memory import Counts, NodeMemory
+from lowlevel.node_promises import NodeOutput, Progress, SourceNode
+from lowlevel.table_pressure import Pressure
 from lowmark.jit.native_code import Laid
 from lowmark.query.plan.nodes import Node
 from lowmark.wire.frames import FUTURE_NS, Flaw, FrameBlock
-from lowmark.wire.promises import Taint
-from lowmark.wire.results import Reason
-from lowmark.wire.rows import Words
-from lowmark.wire.values import FOREVER, INT64_MIN
+from lowmark.wire.records.punctuations import Taint
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.values import FOREVER, INT64_MIN
+from lowmark.wire.rows.words import Words
 
 __all__ = ["NodeOutput", "Progress", "SourceNodes"]
 

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from lowlevel.node import NodeOutput, Progress
 from lowmark.query.plan.nodes import Node
-from lowmark.wire.exchange_rows import divided, tuples_by_pane
-from lowmark.wire.partials import PANE, TUPLES, Origin, rows_of_a_batch
-from lowmark.wire.promises import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
-from lowmark.wire.rows import Words
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.partials import PANE, TUPLES, Origin, rows_of_a_batch
+from lowmark.wire.records.punctuations import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
+from lowmark.wire.rows.by_bucket import divided, tuples_by_pane
+from lowmark.wire.rows.values import FOREVER
+from lowmark.wire.rows.words import Words
 
 __all__ = ["Outbox", "Outgoing", "Rows"]
 

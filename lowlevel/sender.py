@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from lowlevel.config import QueueConfig
 from lowlevel.spill import Backlog, SpillError, SpillFolder
 from lowmark.helpers import Backoff, Helper
-from lowmark.wire.kafka import (
+from lowmark.wire.kafka.clients import (
     KafkaProblem,
     KafkaSettings,
     KafkaSettingsError,
@@ -29,7 +29,7 @@ from lowmark.wire.kafka import (
     log_problem,
     translate,
 )
-from lowmark.wire.record import WireRecord
+from lowmark.wire.records.record import WireRecord
 
 __all__ = ["Sender", "TopicState"]
 

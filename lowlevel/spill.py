@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lowlevel.config import LowLevelConfigError
-from lowmark.wire.record import WireRecord
+from lowmark.wire.records.record import WireRecord
 
 __all__ = ["Backlog", "SpillError", "SpillFolder"]
 

@@ -11,16 +11,16 @@ from itertools import pairwise
 
 import numpy as np
 
+from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.groups.state import ONLY, rows_space
-from highlevel.groups.table import GroupTable
 from highlevel.interface import Out, State, Words
 from highlevel.operators.incoming import in_windows, panes_of
 from highlevel.operators.result_rows import RowBuilder
 from lowmark.query.plan.nodes import Aggregate
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Promise
-from lowmark.wire.values import INT64_MIN
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Promise
+from lowmark.wire.rows.values import INT64_MIN
 
 __all__ = ["BufferingOperator", "LazyOperator"]
 

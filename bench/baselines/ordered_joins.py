@@ -17,9 +17,9 @@ from highlevel.join.base import WindowJoin
 from highlevel.join.lookups import Key, keys_of, lookups, matchable
 from lowmark.query.expr.evaluate import Ints, evaluate, holds
 from lowmark.query.plan.nodes import Join
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.results import Reason
-from lowmark.wire.values import FOREVER, INT64_MIN
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.values import FOREVER, INT64_MIN
 
 __all__ = ["InputBufferedJoin", "OutputBufferedJoin", "Waiting"]
 

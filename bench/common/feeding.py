@@ -12,15 +12,15 @@ from bench.common.settings import Installation
 from bench.papers.join_runs import rows_of
 from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Rows
-from lowmark.wire.codec import encode
-from lowmark.wire.kafka import producer
-from lowmark.wire.partials import Origin, PartialBatch
-from lowmark.wire.promises import Ending, Punctuation
-from lowmark.wire.record import WireRecord
-from lowmark.wire.rows import Words, to_batch
-from lowmark.wire.schema import Schema
-from lowmark.wire.topics import Topic, TopicKind
-from lowmark.wire.values import FOREVER
+from lowmark.wire.kafka.clients import producer
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import encode
+from lowmark.wire.records.partials import Origin, PartialBatch
+from lowmark.wire.records.punctuations import Ending, Punctuation
+from lowmark.wire.records.record import WireRecord
+from lowmark.wire.rows.schema import Schema
+from lowmark.wire.rows.values import FOREVER
+from lowmark.wire.rows.words import Words, to_batch
 
 __all__ = ["Feed", "Partials", "random_partials"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.kafka import admin, ensure_topics
+from lowmark.wire.kafka.clients import admin, ensure_topics
 
 __all__ = ["PAIRS", "QUERY", "Installation"]
 

@@ -11,10 +11,10 @@ from uuid import uuid4
 from confluent_kafka import TopicPartition
 
 from bench.common.settings import QUERY, Installation
-from lowmark.wire.codec import decode
-from lowmark.wire.kafka import consumer
-from lowmark.wire.results import Complete
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.clients import consumer
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import decode
+from lowmark.wire.records.verdicts import Complete
 
 __all__ = ["Watcher"]
 

@@ -21,10 +21,10 @@ import typer
 from ingest.files import pcap, pcapng
 from ingest.files.capture import open_capture
 from ingest.files.damage import CaptureError
-from lowlevel.kernel.pasted.community import SCHEDULE
-from lowlevel.kernel.text.assemble import Build, SkipReason, assemble
+from lowlevel.kernel.codegen.assemble import Build, SkipReason, assemble
+from lowlevel.kernel.inlined.community import SCHEDULE
 from lowlevel.node import SourceNodes
-from lowlevel.table import NodeMemory
+from lowlevel.node_memory import NodeMemory
 from lowmark.query.plan.nodes import Node
 from lowmark.wire.frames import FrameBlock
 from tests.fixtures import captures as build

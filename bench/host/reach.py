@@ -17,11 +17,11 @@ from lowlevel.emitter import Emitter
 from lowmark.app.capture.scheduling import Scheduling
 from lowmark.app.capture.source_thread import SourceThread, Work
 from lowmark.app.kafka.broker import Broker
-from lowmark.wire.codec import decode
-from lowmark.wire.kafka_settings import consumer_options
-from lowmark.wire.partials import PartialBatch
-from lowmark.wire.schema import Schema
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.settings import consumer_options
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import decode
+from lowmark.wire.records.partials import PartialBatch
+from lowmark.wire.rows.schema import Schema
 
 __all__ = ["record_delays"]
 

@@ -23,7 +23,7 @@ from lowlevel.emitter import Emitter
 from lowmark.app.capture.scheduling import Scheduling
 from lowmark.app.capture.source_thread import SourceThread, Work
 from lowmark.wire.frames import FrameBlock
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.topics import Topic, TopicKind
 
 __all__ = ["Node", "Served"]
 

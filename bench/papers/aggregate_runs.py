@@ -13,13 +13,13 @@ from highlevel.interface import Operator, Space, Words
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.expr.evaluate import Ints
+from lowmark.query.options import Strategy
 from lowmark.query.plan.nodes import Aggregate
-from lowmark.query.strategy import Strategy
 from lowmark.query.windows.window import Window
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.results import Reason
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["CountingState", "Feeding", "Sink", "Taken", "aggregate_of", "feed", "rows_of"]
 

@@ -22,14 +22,14 @@ from highlevel.interface import Operator, Words
 from highlevel.operators.aggregate import AggregateOperator
 from highlevel.state import MemoryState
 from lowmark.query.expr.evaluate import Ints
+from lowmark.query.options import Strategy
 from lowmark.query.plan.nodes import Aggregate
-from lowmark.query.strategy import Strategy
 from lowmark.query.windows.window import Axis, Window, WindowKind
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.results import Reason
-from lowmark.wire.rows import column_of
-from lowmark.wire.schema import Kind
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.words import column_of
 
 __all__ = ["BAND", "BLOCKS", "Case", "measure_disorder"]
 

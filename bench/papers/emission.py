@@ -15,7 +15,7 @@ from bench.common.reports import Figure, write_csv
 from lowlevel.config import Flush, LowLevelConfig, Order
 from lowlevel.node import NodeOutput, SourceNodes
 from lowmark.query.compile import compile_query
-from lowmark.wire.partials import PANE
+from lowmark.wire.records.partials import PANE
 
 __all__ = ["Emission", "emission", "measure_emission", "modes"]
 

@@ -18,10 +18,10 @@ from highlevel.interface import Operator, Out, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
+from lowmark.query.options import Strategy
 from lowmark.query.plan.nodes import Aggregate, QueryPlan, StepPlan
-from lowmark.query.strategy import Strategy
-from lowmark.wire.promises import Promise
-from lowmark.wire.values import FOREVER, INT64_MIN
+from lowmark.wire.records.punctuations import Promise
+from lowmark.wire.rows.values import FOREVER, INT64_MIN
 
 __all__ = ["contenders", "measure_execution"]
 

@@ -18,9 +18,9 @@ from highlevel.interface import Operator, Out, State, Words
 from highlevel.join import JoinOperator
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import Join, Node
-from lowmark.wire.promises import Promise
-from lowmark.wire.rows import column_of
-from lowmark.wire.schema import Schema
+from lowmark.wire.records.punctuations import Promise
+from lowmark.wire.rows.schema import Schema
+from lowmark.wire.rows.words import column_of
 from tests.acceptance.paced import paced, rows_out
 
 __all__ = ["measure_bands", "measure_delay"]

@@ -16,9 +16,9 @@ from highlevel.limits import GroupLimit
 from highlevel.state import MemoryState
 from lowmark.query.expr.evaluate import Ints
 from lowmark.query.plan.nodes import Join, QueryPlan, StepPlan
-from lowmark.wire.partials import PANE
-from lowmark.wire.schema import Kind, Schema
-from lowmark.wire.values import FOREVER, INT64_MIN
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.rows.schema import Kind, Schema
+from lowmark.wire.rows.values import FOREVER, INT64_MIN
 
 __all__ = ["NS", "Flows", "HeldState", "Pace", "rows_of", "run_chain", "with_join"]
 

@@ -14,10 +14,10 @@ from highlevel.interface import Words
 from highlevel.join import JoinOperator
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import Join
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.results import Reason
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["measure_late", "measure_skew"]
 

@@ -21,12 +21,12 @@ from highlevel.interface import State, Words
 from highlevel.operators.aggregate import AggregateOperator
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.optimize.window_strategy import cheapest
+from lowmark.query.options import Rates, Strategy
 from lowmark.query.plan.nodes import Aggregate
-from lowmark.query.strategy import Rates, Strategy
 from lowmark.query.windows.window import Axis, Window, WindowKind
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.schema import Kind
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.rows.schema import Kind
 
 __all__ = ["GROUPS", "WINDOWS", "measure_costs"]
 

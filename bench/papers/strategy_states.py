@@ -11,11 +11,11 @@ from bench.common.reports import Figure, write_csv
 from bench.papers.aggregate_runs import Feeding, aggregate_of, feed, rows_of
 from highlevel.operators.aggregate import AggregateOperator
 from lowmark.query.expr.evaluate import Ints
+from lowmark.query.options import Strategy
 from lowmark.query.plan.nodes import Aggregate
-from lowmark.query.strategy import Strategy
 from lowmark.query.windows.window import Axis, Window, WindowKind
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import FOREVER
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["measure_states"]
 

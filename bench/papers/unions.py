@@ -14,13 +14,13 @@ from bench.common.reports import Figure, spread, write_csv
 from bench.papers.aggregate_runs import CountingState, aggregate_of, rows_of
 from highlevel.interface import Words
 from highlevel.operators.aggregate import AggregateOperator
+from lowmark.query.options import Strategy
 from lowmark.query.plan.nodes import Aggregate
-from lowmark.query.strategy import Strategy
 from lowmark.query.windows.window import Axis, Window, WindowKind
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.results import Reason
-from lowmark.wire.schema import Kind
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.schema import Kind
 
 __all__ = ["Q8_2", "Q8_5", "Union", "measure_unions"]
 

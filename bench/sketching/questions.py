@@ -10,17 +10,17 @@ import numpy.typing as npt
 
 from bench.papers.aggregate_runs import Feeding, Sink, feed
 from bench.sketching.rivals import DISTINCT, FRACTIONS, FREQUENT, PLACES, QUANTILES, Answer, Told, most_frequent
+from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
-from highlevel.groups.table import GroupTable
 from highlevel.operators.aggregate import AggregateOperator
 from highlevel.operators.reduce import ReduceOperator
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.expr.evaluate import Ints
 from lowmark.query.plan.nodes import Aggregate, Reduce
-from lowmark.wire.rows import column_of
-from lowmark.wire.schema import Column, Kind, Schema
-from lowmark.wire.values import FOREVER
+from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.values import FOREVER
+from lowmark.wire.rows.words import column_of
 
 __all__ = ["OURS", "QUESTIONS", "Floats", "Question", "rank_error"]
 

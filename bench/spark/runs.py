@@ -19,8 +19,8 @@ from confluent_kafka.admin import NewTopic
 from bench.common.processes import Sampler, child
 from bench.common.settings import Installation
 from bench.common.speeds import Load, Speed
-from lowmark.wire.kafka import KafkaSettings, admin
-from lowmark.wire.kafka_settings import consumer_options
+from lowmark.wire.kafka.clients import KafkaSettings, admin
+from lowmark.wire.kafka.settings import consumer_options
 
 __all__ = ["FILES", "batches", "json_rows", "make_topic", "run_job", "run_peer", "speed", "write_file"]
 

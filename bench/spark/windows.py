@@ -24,8 +24,8 @@ from bench.common.speeds import OURS, SPARKS, Grouping, Speed, print_speeds, rep
 from bench.spark.runs import FILES, batches, json_rows, make_topic, run_job, run_peer, speed, write_file
 from lowlevel.outbox import Outgoing
 from lowmark.app.kafka.broker import Broker
-from lowmark.wire.kafka import KafkaSettings
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.clients import KafkaSettings
+from lowmark.wire.kafka.topics import Topic, TopicKind
 
 __all__ = ["measure_job"]
 

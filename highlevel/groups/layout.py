@@ -16,8 +16,8 @@ import numpy.typing as npt
 from highlevel.interface import Words
 from lowmark.jit.native_code import Laid
 from lowmark.query.plan.nodes import Fold, FoldOp
-from lowmark.wire.partials import PANE, TUPLES
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.records.partials import PANE, TUPLES
+from lowmark.wire.rows.schema import Column, Kind, Schema
 
 __all__ = [
     "ADD", "ADD_FLOAT", "ADD_WIDE", "BIT_AND", "BIT_OR", "BLOCK", "BY_FLOAT", "BY_NUMBER", "BY_WORD",

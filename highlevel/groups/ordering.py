@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lowmark.query.expr.evaluate import Bools, Data, Ints, Values
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 __all__ = ["same_as_before", "sort_keys", "sorted_rows"]
 

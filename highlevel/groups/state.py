@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
-from highlevel.groups.table import GroupTable
 from highlevel.interface import Space, Words
 
 __all__ = ["ONLY", "ClosedSoFar", "Running", "closing_space", "rows_space", "running_space", "tables_space"]

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from highlevel.interface import Space, State
 from highlevel.join.bins import Bin
 from lowmark.query.windows.join_bands import Bands
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["Absence"]
 

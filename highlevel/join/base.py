@@ -8,10 +8,10 @@ from highlevel.interface import Out, Space, Words
 from highlevel.join.bins import Bin
 from highlevel.join.kept_rows import Kept
 from highlevel.join.output import Combine
-from highlevel.join.promises import Promising
+from highlevel.join.output_promises import Promising
 from lowmark.query.expr.evaluate import Bools, evaluate, holds
 from lowmark.query.plan.nodes import Join
-from lowmark.wire.results import Reason
+from lowmark.wire.records.verdicts import Reason
 
 __all__ = ["WindowJoin"]
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from highlevel.interface import Space, Words
 from highlevel.join.probe_kernel import START, chain_rows, probe_rows
-from lowmark.wire.values import INT64_MAX, INT64_MIN
+from lowmark.wire.rows.values import INT64_MAX, INT64_MIN
 
 __all__ = ["Bin", "KeysOf", "bins_space"]
 

@@ -14,7 +14,7 @@ from highlevel.interface import Out, State, Words
 from highlevel.join.base import WindowJoin
 from highlevel.join.lookups import Key, Lookup, keys_of, lookups, matchable
 from lowmark.query.plan.nodes import Join
-from lowmark.wire.promises import Promise
+from lowmark.wire.records.punctuations import Promise
 
 __all__ = ["JoinOperator"]
 

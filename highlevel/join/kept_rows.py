@@ -14,9 +14,9 @@ from highlevel.join.bins import Bin, bins_space
 from highlevel.join.bounds import ONLY, Bounds, bounds_space
 from lowmark.query.plan.nodes import Join
 from lowmark.query.windows.join_bands import Bands
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Promise
-from lowmark.wire.values import FOREVER, INT64_MAX, INT64_MIN
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Promise
+from lowmark.wire.rows.values import FOREVER, INT64_MAX, INT64_MIN
 
 __all__ = ["Kept"]
 

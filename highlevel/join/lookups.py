@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from highlevel.interface import Words
 from lowmark.query.plan.nodes import Join
-from lowmark.wire.hashing import key_words
-from lowmark.wire.schema import Kind, Schema
+from lowmark.wire.rows.hashing import key_words
+from lowmark.wire.rows.schema import Kind, Schema
 
 __all__ = ["Key", "Lookup", "keys_of", "lookups", "matchable"]
 

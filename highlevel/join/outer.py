@@ -19,7 +19,7 @@ from highlevel.join.bins import Bin
 from highlevel.join.lookups import Key, keys_of, lookups, matchable
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.nodes import Join
-from lowmark.wire.promises import Promise
+from lowmark.wire.records.punctuations import Promise
 
 __all__ = ["OuterJoinOperator"]
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from highlevel.groups.joint_promises import complete, progressing, within_reach
+from highlevel.groups.group_table import GroupTable
+from highlevel.groups.joint_closing import complete, progressing, within_reach
 from highlevel.groups.layout import Layout
 from highlevel.groups.state import ONLY, ClosedSoFar, closing_space, tables_space
-from highlevel.groups.table import GroupTable
 from highlevel.interface import Out, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.operators.bounds import moved_frontier, promise_bounds, window_bounds
@@ -24,16 +24,16 @@ from highlevel.operators.incoming import in_windows, panes_of, timely
 from highlevel.operators.result_rows import RowBuilder
 from highlevel.strategies.adaptwid import AdaptHolding
 from highlevel.strategies.adaptwid_switching import COSTS, Costs
-from highlevel.strategies.strategy import Ended, Holding, PanedHolding
+from highlevel.strategies.holding import Ended, Holding, PanedHolding
 from highlevel.strategies.wid import WidHolding
 from lowmark.query.aggregates.calls import kept_columns
 from lowmark.query.optimize.shared_panes import cells_of
+from lowmark.query.options import Strategy
 from lowmark.query.plan.nodes import Aggregate
-from lowmark.query.strategy import Strategy
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Promise
-from lowmark.wire.values import FOREVER, INT64_MIN
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Promise
+from lowmark.wire.rows.values import FOREVER, INT64_MIN
 
 __all__ = ["AggregateOperator"]
 

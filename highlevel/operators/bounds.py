@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from highlevel.interface import Out
 from lowmark.query.windows.window import Window
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.values import FOREVER, INT64_MAX, INT64_MIN
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.rows.values import FOREVER, INT64_MAX, INT64_MIN
 
 __all__ = ["moved_frontier", "promise_bounds", "window_bounds"]
 

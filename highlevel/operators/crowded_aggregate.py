@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from highlevel.groups.group_table import GroupRows, GroupTable
 from highlevel.groups.layout import keyed_by_pane
 from highlevel.groups.split import split
 from highlevel.groups.state import ONLY, ClosedSoFar, closing_space, tables_space
-from highlevel.groups.table import GroupRows, GroupTable
 from highlevel.interface import Out, State, Words
 from highlevel.operators.bounds import moved_frontier, promise_bounds, window_bounds
 from highlevel.operators.extents import Extents, Spans
 from highlevel.operators.incoming import in_windows, panes_of, timely, with_pane_as_key
 from lowmark.query.expr.evaluate import Ints
 from lowmark.query.plan.nodes import Aggregate, Counted
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Promise
-from lowmark.wire.values import FOREVER, INT64_MIN
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Promise
+from lowmark.wire.rows.values import FOREVER, INT64_MIN
 
 __all__ = ["CrowdedAggregateOperator"]
 

@@ -6,19 +6,19 @@ first tuple need not be the earliest: all of a group are alike in what is shown.
 
 from __future__ import annotations
 
-from highlevel.groups.joint_promises import complete, progressing, within_reach
+from highlevel.groups.group_table import GroupTable
+from highlevel.groups.joint_closing import complete, progressing, within_reach
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import split
 from highlevel.groups.state import ONLY, ClosedSoFar, closing_space, tables_space
-from highlevel.groups.table import GroupTable
 from highlevel.interface import Out, State, Words
 from highlevel.operators.bounds import moved_frontier, promise_bounds
 from highlevel.operators.incoming import panes_of, timely
 from highlevel.operators.result_rows import RowBuilder
 from lowmark.query.plan.nodes import Aggregate
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Promise
-from lowmark.wire.values import FOREVER, INT64_MIN
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Promise
+from lowmark.wire.rows.values import FOREVER, INT64_MIN
 
 __all__ = ["DistinctOperator"]
 

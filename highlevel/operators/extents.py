@@ -15,15 +15,15 @@ from math import isqrt
 
 import numpy as np
 
+from highlevel.groups.group_table import GroupRows, GroupTable
 from highlevel.groups.layout import Layout
-from highlevel.groups.table import GroupRows, GroupTable
 from highlevel.interface import Out, Words
 from highlevel.operators.result_rows import RowBuilder
 from lowmark.query.expr.evaluate import Ints
 from lowmark.query.plan.nodes import Aggregate, Counted
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.schema import Schema
-from lowmark.wire.values import INT64_MIN
+from lowmark.wire.rows.schema import Schema
+from lowmark.wire.rows.values import INT64_MIN
 
 __all__ = ["Extents", "Spans", "before"]
 

@@ -11,16 +11,16 @@ import numpy as np
 from highlevel.groups.ordering import same_as_before, sort_keys, sorted_rows
 from highlevel.interface import Out, State, Words
 from highlevel.operators.totals import add_totals
-from lowmark.query.bind.progressing import Progress, progress
 from lowmark.query.expr.evaluate import Ints, Values, assemble_rows, evaluate, holds, lost_in
 from lowmark.query.expr.expressions import Field
 from lowmark.query.plan.nodes import Finish
+from lowmark.query.windows.progressing import Progress, progress
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.results import Reason
-from lowmark.wire.rows import column_of
-from lowmark.wire.schema import Column, Schema
-from lowmark.wire.values import INT64_MAX, INT64_MIN
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.schema import Column, Schema
+from lowmark.wire.rows.values import INT64_MAX, INT64_MIN
+from lowmark.wire.rows.words import column_of
 
 __all__ = ["FinishOperator"]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import split
 from highlevel.groups.state import rows_space, tables_space
-from highlevel.groups.table import GroupTable
 from highlevel.interface import Out, Space, State, Words
 from highlevel.operators.bounds import promise_bounds, window_bounds
 from highlevel.operators.incoming import panes_of
@@ -20,11 +20,11 @@ from lowmark.query.bind.relations import WINDOW_END, WINDOW_START
 from lowmark.query.expr.evaluate import Bools, Data, Values, assemble_rows
 from lowmark.query.plan.nodes import Aggregate, Gather, Totals
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Promise
-from lowmark.wire.rows import column_of
-from lowmark.wire.schema import Kind, Schema
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Promise
+from lowmark.wire.rows.schema import Kind, Schema
+from lowmark.wire.rows.values import FOREVER
+from lowmark.wire.rows.words import column_of
 
 __all__ = ["GatherOperator", "SendOperator", "TotalsOperator"]
 

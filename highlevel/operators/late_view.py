@@ -6,18 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
-from highlevel.groups.table import GroupTable
 from highlevel.interface import Words
 from highlevel.operators.result_rows import RowBuilder
 from lowmark.query.expr.evaluate import assemble_rows, evaluate, holds
 from lowmark.query.expr.expressions import Expr, Field, Named, fields
 from lowmark.query.plan.nodes import Aggregate, Finish, Gather, NodeInput, QueryPlan, Reduce, Send, Totals
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.partials import PANE, TUPLES
-from lowmark.wire.results import Scalar
-from lowmark.wire.schema import Column, Schema
-from lowmark.wire.text import json_writer
+from lowmark.wire.records.partials import PANE, TUPLES
+from lowmark.wire.records.verdicts import Scalar
+from lowmark.wire.rows.schema import Column, Schema
+from lowmark.wire.rows.text import json_writer
 
 __all__ = ["LateRows", "LateView"]
 

@@ -21,11 +21,11 @@ from highlevel.operators.bounds import moved_frontier, promise_bounds
 from highlevel.operators.incoming import panes_of, timely
 from lowmark.query.expr.evaluate import Values, all_valid, assemble_rows
 from lowmark.query.plan.nodes import Number
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Promise
-from lowmark.wire.rows import column_of
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import FOREVER, INT64_MIN
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Promise
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import FOREVER, INT64_MIN
+from lowmark.wire.rows.words import column_of
 
 __all__ = ["NumberOperator"]
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from highlevel.groups.group_table import GroupRows, GroupTable
 from highlevel.groups.state import ONLY, tables_space
-from highlevel.groups.table import GroupRows, GroupTable
 from highlevel.interface import Out, Space, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.operators.extents import Extents, Spans
@@ -27,10 +27,10 @@ from highlevel.operators.partitions import Partitions, as_tuples
 from lowmark.query.expr.evaluate import Bools, Ints
 from lowmark.query.plan.nodes import Counted
 from lowmark.query.windows.window import WindowKind
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Promise
-from lowmark.wire.results import OpenCount, Reason
-from lowmark.wire.values import INT64_MIN
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Promise
+from lowmark.wire.records.verdicts import OpenCount, Reason
+from lowmark.wire.rows.values import INT64_MIN
 
 __all__ = ["PartitionedRowsOperator"]
 

@@ -16,18 +16,18 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import split
 from highlevel.groups.state import ONLY, tables_space
-from highlevel.groups.table import GroupTable
 from highlevel.interface import Space, State, Words
 from highlevel.limits import GroupLimit
 from lowmark.query.bind.keys import free_name
 from lowmark.query.expr.evaluate import Bools, Ints
 from lowmark.query.plan.nodes import Counted, Fold, FoldOp
-from lowmark.wire.hashing import hash_rows, key_words
-from lowmark.wire.schema import Column, Kind, Schema
-from lowmark.wire.values import INT64_MIN
+from lowmark.wire.rows.hashing import hash_rows, key_words
+from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.values import INT64_MIN
 
 __all__ = ["Partitions", "as_tuples"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from highlevel.groups.table import GroupRows, GroupTable
+from highlevel.groups.group_table import GroupRows, GroupTable
 
 __all__ = ["Part"]
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from highlevel.groups.joint_promises import carried
+from highlevel.groups.joint_closing import carried
 from highlevel.interface import Out, State, Words
-from lowmark.query.bind.progressing import Progress, progress
 from lowmark.query.expr.evaluate import Ints, all_valid, assemble_rows, evaluate, holds, lost_in
 from lowmark.query.plan.nodes import Reduce
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.results import Reason
-from lowmark.wire.rows import column_of
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import FOREVER
+from lowmark.query.windows.progressing import Progress, progress
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import FOREVER
+from lowmark.wire.rows.words import column_of
 
 __all__ = ["ReduceOperator"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from highlevel.groups.group_table import GroupRows, GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.groups.ordering import sort_keys
-from highlevel.groups.table import GroupRows, GroupTable
 from highlevel.interface import Words
 from highlevel.operators.parts import Part
 from lowmark.query.aggregates.calls import DIFFERENTIAL, function
@@ -17,9 +17,9 @@ from lowmark.query.aggregates.finalise import Details, Groups
 from lowmark.query.expr.evaluate import Bools, Ints, Values, all_valid, place
 from lowmark.query.plan.nodes import Aggregate, AggregateCall, FoldOp
 from lowmark.query.windows.window import WindowKind
-from lowmark.wire.results import Reason
-from lowmark.wire.rows import column_of, data_of
-from lowmark.wire.values import INT64_MAX, INT64_MIN
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.values import INT64_MAX, INT64_MIN
+from lowmark.wire.rows.words import column_of, data_of
 
 __all__ = ["RowBuilder"]
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from highlevel.groups.group_table import GroupRows, GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import split
 from highlevel.groups.state import ONLY, ClosedSoFar, closing_space, tables_space
-from highlevel.groups.table import GroupRows, GroupTable
 from highlevel.interface import Out, Space, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.operators.bounds import promise_bounds
@@ -23,10 +23,10 @@ from highlevel.operators.extents import Extents, Spans, before
 from highlevel.operators.partitions import Partitions, as_tuples
 from lowmark.query.expr.evaluate import Ints
 from lowmark.query.plan.nodes import Counted
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Promise
-from lowmark.wire.results import Reason
-from lowmark.wire.values import FOREVER, INT64_MAX, INT64_MIN
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Promise
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.values import FOREVER, INT64_MAX, INT64_MIN
 
 __all__ = ["SlideByTupleOperator"]
 

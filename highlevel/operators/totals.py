@@ -10,9 +10,9 @@ import numpy as np
 from highlevel.interface import Words
 from lowmark.query.expr.evaluate import Bools, Data, Ints, Values, assemble_rows, evaluate, lost_in
 from lowmark.query.plan.nodes import Total
-from lowmark.wire.rows import column_of
-from lowmark.wire.schema import Kind, Schema
-from lowmark.wire.values import INT64_MAX, INT64_MIN
+from lowmark.wire.rows.schema import Kind, Schema
+from lowmark.wire.rows.values import INT64_MAX, INT64_MIN
+from lowmark.wire.rows.words import column_of
 
 __all__ = ["add_totals"]
 

@@ -15,26 +15,26 @@ import numpy as np
 from highlevel.chain import Build, build
 from highlevel.interface import Space, State, Words
 from highlevel.operators.incoming import panes_of
+from highlevel.progress.apply_punctuation import receive
 from highlevel.progress.exchange_channel import bucket_source
 from highlevel.progress.frontier import granule_of_time
 from highlevel.progress.future import MAX_AHEAD_NS, is_future
 from highlevel.progress.lanes import LANES, UPSTREAM_LANES, Lane, Lanes
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Outcome, Rejection
+from highlevel.progress.pending_outputs import Tally
 from highlevel.progress.place import Place
-from highlevel.progress.punctuations import receive
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.progress.roster import Roster
-from highlevel.progress.standing import Progress, Standing
-from highlevel.progress.tally import Tally
+from highlevel.progress.source_status import Progress, Standing
 from highlevel.verdicts.completions import Completions
 from highlevel.verdicts.marks import Finding
 from lowmark.query.plan.nodes import QueryPlan, Stage
-from lowmark.wire.promises import Promise, Punctuation
-from lowmark.wire.record import BadReason
-from lowmark.wire.registration import Control, Retirement, SourceKind
-from lowmark.wire.results import Reason, Verdict
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.records.punctuations import Promise, Punctuation
+from lowmark.wire.records.record import BadReason
+from lowmark.wire.records.registration import Control, Retirement, SourceKind
+from lowmark.wire.records.verdicts import Reason, Verdict
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["BucketDriver", "Progress"]
 

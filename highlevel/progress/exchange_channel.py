@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import split
-from highlevel.groups.table import GroupTable
 from highlevel.interface import Space, State, Words
 from highlevel.progress.joint_promises import JointPromises
 from highlevel.progress.outputs import Forward
@@ -26,11 +26,11 @@ from highlevel.progress.records import batch_of_rows
 from highlevel.verdicts.marks import MarkRow, Marks
 from lowmark.query.plan.nodes import Aggregate, Exchange, NodeInput, QueryPlan, Send
 from lowmark.query.windows.window import WindowKind
-from lowmark.wire.exchange_rows import divided
-from lowmark.wire.partials import PANE, Origin, rows_of_a_batch
-from lowmark.wire.promises import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
-from lowmark.wire.results import Reason
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.records.partials import PANE, Origin, rows_of_a_batch
+from lowmark.wire.records.punctuations import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.by_bucket import divided
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["Channel", "bucket_source", "channels"]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from highlevel.progress.roster import Roster
 from lowmark.query.plan.nodes import Pane
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Promise
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Promise
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["Frontier", "granule_of_time", "promised_granule"]
 

@@ -7,9 +7,9 @@ from highlevel.progress.frontier import promised_granule
 from highlevel.progress.ledger import ROW_NUMBER
 from highlevel.progress.records import Arrival, Batch
 from lowmark.query.plan.nodes import Node
-from lowmark.wire.promises import Punctuation
-from lowmark.wire.registration import SourceKind
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.records.punctuations import Punctuation
+from lowmark.wire.records.registration import SourceKind
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["MAX_AHEAD_NS", "is_future"]
 

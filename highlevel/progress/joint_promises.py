@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["JointPromises", "JointRow", "joint_promises"]
 

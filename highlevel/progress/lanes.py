@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from highlevel.interface import Space
 from highlevel.progress.joint_promises import JointPromises, joint_promises
-from lowmark.wire.partials import Origin
-from lowmark.wire.promises import LaneLedger, Promise
-from lowmark.wire.registration import SourceKind
-from lowmark.wire.results import Reason
-from lowmark.wire.values import NEVER
+from lowmark.wire.records.partials import Origin
+from lowmark.wire.records.punctuations import LaneLedger, Promise
+from lowmark.wire.records.registration import SourceKind
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.values import NEVER
 
 __all__ = ["LANES", "UPSTREAM_LANES", "Counters", "Lane", "Lanes", "accounted_losses", "loss_counters"]
 

@@ -18,9 +18,9 @@ from highlevel.progress.lanes import Lane, Lanes
 from highlevel.progress.roster import Member
 from highlevel.verdicts.marks import EXACT, Finding, Mark, MarkRow, Marks
 from lowmark.query.plan.nodes import Node
-from lowmark.wire.promises import Account
-from lowmark.wire.results import Reason, Verdict
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.records.punctuations import Account
+from lowmark.wire.records.verdicts import Reason, Verdict
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["ROW_NUMBER", "Ledger", "account_reasons"]
 

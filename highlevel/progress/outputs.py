@@ -10,10 +10,10 @@ import numpy as np
 
 from highlevel.interface import Words
 from highlevel.progress.records import Batch
-from lowmark.wire.promises import Punctuation
-from lowmark.wire.record import BadReason
-from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason
-from lowmark.wire.schema import Schema
+from lowmark.wire.records.punctuations import Punctuation
+from lowmark.wire.records.record import BadReason
+from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateRow, Reason
+from lowmark.wire.rows.schema import Schema
 
 __all__ = ["Counts", "Forward", "Outcome", "Output", "Rejection", "ResultRows"]
 

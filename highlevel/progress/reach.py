@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from highlevel.chain import Chain, build
 from highlevel.state import MemoryState
 from highlevel.verdicts.joins import step_bounds
-from highlevel.verdicts.routes import answer_step, routes
+from highlevel.verdicts.loss_routes import answer_step, routes
 from lowmark.query.plan.nodes import Number, QueryPlan, Send
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["Reach"]
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from highlevel.interface import Words
-from lowmark.wire.exchange_rows import tuples_by_pane
-from lowmark.wire.partials import PANE, TUPLES, Origin, PartialBatch
-from lowmark.wire.promises import Punctuation
-from lowmark.wire.registration import Control, SourceKind
-from lowmark.wire.rows import to_batch, to_words
-from lowmark.wire.schema import Schema
+from lowmark.wire.records.partials import PANE, TUPLES, Origin, PartialBatch
+from lowmark.wire.records.punctuations import Punctuation
+from lowmark.wire.records.registration import Control, SourceKind
+from lowmark.wire.rows.by_bucket import tuples_by_pane
+from lowmark.wire.rows.schema import Schema
+from lowmark.wire.rows.words import to_batch, to_words
 
 __all__ = ["Arrival", "Batch", "Record", "batch_of_rows", "batch_of_wire", "wire_of_batch"]
 

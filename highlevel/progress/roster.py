@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lowmark.wire.registration import Exclusion, Return, RosterChange
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.records.registration import Exclusion, Return, RosterChange
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["Member", "Roster"]
 

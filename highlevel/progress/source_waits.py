@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lowmark.query.plan.nodes import QueryPlan, Stage
-from lowmark.wire.values import FOREVER
+from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["SourceReport", "SourceWaits"]
 

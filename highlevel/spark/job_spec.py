@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from highlevel.progress.roster import Roster
 from highlevel.spark.checkpoint import BucketKey, Completed
-from highlevel.spark.sink.bundles import Position
+from highlevel.spark.sink.messages import Position
 from lowmark.query.plan.nodes import QueryPlan, Stage
-from lowmark.wire.partials import Origin
-from lowmark.wire.registration import SourceKind
-from lowmark.wire.result_rows import RowFormat
-from lowmark.wire.schema import Schema
-from lowmark.wire.sink_token import Told, encode_told
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.partials import Origin
+from lowmark.wire.records.registration import SourceKind
+from lowmark.wire.records.result_rows import RowFormat
+from lowmark.wire.records.sink_token import Told, encode_told
+from lowmark.wire.rows.schema import Schema
 
 __all__ = ["JobSpec"]
 

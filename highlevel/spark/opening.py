@@ -10,9 +10,9 @@ from highlevel.spark.checkpoint import BucketKey, Checkpoint, Completed, differe
 from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat, TopicsDeleted
 from highlevel.spark.placement import placements
 from highlevel.spark.replay import Replay
-from highlevel.spark.sink.history import History
+from highlevel.spark.sink.results_history import History
 from lowmark.query.plan.nodes import Stage
-from lowmark.wire.sink_token import Token, Told
+from lowmark.wire.records.sink_token import Token, Told
 
 __all__ = ["StartState", "begun_anew", "carried_on", "same_topics"]
 

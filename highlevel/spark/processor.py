@@ -15,23 +15,23 @@ from highlevel.progress.records import Arrival, Record, batch_of_wire, wire_of_b
 from highlevel.spark.backlog import StoredRecord, in_order
 from highlevel.spark.errors import BucketFailure
 from highlevel.spark.job_spec import JobSpec
-from highlevel.spark.sink.bundles import Bundle, Position, Report
-from highlevel.spark.sink.parcels import ParcelWriter
+from highlevel.spark.sink.messages import Bundle, Position, Report
+from highlevel.spark.sink.result_files import ParcelWriter
 from highlevel.spark.sink.suppression import Suppression
 from highlevel.spark.state_store import SparkByteStore
 from highlevel.state import PiecewiseState
-from lowmark.wire.announcements import result_headers
-from lowmark.wire.codec import decode, encode
-from lowmark.wire.dead_letters import bury
-from lowmark.wire.partials import PartialBatch
-from lowmark.wire.promises import Punctuation
-from lowmark.wire.record import BadReason, BadRecord, RecordKind
-from lowmark.wire.registration import Exclusion, Retirement, Return, RosterChange, SourceKind
-from lowmark.wire.result_rows import RowFormat, arrow_records
-from lowmark.wire.results import Amendment, Complete, Correction, LateRow
-from lowmark.wire.rows import Words
-from lowmark.wire.schema import Schema
-from lowmark.wire.text import json_writer
+from lowmark.wire.records.announcements import result_headers
+from lowmark.wire.records.codec import decode, encode
+from lowmark.wire.records.dead_letters import bury
+from lowmark.wire.records.partials import PartialBatch
+from lowmark.wire.records.punctuations import Punctuation
+from lowmark.wire.records.record import BadReason, BadRecord, RecordKind
+from lowmark.wire.records.registration import Exclusion, Retirement, Return, RosterChange, SourceKind
+from lowmark.wire.records.result_rows import RowFormat, arrow_records
+from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateRow
+from lowmark.wire.rows.schema import Schema
+from lowmark.wire.rows.text import json_writer
+from lowmark.wire.rows.words import Words
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import MapState

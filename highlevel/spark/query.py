@@ -18,11 +18,11 @@ from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
 from highlevel.spark.errors import JobFailed
 from highlevel.spark.job_spec import JobSpec
 from highlevel.spark.processor import BucketProcessor
-from highlevel.spark.sink.bundles import REPORT_SCHEMA, Report, read_report
-from highlevel.spark.sink.delivery import Delivery
-from highlevel.spark.sink.sink import TransactionalSink
+from highlevel.spark.sink.background_delivery import Delivery
+from highlevel.spark.sink.messages import REPORT_SCHEMA, Report, read_report
+from highlevel.spark.sink.transaction import TransactionalSink
 from highlevel.spark.source import KEY, SourceSettings, partials
-from lowmark.wire.sink_token import Token
+from lowmark.wire.records.sink_token import Token
 
 __all__ = ["JobQuery", "OnBatch"]
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from highlevel.progress.reach import numbering
-from highlevel.verdicts.routes import answer_step
+from highlevel.verdicts.loss_routes import answer_step
 from lowmark.query.plan.nodes import QueryPlan, Stage
-from lowmark.wire.registration import SourceKind
+from lowmark.wire.records.registration import SourceKind
 
 __all__ = ["Replay", "replays"]
 

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from highlevel.spark.job_spec import JobSpec
-from lowmark.wire.kafka_settings import KafkaSettings, spark_options
+from lowmark.wire.kafka.settings import KafkaSettings, spark_options
 
 __all__ = ["KEY", "SourceSettings", "partials"]
 

@@ -20,15 +20,15 @@ from heapq import merge
 
 import numpy as np
 
+from highlevel.groups.group_table import GroupRows, GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import by_pane, split
 from highlevel.groups.state import ONLY, tables_space
-from highlevel.groups.table import GroupRows, GroupTable
 from highlevel.interface import State, Words
 from highlevel.operators.parts import Part
 from highlevel.strategies.adaptwid_switching import COSTS, Costs, Mode, mode_space
+from highlevel.strategies.holding import Ended, holding_windows
 from highlevel.strategies.paned import Panes
-from highlevel.strategies.strategy import Ended, holding_windows
 from highlevel.strategies.wid import Windows
 from lowmark.query.expr.evaluate import Ints
 from lowmark.query.windows.window import Window

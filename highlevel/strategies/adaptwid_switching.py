@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
-from highlevel.groups.table import GroupTable
 from highlevel.interface import Space
 from lowmark.jit.compiled import compiled
-from lowmark.wire.values import INT64_MIN
+from lowmark.wire.rows.values import INT64_MIN
 
 __all__ = ["COSTS", "Costs", "Mode", "mode_space"]
 

@@ -16,9 +16,9 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.groups.state import ONLY, Running, running_space, tables_space
-from highlevel.groups.table import GroupTable
 from highlevel.interface import Space, State
 from lowmark.query.aggregates.calls import DIFFERENTIAL
 from lowmark.query.optimize.window_strategy import MUCH_OVERLAP

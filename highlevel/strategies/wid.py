@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from highlevel.groups.group_table import GroupRows
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import by_pane
-from highlevel.groups.table import GroupRows
 from highlevel.interface import Space, State, Words
 from highlevel.operators.parts import Part
-from highlevel.strategies.strategy import Ended
+from highlevel.strategies.holding import Ended
 from highlevel.strategies.window_block import WindowBlock
 from lowmark.query.expr.evaluate import Ints
 from lowmark.query.windows.window import Window

@@ -10,9 +10,9 @@ import struct
 
 import numpy as np
 
+from highlevel.groups.group_table import GroupRows, GroupTable, add_carry
 from highlevel.groups.layout import Layout, with_one_form
 from highlevel.groups.spread_kernel import pack, spread_rows, unpack
-from highlevel.groups.table import GroupRows, GroupTable, add_carry
 from highlevel.interface import Words
 from highlevel.operators.parts import Part
 from lowmark.jit.native_code import Laid

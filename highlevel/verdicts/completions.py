@@ -15,17 +15,17 @@ from highlevel.progress.place import Place, Witness
 from highlevel.verdicts.exchanged_windows import FollowedSequence
 from highlevel.verdicts.joins import Carried, LossReach, step_bounds
 from highlevel.verdicts.late_rows import LateRows
-from highlevel.verdicts.losses import Losses, Sequences, sequence_of
+from highlevel.verdicts.loss_propagation import Losses, Sequences, sequence_of
+from highlevel.verdicts.loss_routes import Route, answer_step, routes
 from highlevel.verdicts.marks import EXACT, Finding, Mark
-from highlevel.verdicts.routes import Route, answer_step, routes
 from highlevel.verdicts.state import Saved
 from highlevel.verdicts.unions import MeldedSequence
 from highlevel.verdicts.window_sequence import WindowRun, rows_by_window
 from highlevel.verdicts.windowless import Windowless
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.query.windows.window import WindowKind
-from lowmark.wire.results import Amendment, Complete, OpenCount, Reason, Verdict, WindowSpan
-from lowmark.wire.values import FOREVER, NEVER, show
+from lowmark.wire.records.verdicts import Amendment, Complete, OpenCount, Reason, Verdict, WindowSpan
+from lowmark.wire.rows.values import FOREVER, NEVER, show
 
 __all__ = ["Completions"]
 

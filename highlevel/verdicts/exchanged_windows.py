@@ -12,12 +12,12 @@ from itertools import pairwise
 
 from highlevel.chain import Closing
 from highlevel.progress.ledger import Ledger
-from highlevel.verdicts.flaws import FlawRow, Flaws
 from highlevel.verdicts.marks import Finding, MarkRow, Marks
+from highlevel.verdicts.untellable_values import FlawRow, Flaws
 from highlevel.verdicts.window_sequence import WindowRun, WindowRunRow, learned
 from lowmark.query.windows.window import Window
-from lowmark.wire.results import Reason, Verdict
-from lowmark.wire.values import NEVER
+from lowmark.wire.records.verdicts import Reason, Verdict
+from lowmark.wire.rows.values import NEVER
 
 __all__ = ["FollowedRow", "FollowedSequence"]
 

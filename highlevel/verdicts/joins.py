@@ -30,9 +30,9 @@ from lowmark.query.plan.nodes import (
     Totals,
 )
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.results import Verdict
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.records.verdicts import Verdict
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["Carried", "LossReach", "step_bounds"]
 

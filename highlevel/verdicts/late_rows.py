@@ -11,19 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from highlevel.groups.group_table import GroupTable
 from highlevel.groups.split import split
 from highlevel.groups.state import tables_space
-from highlevel.groups.table import GroupTable
 from highlevel.interface import Space, State, Words
 from highlevel.operators.late_view import LateView
 from highlevel.progress.place import Place
 from highlevel.verdicts.window_sequence import WindowRun
-from lowmark.query.late import Late
 from lowmark.query.optimize.late_corrections import merges
+from lowmark.query.options import Late
 from lowmark.query.plan.nodes import NodeInput, QueryPlan
 from lowmark.query.windows.window import Window
-from lowmark.wire.results import Correction, LateRow, Merge, WindowSpan
-from lowmark.wire.values import show
+from lowmark.wire.records.verdicts import Correction, LateRow, Merge, WindowSpan
+from lowmark.wire.rows.values import show
 
 __all__ = ["LateRows"]
 

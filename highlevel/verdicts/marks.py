@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from lowmark.wire.results import Reason, Verdict
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.records.verdicts import Reason, Verdict
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["EXACT", "NOTHING", "Finding", "FindingRow", "Mark", "MarkRow", "Marks"]
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 from highlevel.chain import Closing
-from highlevel.verdicts.flaws import FlawRow, Flaws
 from highlevel.verdicts.marks import EXACT, Finding, MarkRow, Marks
+from highlevel.verdicts.untellable_values import FlawRow, Flaws
 from highlevel.verdicts.window_sequence import WindowRun, WindowRunRow, learned
 from lowmark.query.windows.window import Window
-from lowmark.wire.values import NEVER
+from lowmark.wire.rows.values import NEVER
 
 __all__ = ["MeldedRow", "MeldedSequence"]
 

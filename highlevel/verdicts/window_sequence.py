@@ -14,11 +14,11 @@ import numpy as np
 from highlevel.chain import Closing
 from highlevel.interface import Words
 from highlevel.progress.ledger import Ledger
-from highlevel.verdicts.flaws import FlawRow, Flaws
 from highlevel.verdicts.marks import EXACT, Finding, FindingRow, MarkRow, Marks
+from highlevel.verdicts.untellable_values import FlawRow, Flaws
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.schema import Schema
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.rows.schema import Schema
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["SequenceRow", "WindowRun", "WindowRunRow", "WindowSequence", "learned", "rows_by_window"]
 

@@ -10,14 +10,14 @@ from highlevel.progress.ledger import ROW_NUMBER, Ledger
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.place import Place, Witness
 from highlevel.verdicts.joins import LossReach
+from highlevel.verdicts.loss_routes import Route
 from highlevel.verdicts.marks import EXACT, NOTHING, Finding, Mark, Marks
-from highlevel.verdicts.routes import Route
 from highlevel.verdicts.state import Saved
 from highlevel.verdicts.window_sequence import WindowRun
 from lowmark.query.plan.nodes import Counted, Number, QueryPlan
-from lowmark.wire.results import Amendment, Complete, OpenCount, Reason, Verdict
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import FOREVER, NEVER, show
+from lowmark.wire.records.verdicts import Amendment, Complete, OpenCount, Reason, Verdict
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import FOREVER, NEVER, show
 
 __all__ = ["Windowless"]
 

@@ -11,7 +11,7 @@ from ingest.columns import Columns
 from ingest.disorder.lateness import Lateness, behind
 from ingest.disorder.stream_time import StreamTime, moved, times_of
 from lowmark.wire.frames import BAD_TIME
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["Holes", "TimeSpan", "scanned_holes"]
 

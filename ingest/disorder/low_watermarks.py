@@ -20,7 +20,7 @@ from ingest.disorder.declarations import Disorder, Measured, Ordered, Scan, With
 from ingest.disorder.lateness import Lateness, behind
 from ingest.disorder.stream_time import StreamTime, times_of
 from lowmark.wire.frames import BAD_TIME
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = [
     "FIRST_BOUND_NS", "NEVER", "ArrivalLows", "ClockedLows", "Lows", "arrival_lows", "least_after", "meaning",

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.columns import Columns
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["LONE_NS", "StreamTime", "moved", "times_of"]
 

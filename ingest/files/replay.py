@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ingest.config import Replay
 from ingest.disorder.stream_time import StreamTime, moved
 from lowmark.wire.frames import BAD_TIME, Flaw, FrameBlock
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["replayed"]
 

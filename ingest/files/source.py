@@ -21,8 +21,8 @@ from ingest.files.damage import Damage
 from ingest.files.replay import replayed
 from ingest.files.series import CaptureSeries, open_captures
 from lowmark.wire.frames import BAD_TIME, NO_TIME, UNKNOWN_INTERFACE, Flaw, FrameBlock
-from lowmark.wire.results import Reason
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.values import FOREVER
 
 if TYPE_CHECKING:
     from ingest.metrics import SourceMetrics

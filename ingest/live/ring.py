@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.config import RingConfig
+from ingest.live.bpf_programs import NOTHING, Instruction, attach
 from ingest.live.interfaces import Interface, InterfaceError, NotPermitted
-from ingest.live.socket_filter import NOTHING, Instruction, attach
 
 __all__ = ["RETIRED_MS", "Fanout", "Ring", "RingBlocks"]
 

@@ -16,13 +16,13 @@ from ingest.config import LIVE_DISORDER, LiveConfig
 from ingest.disorder.declarations import Disorder, WithinTime
 from ingest.disorder.low_watermarks import ClockedLows
 from ingest.files.damage import Damage
+from ingest.live.bpf_condition import derived
+from ingest.live.bpf_programs import Instruction, accepting
 from ingest.live.interfaces import ANY, Interface, InterfaceError, NotPermitted, interface
-from ingest.live.kernel_filter import derived
 from ingest.live.ring import RETIRED_MS, Fanout, Ring, RingBlocks
-from ingest.live.socket_filter import Instruction, accepting
-from ingest.live.tpacket import walk_blocks
+from ingest.live.tpacket_blocks import walk_blocks
 from lowmark.wire.frames import FUTURE_NS, Flaw, FrameBlock
-from lowmark.wire.results import Reason
+from lowmark.wire.records.verdicts import Reason
 
 if TYPE_CHECKING:
     from ingest.metrics import SourceMetrics

@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 
 from lowlevel.config import Order
-from lowlevel.kernel.text.assemble import Build, assemble, kernel_parameters
+from lowlevel.kernel.codegen.assemble import Build, assemble, kernel_parameters
 from lowmark.jit.cache_folder import store_cached
 from lowmark.jit.native_code import Argument, Laid, NativeCode, digest_of, flat, load_native, mark_of, store_native
 from lowmark.query.plan.nodes import Reduction

@@ -13,11 +13,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel.kernel.text.expressions import Value
+from lowlevel.kernel.codegen.expressions import Value
 from lowmark.jit.compiled import compiled
 from lowmark.query.plan.nodes import Reduction
-from lowmark.wire.rows import Words
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.words import Words
 
 __all__ = ["RowForm"]
 

@@ -25,9 +25,9 @@ from lowmark.app.commands.fetch import fetch
 from lowmark.app.commands.query import query
 from lowmark.app.commands.run import run
 from lowmark.app.commands.scan import scan
+from lowmark.app.commands.shell_quotes import QueryCommand
 from lowmark.app.commands.sources import sources
 from lowmark.app.commands.topics import topics
-from lowmark.app.commands.unquoted import QueryCommand
 from lowmark.app.commands.watch import watch
 from lowmark.app.console import error_console
 from lowmark.app.failures import failure_of

@@ -25,8 +25,8 @@ from lowmark.app.traffic import Handshakes, TrafficSpec, write_links
 from lowmark.app.watch.follow import follow, show_window
 from lowmark.app.watch.window_board import FinishedWindow
 from lowmark.jit.cache_folder import cache_root
-from lowmark.wire.kafka import KafkaSettings
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.clients import KafkaSettings
+from lowmark.wire.kafka.topics import Topic, TopicKind
 
 __all__ = ["DemoOptions", "run_demo"]
 

@@ -12,11 +12,11 @@ from ingest.disorder.declarations import DisorderError
 from ingest.files.damage import CaptureError
 from ingest.live.interfaces import InterfaceError
 from lowlevel.config import LowLevelConfigError
-from lowmark.app.config.tables import ConfigError
+from lowmark.app.config.toml_tables import ConfigError
 from lowmark.app.errors import EnvironmentNotReady, OutputError
 from lowmark.helpers import HelperEnded
 from lowmark.query.parse.errors import BadEntryPoint, QueryError
-from lowmark.wire.kafka_settings import KafkaSettingsError
+from lowmark.wire.kafka.settings import KafkaSettingsError
 
 __all__ = ["Failure", "failure_of"]
 
@@ -46,6 +46,6 @@ def failure_of(error: Exception) -> Failure | None:
         case CaptureError():
             return Failure(str(error), 3)
     # Kafka's client takes long to load: its errors are known by where they are defined, only if it was loaded.
-    if type(error).__module__ == "lowmark.wire.kafka":
+    if type(error).__module__ == "lowmark.wire.kafka.clients":
         return Failure(str(error), 1)
     return None

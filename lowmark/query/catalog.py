@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,13 @@ from lowmark.query.bind.hints import BUCKET
 from lowmark.query.bind.relations import Relation
 from lowmark.query.bind.script import analyse, texts
 from lowmark.query.explain.notes import notes
-from lowmark.query.late import Late
-from lowmark.query.limits import DEFAULT_LIMITS, Limits
 from lowmark.query.optimize.idle_partitions import CannotExpire, expiring
 from lowmark.query.optimize.late_corrections import CannotCorrect, merges
 from lowmark.query.optimize.partitioning import NoSuchKey
 from lowmark.query.optimize.push_down import pushed
 from lowmark.query.optimize.stream_statistics import UNKNOWN, Expected, check_names
 from lowmark.query.optimize.window_strategy import chosen
+from lowmark.query.options import DEFAULT_LIMITS, DEFAULT_RATES, Late, Limits, Rates, Strategy
 from lowmark.query.parse.errors import QueryError, too_large
 from lowmark.query.parse.parser import parse
 from lowmark.query.parse.size_limits import TooLarge, placed
@@ -29,7 +28,6 @@ from lowmark.query.plan.fingerprint import exchanges_of, fingerprint
 from lowmark.query.plan.halves import Halves, without_idle_texts
 from lowmark.query.plan.nodes import Aggregate, QueryPlan, Stage
 from lowmark.query.plan.planner import plan_query
-from lowmark.query.strategy import DEFAULT_RATES, Rates, Strategy
 
 __all__ = ["DEFAULT_BUCKETS", "PASSES", "compile_query"]
 

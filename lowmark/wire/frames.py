@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lowmark.wire.results import Reason
+from lowmark.wire.records.verdicts import Reason
 
 __all__ = ["BAD_TIME", "FUTURE_NS", "NO_TIME", "NO_VLAN", "UNKNOWN_INTERFACE", "Flaw", "FrameBlock"]
 

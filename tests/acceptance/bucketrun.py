@@ -24,16 +24,15 @@ from lowlevel.outbox import Outbox, Rows
 from lowmark.query.catalog import PACKET_FIELDS
 from lowmark.query.compile import compile_query
 from lowmark.query.expr.evaluate import all_valid, assemble_rows, evaluate, holds, lost_in
-from lowmark.query.late import Late
+from lowmark.query.options import Late, Strategy
 from lowmark.query.plan.nodes import Node, QueryPlan
-from lowmark.query.strategy import Strategy
-from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Ending, Punctuation, Taint
-from lowmark.wire.results import Amendment, Complete, Reason
-from lowmark.wire.rows import Words, column_of
-from lowmark.wire.schema import Column, Kind, Schema
-from lowmark.wire.text import json_writer
-from lowmark.wire.values import FOREVER, show
+from lowmark.wire.records.partials import Origin
+from lowmark.wire.records.punctuations import Ending, Punctuation, Taint
+from lowmark.wire.records.verdicts import Amendment, Complete, Reason
+from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.text import json_writer
+from lowmark.wire.rows.values import FOREVER, show
+from lowmark.wire.rows.words import Words, column_of
 from tests.acceptance.lawful import Lawful
 from tests.naive.evaluate import ResultRow
 from tests.naive.packets import Packet

@@ -16,7 +16,7 @@ from lowmark.app.local.audit import Audit
 from lowmark.app.local.bindings import bind
 from lowmark.app.local.runner import LocalRun
 from lowmark.query.compile import compile_query
-from lowmark.wire.results import Complete, Reason
+from lowmark.wire.records.verdicts import Complete, Reason
 from tests.fixtures import captures
 from tests.naive.frames import Spec, frame
 

@@ -8,8 +8,8 @@ from random import Random
 from hypothesis import strategies as st
 
 from lowmark.query.compile import compile_query
-from lowmark.query.limits import Limits
-from lowmark.wire.results import Reason
+from lowmark.query.options import Limits
+from lowmark.wire.records.verdicts import Reason
 from tests.acceptance.bucketrun import Ran, run_plan
 from tests.acceptance.interleaved import packets_of
 from tests.acceptance.traffic import Traffic

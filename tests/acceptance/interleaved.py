@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from random import Random
 
-from lowmark.query.late import Late
-from lowmark.query.strategy import Strategy
-from lowmark.wire.results import Reason
+from lowmark.query.options import Late, Strategy
+from lowmark.wire.records.verdicts import Reason
 from tests.acceptance.bucketrun import Ran, Streams, run
 from tests.acceptance.traffic import Traffic
 from tests.naive.compare import differences, wrong_orders

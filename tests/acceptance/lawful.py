@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from highlevel.progress.outputs import Forward
-from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Promise, Punctuation
-from lowmark.wire.rows import column_of
+from lowmark.wire.records.partials import Origin
+from lowmark.wire.records.punctuations import Promise, Punctuation
+from lowmark.wire.rows.words import column_of
 
 __all__ = ["Lawful"]
 

@@ -17,9 +17,9 @@ from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Rows
 from lowmark.query.plan.nodes import Node, QueryPlan
-from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Ending
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.partials import Origin
+from lowmark.wire.records.punctuations import Ending
+from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["Feed", "paced", "rows_out"]
 

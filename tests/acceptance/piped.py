@@ -22,7 +22,7 @@ from lowmark.app.local import lossy_windows
 from lowmark.app.local import runner as local
 from lowmark.app.local.bindings import Binding
 from lowmark.wire.frames import FrameBlock
-from lowmark.wire.values import FOREVER
+from lowmark.wire.rows.values import FOREVER
 from tests.acceptance.command import Outcome, Row, query
 from tests.acceptance.traffic import Captures
 from tests.naive.compare import differences

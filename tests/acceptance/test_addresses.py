@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowlevel.kernel.text.assemble import Build
+from lowlevel.kernel.codegen.assemble import Build
 from lowlevel.node import SourceNodes
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import Node
-from lowmark.wire.rows import Words
-from lowmark.wire.schema import Schema
-from lowmark.wire.text import text_column
+from lowmark.wire.rows.schema import Schema
+from lowmark.wire.rows.text import text_column
+from lowmark.wire.rows.words import Words
 from tests.acceptance.bucketrun import matrix, reduced, run
 from tests.acceptance.command import lowmark, query
 from tests.acceptance.test_golden import Golden, at, clock, window, written

@@ -21,10 +21,10 @@ from lowlevel.config import LowLevelConfig
 from lowmark.app.local.bindings import bind
 from lowmark.app.local.runner import LocalRun
 from lowmark.query.compile import compile_query
-from lowmark.wire.codec import decode, encode
 from lowmark.wire.frames import Flaw
-from lowmark.wire.results import Reason
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.codec import decode, encode
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.values import FOREVER
 from tests.acceptance.command import lowmark
 from tests.acceptance.damaged import MINUTE, SECOND, SQL, Case, Told, cases, check_damaged, pcap, pcapng, run
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from lowmark.query.late import Late
-from lowmark.query.strategy import Strategy
-from lowmark.wire.results import Reason
+from lowmark.query.options import Late, Strategy
+from lowmark.wire.records.verdicts import Reason
 from tests.acceptance import countingqueries
 from tests.acceptance.bucketrun import run
 from tests.acceptance.interleaved import check, packets_of

@@ -13,9 +13,9 @@ from highlevel.interface import Words
 from highlevel.progress.outputs import Output, ResultRows
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import Node
-from lowmark.wire.results import Complete, Reason
-from lowmark.wire.rows import column_of
-from lowmark.wire.text import json_writer
+from lowmark.wire.records.verdicts import Complete, Reason
+from lowmark.wire.rows.text import json_writer
+from lowmark.wire.rows.words import column_of
 from tests.acceptance.bucketrun import Streams, matrix, reduced
 from tests.acceptance.paced import NS, Feed, paced
 from tests.acceptance.traffic import START

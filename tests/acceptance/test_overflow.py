@@ -9,8 +9,8 @@ import pytest
 
 from lowmark.query.compile import compile_query
 from lowmark.query.parse.errors import QueryError
-from lowmark.wire.results import Complete, Reason
-from lowmark.wire.values import show
+from lowmark.wire.records.verdicts import Complete, Reason
+from lowmark.wire.rows.values import show
 from tests.acceptance.bucketrun import Ran, run
 from tests.acceptance.command import query
 from tests.acceptance.interleaved import check, packets_of

@@ -15,7 +15,7 @@ from lowmark.app.local.runner import LocalRun
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.query.plan.sharing import share, unlike
-from lowmark.wire.text import json_writer
+from lowmark.wire.rows.text import json_writer
 from tests.acceptance.bucketrun import Ran, run_plan
 from tests.acceptance.interleaved import packets_of
 from tests.acceptance.queries import INTEGERS, PACKETS, aggregates

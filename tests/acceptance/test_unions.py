@@ -19,7 +19,7 @@ from highlevel.progress.records import Arrival, Record
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
-from lowmark.wire.results import Amendment, Complete, Reason
+from lowmark.wire.records.verdicts import Amendment, Complete, Reason
 from tests.acceptance.bucketrun import Ran, run
 from tests.acceptance.interleaved import check, packets_of
 from tests.acceptance.traffic import Traffic, traffic

@@ -14,12 +14,12 @@ from lowmark.query.aggregates.calls import CallPlanner
 from lowmark.query.expr.expressions import Expr, Field, Named
 from lowmark.query.plan.nodes import Aggregate, AggregateCall, Pane, Reduce, Reduction
 from lowmark.query.windows.window import Axis, Window, WindowKind
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.results import Reason
-from lowmark.wire.rows import column_of
-from lowmark.wire.schema import Column, Kind, Schema
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.values import FOREVER
+from lowmark.wire.rows.words import column_of
 
 Value = int | float | None
 Row = dict[str, Value]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 from tests.aggregate.harness import TUPLE, AskedCall, Row, Value
 from tests.naive.sketching import coarse, distinct, word_of
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
-from highlevel.groups.table import GroupTable
 from highlevel.strategies.adaptwid_switching import COSTS, Costs, Mode, mode_space
-from lowmark.query.strategy import Strategy
+from lowmark.query.options import Strategy
 from lowmark.query.windows.window import Window, WindowKind
 from tests.aggregate.harness import axis, plans
 from tests.aggregate.test_strategies import COUNT, Stream

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
-from highlevel.groups.table import GroupTable
 from highlevel.interface import Words
 from highlevel.operators.aggregate import AggregateOperator
 from highlevel.strategies.adaptwid_switching import COSTS, Costs
 from lowmark.query.plan.nodes import Aggregate
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.results import Reason
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import FOREVER
 from tests.aggregate.harness import (
     TUPLE,
     AskedCall,

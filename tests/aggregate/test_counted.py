@@ -24,10 +24,10 @@ from lowmark.query.bind.relations import Turn
 from lowmark.query.expr.expressions import Named
 from lowmark.query.plan.nodes import Aggregate, Counted, Number, Pane, Reduce, SlideByTuple
 from lowmark.query.windows.window import Axis, Window, WindowKind
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.results import Reason
-from lowmark.wire.schema import Column, Kind, Schema
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.values import FOREVER
 from tests.aggregate.harness import (
     TUPLE,
     AskedCall,

@@ -13,9 +13,9 @@ from highlevel.operators.distinct import DistinctOperator
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import Aggregate
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.rows.values import FOREVER
 from tests.aggregate.harness import Sink
 
 PLAN = compile_query("SELECT DISTINCT ts / 10 AS tens, srcPort, destPort FROM A", buckets=1).steps[0].plan

@@ -9,16 +9,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
-from highlevel.groups.table import GroupTable
 from highlevel.interface import Words
 from lowmark.query.aggregates import lift
 from lowmark.query.aggregates.finalise import Groups, total, variance
 from lowmark.query.expr.evaluate import Values, evaluate
 from lowmark.query.expr.expressions import Field
 from lowmark.query.plan.nodes import Fold
-from lowmark.wire.rows import column_of
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.words import column_of
 from tests.wire.strategies import matrix
 
 GIVEN = Schema((Column("x", Kind.FLOAT),))

@@ -14,10 +14,10 @@ from highlevel.state import MemoryState
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Named, Op
 from lowmark.query.plan.nodes import Finish, Number, Order, Total
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.results import Reason
-from lowmark.wire.schema import Column, Kind, Schema
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.values import FOREVER
 from tests.aggregate.harness import Live, Row, Sink, Stored, axis, panes_ended, values
 from tests.wire.strategies import V4, V6, matrix
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
-from highlevel.groups.table import GroupTable
 from highlevel.interface import Words
 from lowmark.query.plan.nodes import Fold, FoldOp
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.rows.schema import Column, Kind, Schema
 from tests.aggregate.harness import Row, values
 from tests.wire.strategies import STRINGS, VALUES, matrix
 

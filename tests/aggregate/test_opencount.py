@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from highlevel.operators.partitioned_rows import PartitionedRowsOperator
 from highlevel.state import MemoryByteStore, PiecewiseState
 from lowmark.query.windows.window import Axis, Window, WindowKind
-from lowmark.wire.results import OpenCount
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.verdicts import OpenCount
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import FOREVER
 from tests.aggregate.harness import AskedCall, Live, Row, Sink, Stored, panes_ended
 from tests.aggregate.test_aggregate import rows_of
 from tests.aggregate.test_counted import PANE, PARTITIONS, arriving, over_rows, partials, planned, settled

@@ -15,13 +15,13 @@ from highlevel.groups.state import ONLY, running_space, tables_space
 from highlevel.operators.aggregate import AggregateOperator
 from highlevel.state import MemoryState
 from highlevel.strategies.adaptwid_switching import COSTS, Costs, mode_space
+from highlevel.strategies.holding import holding_windows
 from highlevel.strategies.paned import Panes
-from highlevel.strategies.strategy import holding_windows
 from highlevel.strategies.wid import Windows
 from lowmark.query.optimize.shared_panes import cells_of
-from lowmark.query.strategy import Strategy
+from lowmark.query.options import Strategy
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.values import FOREVER
+from lowmark.wire.rows.values import FOREVER
 from tests.aggregate.harness import TUPLE, AskedCall, Live, Plans, Sink, Stored, axis, panes_ended, plans, reduced
 from tests.aggregate.test_aggregate import CALLS, SUMS, check, rows_of, run, tuples
 from tests.wire.strategies import matrix

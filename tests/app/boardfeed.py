@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from lowmark.app.progress.board import ProgressBoard
 from lowmark.app.progress.query_progress import QueryProgress
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Account, Bound, LaneLedger, Promise, Punctuation
-from lowmark.wire.results import Complete, Verdict, WindowSpan
-from lowmark.wire.schema import Kind
+from lowmark.wire.records.partials import Origin
+from lowmark.wire.records.punctuations import Account, Bound, LaneLedger, Promise, Punctuation
+from lowmark.wire.records.verdicts import Complete, Verdict, WindowSpan
+from lowmark.wire.rows.schema import Kind
 
 SECOND = 10**9
 

@@ -92,7 +92,7 @@ from lowmark.query.aggregates.calls import AggregateFunction, Result
 from lowmark.query.expr.expressions import Call, Named, Op
 from lowmark.query.aggregates.lift import Lift
 from lowmark.query.plan.nodes import FoldOp
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 def lift(args, order):
     return Lift(FoldOp.BIT_OR, (Named("", Call(Op.BIT_OR, (args[0], args[0]), Kind.INT, False)),)),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lowmark.app.config.file import Config, ConfigError, load_config
-from lowmark.wire.topics import Provision
+from lowmark.wire.kafka.topics import Provision
 
 WHOLE = """
 [kafka]

@@ -11,8 +11,8 @@ from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
 from lowmark.app.capture.drain import check_all_sent, wait_until_sent
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.wire.kafka import KafkaSettings
-from lowmark.wire.record import WireRecord
+from lowmark.wire.kafka.clients import KafkaSettings
+from lowmark.wire.records.record import WireRecord
 
 
 @pytest.fixture

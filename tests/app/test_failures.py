@@ -6,13 +6,13 @@ import pytest
 
 from ingest.disorder.declarations import DisorderError
 from ingest.files.damage import CaptureError
-from lowmark.app.config.tables import ConfigError
+from lowmark.app.config.toml_tables import ConfigError
 from lowmark.app.errors import EnvironmentNotReady, OutputError
 from lowmark.app.failures import failure_of
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.parse.parser import parse
-from lowmark.wire.kafka import KafkaRefused, KafkaUnavailable
-from lowmark.wire.kafka_settings import KafkaSettingsError
+from lowmark.wire.kafka.clients import KafkaRefused, KafkaUnavailable
+from lowmark.wire.kafka.settings import KafkaSettingsError
 
 
 @pytest.mark.parametrize(

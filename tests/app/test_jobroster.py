@@ -7,7 +7,7 @@ from dataclasses import replace
 from lowmark.app.job.roster import listing, roster_of_job
 from lowmark.app.progress.board import ProgressBoard
 from lowmark.query.compile import compile_query
-from lowmark.wire.results import Complete, WindowSpan
+from lowmark.wire.records.verdicts import Complete, WindowSpan
 from tests.app.boardfeed import completed, go_on, lagging, only, waits
 
 PLAN = compile_query(

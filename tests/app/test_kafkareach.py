@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.app.kafka.waiting import await_kafka
-from lowmark.wire import kafka as wire
-from lowmark.wire.kafka import KafkaSettings, KafkaUnavailable, consumer, producer, transactional_producer
+from lowmark.wire.kafka import clients as wire
+from lowmark.wire.kafka.clients import KafkaSettings, KafkaUnavailable, consumer, producer, transactional_producer
 
 
 class Clock:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowmark.app.local.lossy_windows import LossyWindows
-from lowmark.wire.results import Reason
+from lowmark.wire.records.verdicts import Reason
 
 REASONS = st.frozensets(st.sampled_from((Reason.LATE, Reason.DROPPED, Reason.GAP)), min_size=1)
 SAID = st.lists(st.tuples(st.integers(-30, 30), st.integers(0, 12), REASONS), max_size=25)

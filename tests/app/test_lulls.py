@@ -16,7 +16,7 @@ from ingest.files.source import FileSource
 from lowlevel.config import LowLevelConfig
 from lowmark.app.local.source_feed import Feed
 from lowmark.query.compile import compile_query
-from lowmark.wire.promises import Punctuation
+from lowmark.wire.records.punctuations import Punctuation
 from tests.naive.frames import Spec, frame, write_pcap
 
 SECOND = 10**9

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowmark.app.kafka.orphaned_topics import orphaned
-from lowmark.wire.topics import Provision, Topic, TopicKind, settings_of
+from lowmark.wire.kafka.topics import Provision, Topic, TopicKind, settings_of
 
 PREFIXES = st.sampled_from(["", "a-", "b-", "lowmark.", "a-b-"])
 KINDS = st.sampled_from([kind for kind in TopicKind if kind.has_subject])

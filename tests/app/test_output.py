@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lowmark.app.errors import OutputError
 from lowmark.app.local.formats import Format
 from lowmark.app.local.output import open_output
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.rows.schema import Column, Kind, Schema
 from tests.wire.strategies import V4, V6, matrix
 
 SCHEMA = Schema(

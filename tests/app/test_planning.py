@@ -10,9 +10,9 @@ from highlevel.spark.checkpoint import plan_digests
 from lowmark.app.capture.reload import check_stages
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries, topics_of
-from lowmark.app.config.tables import ConfigError
+from lowmark.app.config.toml_tables import ConfigError
 from lowmark.query.compile import compile_query
-from lowmark.query.limits import Limits
+from lowmark.query.options import Limits
 from lowmark.query.plan.nodes import Counted
 
 HEAD = """

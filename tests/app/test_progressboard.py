@@ -8,9 +8,9 @@ import pytest
 
 from lowmark.app.progress.board import ProgressBoard
 from lowmark.query.compile import compile_query
-from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Bound, Ending, LaneLedger, Promise, Punctuation
-from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
+from lowmark.wire.records.partials import Origin
+from lowmark.wire.records.punctuations import Bound, Ending, LaneLedger, Promise, Punctuation
+from lowmark.wire.records.verdicts import Amendment, Complete, Reason, Verdict, WindowSpan
 from tests.app.boardfeed import NOW, SECOND, completed, only, waits
 
 WINDOWED = "SELECT srcIP, count(*) [RANGE 20 s, SLIDE 10 s] FROM Main GROUP BY srcIP"

@@ -13,7 +13,7 @@ from lowmark.app.progress.board import ProgressBoard
 from lowmark.app.progress.query_progress import QueryProgress
 from lowmark.app.progress.view import ProgressView
 from lowmark.query.compile import compile_query
-from lowmark.wire.results import OpenCount, WindowSpan
+from lowmark.wire.records.verdicts import OpenCount, WindowSpan
 from tests.app.boardfeed import NOW, SECOND, completed, go_on, lagging
 
 WINDOWED = "SELECT srcIP, count(*) [RANGE 20 s, SLIDE 10 s] FROM Main GROUP BY srcIP"

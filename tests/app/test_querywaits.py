@@ -8,9 +8,9 @@ import pytest
 
 from lowmark.app.progress.board import ProgressBoard
 from lowmark.query.compile import compile_query
-from lowmark.wire.partials import PANE, Origin
-from lowmark.wire.promises import Account, Bound, Ending, LaneLedger, Promise, Punctuation
-from lowmark.wire.results import OpenCount, WindowSpan
+from lowmark.wire.records.partials import PANE, Origin
+from lowmark.wire.records.punctuations import Account, Bound, Ending, LaneLedger, Promise, Punctuation
+from lowmark.wire.records.verdicts import OpenCount, WindowSpan
 from tests.app.boardfeed import NOW, SECOND, completed, go_on, lagging, only, waits
 
 STAGED = """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lowlevel.config import LowLevelConfig, LowLevelConfigError, Order
-from lowlevel.table import NodeMemory, table_bytes
+from lowlevel.node_memory import NodeMemory, table_bytes
 from lowmark.app.capture import table_memory
 from lowmark.app.capture.table_memory import check_tables, usable_bytes
 from lowmark.query.compile import compile_query

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.app.config.tables import ConfigError, expand, read_table
+from lowmark.app.config.toml_tables import ConfigError, expand, read_table
 
 
 class Colour(Enum):

@@ -9,9 +9,9 @@ import pytest
 
 from lowmark.app.watch.follow import Amendments, amendment_text, completion_line
 from lowmark.app.watch.window_board import WindowBoard
-from lowmark.wire.result_rows import ResultRow
-from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
-from lowmark.wire.schema import Kind
+from lowmark.wire.records.result_rows import ResultRow
+from lowmark.wire.records.verdicts import Amendment, Complete, Reason, Verdict, WindowSpan
+from lowmark.wire.rows.schema import Kind
 
 SECOND = 10**9
 

@@ -9,9 +9,9 @@ import pytest
 from lowmark.app.errors import OutputError
 from lowmark.app.watch.time_range import EVERYTHING, Edge, WatchRange, edge_of
 from lowmark.app.watch.window_board import WindowBoard
-from lowmark.wire.result_rows import ResultRow
-from lowmark.wire.results import Complete, Verdict, WindowSpan
-from lowmark.wire.schema import Kind
+from lowmark.wire.records.result_rows import ResultRow
+from lowmark.wire.records.verdicts import Complete, Verdict, WindowSpan
+from lowmark.wire.rows.schema import Kind
 
 TOLD = Complete("q", 1, 0, 1, WindowSpan(0, 0), 10, 30, "ts", 1, 1, 1, 0, 0, None, (), Verdict())
 

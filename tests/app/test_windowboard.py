@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowmark.app.watch.window_board import FinishedWindow, WindowBoard
-from lowmark.wire.result_rows import ResultRow
-from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
+from lowmark.wire.records.result_rows import ResultRow
+from lowmark.wire.records.verdicts import Amendment, Complete, Reason, Verdict, WindowSpan
 
 EXACT = Verdict()
 GAP = Verdict(frozenset({Reason.GAP}))

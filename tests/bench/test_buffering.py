@@ -11,7 +11,7 @@ from bench.baselines.buffering import BufferingOperator, LazyOperator
 from highlevel.interface import Words
 from highlevel.state import MemoryState
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.values import FOREVER
+from lowmark.wire.rows.values import FOREVER
 from tests.aggregate.harness import TUPLE, AskedCall, Row, Sink, axis, panes_ended, plans, reduced, values
 from tests.aggregate.naive import expected
 from tests.aggregate.test_aggregate import assert_same_rows

@@ -21,7 +21,7 @@ from bench.shared import measure_shared
 from highlevel.limits import GroupLimit
 from highlevel.operators.aggregate import AggregateOperator
 from highlevel.operators.crowded_aggregate import CrowdedAggregateOperator
-from highlevel.strategies.strategy import PanedHolding
+from highlevel.strategies.holding import PanedHolding
 from highlevel.strategies.wid import WidHolding
 from lowmark.query.plan.nodes import Aggregate
 

@@ -23,12 +23,12 @@ from lowmark.query.catalog import unit_ns
 from lowmark.query.compile import compile_query
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.codec import decode
-from lowmark.wire.record import BadReason, BadRecord, RecordKind, headers_of
-from lowmark.wire.results import Reason
-from lowmark.wire.rows import arrow_schema
-from lowmark.wire.schema import Column, Kind, Schema
-from lowmark.wire.topics import TopicKind
+from lowmark.wire.kafka.topics import TopicKind
+from lowmark.wire.records.codec import decode
+from lowmark.wire.records.record import BadReason, BadRecord, RecordKind, headers_of
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.words import arrow_schema
 from tests.docs.pages import FENCE, PAGES, ROOT, ROW, blocks, names, section, table, text
 
 

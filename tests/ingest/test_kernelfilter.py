@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.live.kernel_filter import derived, useful
-from ingest.live.socket_filter import attach
+from ingest.live.bpf_condition import derived, useful
+from ingest.live.bpf_programs import attach
 from lowlevel.node import SourceNodes
 from lowmark.query.compile import compile_query
 from lowmark.query.expr.evaluate import evaluate, holds
 from lowmark.query.expr.expressions import Expr
-from lowmark.wire.rows import Words
-from lowmark.wire.schema import Schema
-from lowmark.wire.values import FOREVER
+from lowmark.wire.rows.schema import Schema
+from lowmark.wire.rows.values import FOREVER
+from lowmark.wire.rows.words import Words
 from tests.lowlevel.frames import IP_PACKETS, encapsulations
 from tests.lowlevel.naive import block
 

@@ -11,7 +11,7 @@ import pytest
 from ingest.config import LiveConfig, RingConfig
 from ingest.live.source import LiveSource
 from lowmark.wire.frames import FUTURE_NS, Flaw, FrameBlock
-from lowmark.wire.results import Reason
+from lowmark.wire.records.verdicts import Reason
 from tests.fixtures.network import Network, ip, namespace, packet
 
 LAG_NS = 50_000_000

@@ -13,7 +13,7 @@ from ingest.columns import Columns
 from ingest.disorder.declarations import Ordered, WithinTime, WithinTuples
 from ingest.disorder.low_watermarks import NEVER, Lows, arrival_lows, least_after, scanned_lows
 from lowmark.wire.frames import BAD_TIME
-from lowmark.wire.values import FOREVER
+from lowmark.wire.rows.values import FOREVER
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 MINUTE = 60_000_000_000

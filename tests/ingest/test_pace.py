@@ -13,7 +13,7 @@ from ingest.config import Replay
 from ingest.disorder.low_watermarks import NEVER
 from ingest.files.replay import replayed
 from lowmark.wire.frames import BAD_TIME, FrameBlock
-from lowmark.wire.values import FOREVER
+from lowmark.wire.rows.values import FOREVER
 
 HOUR = 3_600_000_000_000
 SECOND = 1_000_000_000

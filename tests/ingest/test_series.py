@@ -17,7 +17,7 @@ from ingest.disorder.declarations import Ordered, Scan
 from ingest.files.damage import CaptureError
 from ingest.files.source import FileSource
 from lowmark.wire.frames import FrameBlock
-from lowmark.wire.values import FOREVER
+from lowmark.wire.rows.values import FOREVER
 from tests.fixtures import captures
 from tests.naive.frames import Spec, frame, write_pcap
 

@@ -19,7 +19,7 @@ from ingest.files.source import FileSource
 from ingest.metrics import IngestMetrics
 from lowmark.app.traffic import TrafficSpec, write_capture
 from lowmark.wire.frames import FrameBlock
-from lowmark.wire.values import FOREVER
+from lowmark.wire.rows.values import FOREVER
 from tests.fixtures import captures
 
 SECONDS = 1_000_000_000

@@ -23,16 +23,16 @@ from lowlevel.outbox import Outbox, Outgoing, Rows
 from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.query.plan.nodes import Node, QueryPlan, Stage
-from lowmark.wire.codec import decode, encode
-from lowmark.wire.kafka import admin, ensure_topics, producer
-from lowmark.wire.kafka_settings import consumer_options
-from lowmark.wire.partials import Origin, PartialBatch
-from lowmark.wire.promises import Ending
-from lowmark.wire.results import Complete
-from lowmark.wire.rows import Words, to_batch
-from lowmark.wire.text import json_writer
-from lowmark.wire.topics import Topic, TopicKind
-from lowmark.wire.values import FOREVER
+from lowmark.wire.kafka.clients import admin, ensure_topics, producer
+from lowmark.wire.kafka.settings import consumer_options
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import decode, encode
+from lowmark.wire.records.partials import Origin, PartialBatch
+from lowmark.wire.records.punctuations import Ending
+from lowmark.wire.records.verdicts import Complete
+from lowmark.wire.rows.text import json_writer
+from lowmark.wire.rows.values import FOREVER
+from lowmark.wire.rows.words import Words, to_batch
 from tests.naive.evaluate import ResultRow, rows_of
 from tests.naive.packets import Arrival as Arrived
 from tests.naive.packets import Packet

@@ -114,7 +114,7 @@ def await_true(condition: Callable[[], bool]) -> None:
 
 def _arm(die: str) -> None:
     """Let the sink's process be killed around its N-th commit."""
-    from highlevel.spark.sink.sink import TransactionalSink
+    from highlevel.spark.sink.transaction import TransactionalSink
 
     moment, _, number = die.partition(":")
     left = int(number)

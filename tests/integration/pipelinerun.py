@@ -20,11 +20,11 @@ from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.codec import decode
-from lowmark.wire.kafka_settings import consumer_options
-from lowmark.wire.result_rows import ResultRow, ResultRowsRecord, RowFormat
-from lowmark.wire.results import Complete
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.settings import consumer_options
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import decode
+from lowmark.wire.records.result_rows import ResultRow, ResultRowsRecord, RowFormat
+from lowmark.wire.records.verdicts import Complete
 from tests.acceptance.test_golden import at
 from tests.integration import metered
 from tests.integration.jobprocess import await_true

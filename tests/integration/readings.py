@@ -18,14 +18,14 @@ from highlevel.progress.roster import Roster
 from highlevel.state import MemoryState
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries
-from lowmark.wire.codec import decode
-from lowmark.wire.kafka import consumer
-from lowmark.wire.partials import PartialBatch
-from lowmark.wire.promises import Punctuation
-from lowmark.wire.registration import SourceKind
-from lowmark.wire.results import Complete, Reason
-from lowmark.wire.text import json_writer
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.clients import consumer
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import decode
+from lowmark.wire.records.partials import PartialBatch
+from lowmark.wire.records.punctuations import Punctuation
+from lowmark.wire.records.registration import SourceKind
+from lowmark.wire.records.verdicts import Complete, Reason
+from lowmark.wire.rows.text import json_writer
 
 
 @dataclass(frozen=True)

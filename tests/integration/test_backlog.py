@@ -10,7 +10,7 @@ import pytest
 
 from lowmark.app.config.file import load_config
 from lowmark.query.plan.nodes import Node
-from lowmark.wire.rows import Words
+from lowmark.wire.rows.words import Words
 from tests.integration.jobfeed import SLIDING, Feed, write_config
 from tests.integration.jobprocess import JobProcess, await_true
 

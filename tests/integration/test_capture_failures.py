@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
-from lowlevel.register import EpochWatch
+from lowlevel.source_registration import EpochWatch
 from lowmark.app.capture.process import run_capture
 from lowmark.app.capture.sources import CaptureOptions
 from lowmark.app.config.file import load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.helpers import HelperEnded
-from lowmark.wire.kafka import KafkaSettings, admin, ensure_topics
+from lowmark.wire.kafka.clients import KafkaSettings, admin, ensure_topics
 from tests.acceptance.command import lowmark
 from tests.acceptance.test_golden import at
 from tests.integration.jobprocess import await_true

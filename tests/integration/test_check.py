@@ -23,7 +23,7 @@ from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.app.kafka.jars import SPARK_KAFKA, obtain
 from lowmark.app.kafka.rights import Role
-from lowmark.wire.kafka import admin, ensure_topics
+from lowmark.wire.kafka.clients import admin, ensure_topics
 from tests.acceptance.command import lowmark
 from tests.integration.jobfeed import BUSY, SOURCES, write_config
 

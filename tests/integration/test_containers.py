@@ -28,16 +28,16 @@ from lowmark.app.kafka.jars import BROKER, obtain
 from lowmark.app.kafka.java import find_java
 from lowmark.app.traffic import TrafficSpec, write_capture
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.codec import decode
-from lowmark.wire.kafka import admin, ensure_topics, verify_topics
-from lowmark.wire.kafka_settings import consumer_options
-from lowmark.wire.partials import Origin, PartialBatch
-from lowmark.wire.promises import Punctuation
-from lowmark.wire.registration import Registration
-from lowmark.wire.results import Complete
-from lowmark.wire.schema import Schema
-from lowmark.wire.topics import Topic, TopicKind
-from lowmark.wire.values import FOREVER
+from lowmark.wire.kafka.clients import admin, ensure_topics, verify_topics
+from lowmark.wire.kafka.settings import consumer_options
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import decode
+from lowmark.wire.records.partials import Origin, PartialBatch
+from lowmark.wire.records.punctuations import Punctuation
+from lowmark.wire.records.registration import Registration
+from lowmark.wire.records.verdicts import Complete
+from lowmark.wire.rows.schema import Schema
+from lowmark.wire.rows.values import FOREVER
 from tests.integration.jobprocess import JobProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -20,7 +20,7 @@ from lowmark.app.config.file import load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.app.job.check import foresee_job
 from lowmark.app.job.roster import listed_now
-from lowmark.wire.results import Complete
+from lowmark.wire.records.verdicts import Complete
 from tests.integration.jobfeed import (
     ALONE,
     BUSY,

@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from lowmark.app.config.file import Config, load_config
-from lowmark.wire.kafka import admin
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.clients import admin
+from lowmark.wire.kafka.topics import Topic, TopicKind
 from tests.integration.jobfeed import BUSY, Feed, write_config
 from tests.integration.jobprocess import JobProcess, await_true
 

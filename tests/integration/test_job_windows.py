@@ -19,13 +19,13 @@ from highlevel.progress.records import Batch, Record
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.codec import decode, encode
-from lowmark.wire.kafka import admin, ensure_topics, producer
-from lowmark.wire.kafka_settings import consumer_options
-from lowmark.wire.partials import PartialBatch
-from lowmark.wire.results import Complete, Reason
-from lowmark.wire.rows import to_batch
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.clients import admin, ensure_topics, producer
+from lowmark.wire.kafka.settings import consumer_options
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import decode, encode
+from lowmark.wire.records.partials import PartialBatch
+from lowmark.wire.records.verdicts import Complete, Reason
+from lowmark.wire.rows.words import to_batch
 from tests.acceptance.bucketrun import records_of
 from tests.acceptance.interleaved import packets_of
 from tests.acceptance.traffic import Traffic

@@ -16,11 +16,11 @@ import pytest
 from lowmark.app.config.file import load_config
 from lowmark.app.config.queries import plan_queries
 from lowmark.app.kafka.broker import Broker
-from lowmark.wire.codec import decode
-from lowmark.wire.promises import Punctuation
-from lowmark.wire.registration import Registration
-from lowmark.wire.results import Reason
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import decode
+from lowmark.wire.records.punctuations import Punctuation
+from lowmark.wire.records.registration import Registration
+from lowmark.wire.records.verdicts import Reason
 from tests.acceptance.command import query as query_files
 from tests.fixtures.network import Network, ip, namespace, packet
 from tests.integration.jobprocess import await_true

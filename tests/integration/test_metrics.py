@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lowmark import __version__
-from lowmark.wire.record import BadReason
+from lowmark.wire.records.record import BadReason
 from tests.integration import metered
 from tests.integration.pipelinerun import HELD_PACKETS, Pipeline
 from tests.integration.processes import Samples, samples, value

@@ -17,7 +17,7 @@ from lowmark.app.config.file import load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.app.kafka.orphaned_topics import Orphan, orphans
 from lowmark.app.kafka.source_registry import seen_sources
-from lowmark.wire.kafka import admin, ensure_topics, last_written_ms
+from lowmark.wire.kafka.clients import admin, ensure_topics, last_written_ms
 from tests.acceptance.command import lowmark
 from tests.acceptance.test_golden import at
 from tests.integration.jobprocess import await_true

@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 import pytest
 
 from lowmark.query.plan.nodes import Counted, Finish
-from lowmark.wire.results import Reason
+from lowmark.wire.records.verdicts import Reason
 from tests.acceptance.command import lowmark
 from tests.integration import metered
 from tests.integration.pipelinecases import case_names

@@ -13,11 +13,11 @@ from uuid import uuid4
 
 import pytest
 
-from lowlevel.register import SourcesLog
+from lowlevel.source_registration import SourcesLog
 from lowmark.app.kafka.broker import Broker
-from lowmark.wire.kafka import KafkaSettings
-from lowmark.wire.registration import Presence, PresenceState
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.clients import KafkaSettings
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.registration import Presence, PresenceState
 from tests.acceptance.command import Row, lowmark
 from tests.acceptance.test_golden import at, clock
 from tests.integration.jobprocess import JobProcess, await_true

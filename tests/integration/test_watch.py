@@ -13,15 +13,15 @@ import pytest
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.codec import encode
-from lowmark.wire.kafka import admin, ensure_topics, producer
-from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Account, Bound, Ending, LaneLedger, Promise, Punctuation
-from lowmark.wire.registration import Registration, SourceKind
-from lowmark.wire.result_rows import ResultRow
-from lowmark.wire.results import Amendment, Complete, Reason, Verdict, WindowSpan
-from lowmark.wire.topics import Topic, TopicKind
-from lowmark.wire.values import time
+from lowmark.wire.kafka.clients import admin, ensure_topics, producer
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import encode
+from lowmark.wire.records.partials import Origin
+from lowmark.wire.records.punctuations import Account, Bound, Ending, LaneLedger, Promise, Punctuation
+from lowmark.wire.records.registration import Registration, SourceKind
+from lowmark.wire.records.result_rows import ResultRow
+from lowmark.wire.records.verdicts import Amendment, Complete, Reason, Verdict, WindowSpan
+from lowmark.wire.rows.values import time
 from tests.acceptance.command import lowmark
 from tests.integration.jobprocess import await_true
 from tests.terminal import Terminal

@@ -15,11 +15,11 @@ from highlevel.join import JoinOperator, OuterJoinOperator
 from lowmark.query.expr.expressions import Call, Field, Named, Op
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.nodes import AT, Extreme, Join, JoinInput, Probe, has_every_row
-from lowmark.wire.partials import PANE, TUPLES
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.rows import column_of
-from lowmark.wire.schema import Column, Kind, Schema
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.partials import PANE, TUPLES
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.values import FOREVER
+from lowmark.wire.rows.words import column_of
 from tests.aggregate.harness import Sink
 from tests.wire.strategies import V4, V6
 

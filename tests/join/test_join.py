@@ -12,8 +12,8 @@ from hypothesis import given, settings
 
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.nodes import Extreme
-from lowmark.wire.promises import Promise
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.punctuations import Promise
+from lowmark.wire.rows.values import FOREVER
 from tests.aggregate.harness import Live, Sink, Stored
 from tests.join.harness import (
     OUTER,

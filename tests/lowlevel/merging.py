@@ -10,8 +10,8 @@ from functools import reduce
 import numpy as np
 
 from lowmark.query.plan.nodes import Fold, FoldOp, Reduction
-from lowmark.wire.rows import Words
-from lowmark.wire.schema import Column, Kind
+from lowmark.wire.rows.schema import Column, Kind
+from lowmark.wire.rows.words import Words
 
 Value = int | float | None
 State = tuple[Value, ...]  # a fold's columns

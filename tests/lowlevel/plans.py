@@ -5,7 +5,7 @@ from __future__ import annotations
 from lowmark.query.catalog import PACKET_FIELDS, packet_field
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Named, Op
 from lowmark.query.plan.nodes import Fold, FoldOp, Node, Pane, Reduction
-from lowmark.wire.schema import Column, Kind
+from lowmark.wire.rows.schema import Column, Kind
 
 SECOND = 1_000_000_000
 

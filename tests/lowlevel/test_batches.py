@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from lowlevel import table
+from lowlevel import node_memory as table
 from lowlevel.config import Flush, LowLevelConfig
 from lowlevel.kernel import cache
-from lowlevel.kernel.text import assemble
-from lowlevel.kernel.text.assemble import Build
+from lowlevel.kernel.codegen import assemble
+from lowlevel.kernel.codegen.assemble import Build
 from lowlevel.node import SourceNodes
 from tests.lowlevel.merging import merged_rows
 from tests.lowlevel.plans import SECOND

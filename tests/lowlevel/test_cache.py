@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from lowlevel.kernel import cache as kernels
-from lowlevel.kernel.text import assemble as assembling
-from lowlevel.kernel.text.assemble import Build, assemble, kernel_source
+from lowlevel.kernel.codegen import assemble as assembling
+from lowlevel.kernel.codegen.assemble import Build, assemble, kernel_source
 from lowlevel.node import SourceNodes
 from lowmark.jit.native_code import NativeCode
 from tests.lowlevel.naive import block

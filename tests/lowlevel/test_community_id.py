@@ -14,9 +14,9 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.sctp import SCTP
 from scapy.packet import Packet, Raw
 
-from lowlevel.kernel.text.assemble import Build
+from lowlevel.kernel.codegen.assemble import Build
 from lowlevel.node import SourceNodes
-from lowmark.wire.text import text_column
+from lowmark.wire.rows.text import text_column
 from tests.lowlevel.frames import IP_PACKETS, MACS
 from tests.lowlevel.naive import block
 from tests.lowlevel.plans import selection

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.inet6 import IPv6
 
-from lowlevel.kernel.text.assemble import Build
+from lowlevel.kernel.codegen.assemble import Build
 from lowlevel.node import SourceNodes
 from lowmark.query.catalog import DERIVED_FIELDS
-from lowmark.wire.rows import Words
+from lowmark.wire.rows.words import Words
 from tests.lowlevel.frames import IP_PACKETS, MACS, encapsulations
 from tests.lowlevel.naive import block
 from tests.lowlevel.plans import selection

@@ -15,12 +15,12 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
-from lowlevel.register import EpochWatch, SourcesLog
 from lowlevel.sender import TopicState
-from lowmark.wire.kafka import KafkaSettings, KafkaUnavailable
-from lowmark.wire.record import WireRecord, header
-from lowmark.wire.registration import Registration, SourceKind
-from lowmark.wire.topics import MAX_MESSAGE_BYTES
+from lowlevel.source_registration import EpochWatch, SourcesLog
+from lowmark.wire.kafka.clients import KafkaSettings, KafkaUnavailable
+from lowmark.wire.kafka.topics import MAX_MESSAGE_BYTES
+from lowmark.wire.records.record import WireRecord, header
+from lowmark.wire.records.registration import Registration, SourceKind
 
 PARTITIONS = 3
 

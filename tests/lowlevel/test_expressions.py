@@ -10,13 +10,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lowlevel.kernel.text.assemble import Build
+from lowlevel.kernel.codegen.assemble import Build
 from lowlevel.node import SourceNodes
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Named, Op, Ranges
 from lowmark.query.expr.simplify import disjoin
 from lowmark.query.plan.nodes import Node, Pane, Reduction
-from lowmark.wire.results import Reason
-from lowmark.wire.schema import Kind
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.schema import Kind
 from tests.lowlevel.naive import V4, V6, block, decode
 from tests.lowlevel.plans import field, null_if_zero
 from tests.naive.lowered import CHECKED, checked, is_lost

@@ -21,10 +21,10 @@ from confluent_kafka.admin import (
 
 from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
-from lowlevel.register import EpochWatch, SourcesLog
 from lowlevel.sender import Sender
+from lowlevel.source_registration import EpochWatch, SourcesLog
 from lowmark.helpers import HelperEnded
-from lowmark.wire.kafka import KafkaSettings, SaslMechanism, Secret, SecurityProtocol
+from lowmark.wire.kafka.clients import KafkaSettings, SaslMechanism, Secret, SecurityProtocol
 from tests.fixtures.sasl import PASSWORD, USER, sasl_broker
 from tests.lowlevel.test_emitter import (
     PARTITIONS,

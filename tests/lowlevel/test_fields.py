@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowlevel.kernel.text.assemble import Build
+from lowlevel.kernel.codegen.assemble import Build
 from lowlevel.node import SourceNodes
 from lowmark.wire.frames import BAD_TIME, NO_TIME, UNKNOWN_INTERFACE, FrameBlock
-from lowmark.wire.schema import Kind, Schema
+from lowmark.wire.rows.schema import Kind, Schema
 from tests.lowlevel.frames import IP_PACKETS, damaged_frames, encapsulations
 from tests.lowlevel.naive import Skip, block, decode
 from tests.lowlevel.plans import ALL_FIELDS, selection

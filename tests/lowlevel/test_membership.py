@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowlevel.kernel.text.assemble import Build, kernel_source
-from lowlevel.kernel.text.membership import IN_TEXT, _sections, among
+from lowlevel.kernel.codegen.assemble import Build, kernel_source
+from lowlevel.kernel.codegen.membership import IN_TEXT, _sections, among
 from lowlevel.node import SourceNodes
 from lowmark.query.catalog import packet_field
 from lowmark.query.expr.constant_sets import KeyRange, key_of
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Named, Op, Ranges
 from lowmark.query.plan.nodes import Node, Pane, Reduction
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 from tests.lowlevel.naive import V4, V6, block
 from tests.lowlevel.plans import call, field, null_if_zero
 

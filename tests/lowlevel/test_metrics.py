@@ -9,7 +9,7 @@ from lowlevel.metrics import LowLevelMetrics, Watched
 from lowlevel.node import SourceNodes
 from lowlevel.outbox import Outbox
 from lowlevel.sender import TopicState
-from lowmark.wire.partials import Origin
+from lowmark.wire.records.partials import Origin
 from tests.lowlevel.naive import block
 from tests.lowlevel.plans import SECOND
 from tests.lowlevel.test_table import ALL_FOLDS, NODES, Packet

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from lowlevel.config import LowLevelConfig
 from lowlevel.node import NodeOutput, Progress, SourceNodes
 from lowlevel.outbox import Outbox, Rows
-from lowmark.wire.codec import decode, encode
-from lowmark.wire.hashing import bucket_of, key_words
-from lowmark.wire.partials import MAX_BATCH_BYTES, Origin, PartialBatch
-from lowmark.wire.promises import Account, Bound, Ending, Punctuation, Taint
-from lowmark.wire.record import WireRecord
-from lowmark.wire.rows import Words, to_batch, to_words
-from lowmark.wire.schema import Schema
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.codec import decode, encode
+from lowmark.wire.records.partials import MAX_BATCH_BYTES, Origin, PartialBatch
+from lowmark.wire.records.punctuations import Account, Bound, Ending, Punctuation, Taint
+from lowmark.wire.records.record import WireRecord
+from lowmark.wire.rows.hashing import bucket_of, key_words
+from lowmark.wire.rows.schema import Schema
+from lowmark.wire.rows.values import FOREVER
+from lowmark.wire.rows.words import Words, to_batch, to_words
 from tests.lowlevel.plans import SECOND
 from tests.lowlevel.test_table import DETAILED, Packet, blocks, merged_rows, packets
 

@@ -8,7 +8,7 @@ import dpkt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowlevel.kernel.text.assemble import Build
+from lowlevel.kernel.codegen.assemble import Build
 from tests.lowlevel.frames import IP_PACKETS, encapsulations
 from tests.lowlevel.naive import Skip, block, decode
 from tests.lowlevel.test_fields import SCHEMA, run, values

@@ -9,7 +9,7 @@ import pytest
 
 from lowlevel.config import Flush, LowLevelConfig
 from lowlevel.node import SourceNodes
-from lowlevel.pressure import Crowded
+from lowlevel.table_pressure import Crowded
 from tests.lowlevel.naive import block
 from tests.lowlevel.plans import SECOND, grouped, named
 

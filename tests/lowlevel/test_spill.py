@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from lowlevel.config import LowLevelConfigError, QueueConfig
 from lowlevel.emitter import Emitter
 from lowlevel.spill import Backlog, SpillError, SpillFolder
-from lowmark.wire.kafka import KafkaSettings
-from lowmark.wire.record import WireRecord, header
+from lowmark.wire.kafka.clients import KafkaSettings
+from lowmark.wire.records.record import WireRecord, header
 
 RECORDS = st.builds(
     WireRecord,

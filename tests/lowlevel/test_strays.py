@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowlevel.config import LowLevelConfig
-from lowlevel.kernel.text.assemble import Build
+from lowlevel.kernel.codegen.assemble import Build
 from lowlevel.node import NodeOutput, SourceNodes
 from lowlevel.outbox import Outbox, Rows
 from lowmark.query.expr.expressions import Named, Op
 from lowmark.query.plan.nodes import FoldOp, Pane
-from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Punctuation
-from lowmark.wire.schema import Kind
+from lowmark.wire.records.partials import Origin
+from lowmark.wire.records.punctuations import Punctuation
+from lowmark.wire.rows.schema import Kind
 from tests.lowlevel.merging import merged_rows
 from tests.lowlevel.plans import SECOND, call, field, fold, grouped, named, null_if_zero, number
 from tests.lowlevel.test_table import (

@@ -17,17 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowlevel.config import Flush, LowLevelConfig, Order
+from lowlevel.kernel.codegen.assemble import Build
+from lowlevel.kernel.codegen.table_insert import CACHE_LINE, slot_words
 from lowlevel.kernel.row_form import RowForm
-from lowlevel.kernel.text.assemble import Build
-from lowlevel.kernel.text.table import CACHE_LINE, slot_words
 from lowlevel.node import NodeOutput, Progress, SourceNodes
 from lowmark.query.expr.expressions import Named, Op
 from lowmark.query.plan.nodes import FoldOp, Node, Pane
 from lowmark.wire.frames import Flaw, FrameBlock
-from lowmark.wire.promises import Taint
-from lowmark.wire.results import Reason
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.punctuations import Taint
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import FOREVER
 from tests.lowlevel.merging import Groups, Merged, State, merged_rows
 from tests.lowlevel.naive import block, decode
 from tests.lowlevel.plans import SECOND, call, field, fold, grouped, named, null_if_zero, number, selection

@@ -12,7 +12,7 @@ from lowlevel.node import NodeOutput, SourceNodes
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import Node
 from lowmark.wire.frames import FrameBlock
-from lowmark.wire.values import FOREVER
+from lowmark.wire.rows.values import FOREVER
 from tests.lowlevel.naive import block
 from tests.naive.frames import Spec, frame
 

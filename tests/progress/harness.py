@@ -17,11 +17,11 @@ from highlevel.progress.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.plan.nodes import Aggregate, Node, NodeInput, Pane, QueryPlan, Reduction, Stage, Step, StepPlan
 from lowmark.query.windows.window import Axis, Window, WindowKind
-from lowmark.wire.partials import PANE, Origin
-from lowmark.wire.promises import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
-from lowmark.wire.registration import SourceKind
-from lowmark.wire.results import Complete
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.records.partials import PANE, Origin
+from lowmark.wire.records.punctuations import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
+from lowmark.wire.records.registration import SourceKind
+from lowmark.wire.records.verdicts import Complete
+from lowmark.wire.rows.schema import Column, Kind, Schema
 
 WIDTH = 10
 FINGERPRINT = "f00d"

@@ -13,9 +13,9 @@ from highlevel.state import MemoryState
 from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Rows
 from lowmark.query.compile import compile_query
-from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Ending
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.partials import Origin
+from lowmark.wire.records.punctuations import Ending
+from lowmark.wire.rows.values import FOREVER
 from tests.progress.harness import completes
 
 BUCKETS = 4

@@ -11,9 +11,9 @@ from highlevel.progress.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.promises import Account
-from lowmark.wire.results import Amendment, Complete, Reason
-from lowmark.wire.rows import column_of
+from lowmark.wire.records.punctuations import Account
+from lowmark.wire.records.verdicts import Amendment, Complete, Reason
+from lowmark.wire.rows.words import column_of
 from tests.progress.harness import Sender, completes, contiguous, dropped, finite
 
 SECOND = 10**9

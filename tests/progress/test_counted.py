@@ -21,8 +21,8 @@ from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.query.windows.window import Axis, Window, WindowKind
-from lowmark.wire.results import Complete, OpenCount
-from lowmark.wire.schema import Kind
+from lowmark.wire.records.verdicts import Complete, OpenCount
+from lowmark.wire.rows.schema import Kind
 from tests.aggregate.test_opencount import naive
 from tests.progress.harness import Item, Sender, completes, finite
 

@@ -10,10 +10,10 @@ from highlevel.progress.records import Arrival
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryByteStore, PiecewiseState
 from lowmark.query.windows.window import WindowKind
-from lowmark.wire.promises import Account
-from lowmark.wire.record import BadReason
-from lowmark.wire.registration import Exclusion, Retirement, Return, RosterChange, SourceKind
-from lowmark.wire.results import Amendment, Reason, WindowSpan
+from lowmark.wire.records.punctuations import Account
+from lowmark.wire.records.record import BadReason
+from lowmark.wire.records.registration import Exclusion, Retirement, Return, RosterChange, SourceKind
+from lowmark.wire.records.verdicts import Amendment, Reason, WindowSpan
 from tests.progress.harness import (
     FINGERPRINT,
     WIDTH,

@@ -13,8 +13,8 @@ from highlevel.progress.roster import Roster
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.promises import Account
-from lowmark.wire.results import Reason
+from lowmark.wire.records.punctuations import Account
+from lowmark.wire.records.verdicts import Reason
 from tests.progress.harness import Sender, completes, dropped, finite
 from tests.progress.test_chain import column, drive
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from highlevel.progress.joint_promises import JointPromises, joint_promises
-from lowmark.wire.partials import PANE
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.rows.values import FOREVER
 
 COLUMNS = ("a", "b", "c")
 VALUES = range(4)

@@ -19,11 +19,11 @@ from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryByteStore, PiecewiseState
 from lowmark.query.compile import compile_query
-from lowmark.query.late import Late
+from lowmark.query.options import Late
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.query.plan.sharing import share
-from lowmark.wire.promises import Account, Punctuation
-from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Merge, WindowSpan
+from lowmark.wire.records.punctuations import Account, Punctuation
+from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateRow, Merge, WindowSpan
 from tests.progress.harness import Sender, plain
 
 SECOND = 10**9

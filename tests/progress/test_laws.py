@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from highlevel.progress.records import Arrival, Record
 from highlevel.progress.roster import Roster
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.promises import Account, Punctuation
-from lowmark.wire.registration import Exclusion, Return, SourceKind
-from lowmark.wire.results import Amendment, Complete
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.punctuations import Account, Punctuation
+from lowmark.wire.records.registration import Exclusion, Return, SourceKind
+from lowmark.wire.records.verdicts import Amendment, Complete
+from lowmark.wire.rows.values import FOREVER
 from tests.progress.harness import (
     WIDTH,
     Item,

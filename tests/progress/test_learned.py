@@ -9,7 +9,7 @@ from highlevel.verdicts.exchanged_windows import FollowedSequence
 from highlevel.verdicts.marks import EXACT, Finding
 from highlevel.verdicts.unions import MeldedSequence
 from highlevel.verdicts.window_sequence import WindowRun
-from lowmark.wire.results import Reason, Verdict
+from lowmark.wire.records.verdicts import Reason, Verdict
 from tests.progress.harness import node, window
 
 LATE = Finding(Verdict(frozenset({Reason.LATE})), late=1)

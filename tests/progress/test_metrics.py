@@ -13,9 +13,9 @@ from highlevel.progress.records import Arrival, Record
 from highlevel.progress.roster import Roster
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
-from lowmark.wire.record import BadReason
-from lowmark.wire.results import Reason
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.record import BadReason
+from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.values import FOREVER
 from tests.progress.harness import Sender
 
 SECOND = 10**9

@@ -14,8 +14,8 @@ from highlevel.progress.roster import Roster
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.results import Complete
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.verdicts import Complete
+from lowmark.wire.rows.values import FOREVER
 from tests.progress.harness import Sender
 
 SECOND = 10**9

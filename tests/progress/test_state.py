@@ -12,11 +12,11 @@ from highlevel.progress.roster import Member, Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState, ScopedState, StateRefused
 from highlevel.verdicts.marks import Mark, Marks
 from lowmark.query.plan.nodes import Pane
-from lowmark.wire.codec import decode, encode
-from lowmark.wire.promises import Bound, Promise
-from lowmark.wire.registration import Exclusion, Return, RosterChange
-from lowmark.wire.results import Reason, Verdict
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.records.codec import decode, encode
+from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.records.registration import Exclusion, Return, RosterChange
+from lowmark.wire.records.verdicts import Reason, Verdict
+from lowmark.wire.rows.values import FOREVER, NEVER
 from tests.progress.harness import Sender
 
 LISTS: Space[list[int]] = Space("lists", bytes, list)

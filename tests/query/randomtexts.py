@@ -14,12 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from lowlevel.kernel.text.assemble import kernel_source
+from lowlevel.kernel.codegen.assemble import kernel_source
 from lowmark.query.compile import compile_query
 from lowmark.query.explain.report import render
-from lowmark.query.late import Late
-from lowmark.query.limits import Limits
 from lowmark.query.optimize.stream_statistics import UNKNOWN, Expected, UnknownInput
+from lowmark.query.options import Late, Limits
 from lowmark.query.parse.errors import QueryError
 
 __all__ = ["SHAPES", "Case", "Outcome", "draw", "try_text"]

@@ -12,7 +12,7 @@ from lowmark.query.aggregates.finalise import Details, Groups
 from lowmark.query.expr.evaluate import Values, all_valid, evaluate
 from lowmark.query.expr.expressions import Field, Named
 from lowmark.query.plan.nodes import FoldOp
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.rows.schema import Column, Kind, Schema
 from tests.wire.strategies import INT64, matrix
 
 LEN = Field("len", Kind.INT)

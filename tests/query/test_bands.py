@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowmark.query.windows.join_bands import Bands
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 TIMES = range(-6, 20)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from lowmark.query.catalog import PACKET_FIELDS, field_table, packet_field
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 ORDER = (
     "ts srcIP destIP srcPort destPort proto len ip_len payload_len tos ttl tcp_flags icmp_type icmp_code ip_version "

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lowmark.query.optimize.shared_panes import cells_of
 from lowmark.query.windows.window import Axis, Window, WindowKind
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 SIZES = st.integers(1, 40)
 PANES = st.integers(-200, 200)

@@ -22,7 +22,7 @@ from lowmark.query.plan.nodes import (
     StepPlan,
     Totals,
 )
-from lowmark.wire.schema import Schema
+from lowmark.wire.rows.schema import Schema
 from tests.query import golden
 
 ACCEPTANCE = Path(__file__).parents[3] / "shared" / "queries"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lowmark.query.compile import compile_query
-from lowmark.query.late import Late
 from lowmark.query.optimize.late_corrections import merges
+from lowmark.query.options import Late
 from lowmark.query.parse.errors import QueryError
-from lowmark.wire.results import Merge
+from lowmark.wire.records.verdicts import Merge
 
 MINUTE = "[RANGE 3 minutes, SLIDE 1 minute]"
 

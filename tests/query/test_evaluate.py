@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from lowmark.query.expr.constant_sets import key_of, value_of
 from lowmark.query.expr.evaluate import Values, assemble_rows, evaluate, holds, lost_in
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Op, Ranges
-from lowmark.wire.rows import column_of
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.words import column_of
 from tests.naive.lowered import CHECKED, checked, is_lost
 from tests.naive.sketching import coarse, hashed, word_of
 from tests.wire.strategies import STRINGS, V4, V6, VALUES, matrix

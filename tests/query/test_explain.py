@@ -10,8 +10,8 @@ from lowmark.query.compile import compile_query
 from lowmark.query.explain.report import describe, render, result_schema
 from lowmark.query.expr.expressions import Call, Expr, Literal, Op
 from lowmark.query.expr.print import span_text, text_of
-from lowmark.query.limits import Limits
-from lowmark.wire.schema import Kind
+from lowmark.query.options import Limits
+from lowmark.wire.rows.schema import Kind
 from tests.query import golden
 
 TOP = """SELECT srcIP, sum(len) AS bytes, 100.0 * sum(len) / total(sum(len)) AS percent [RANGE 1 minute, SLIDE 20 s]

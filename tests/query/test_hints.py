@@ -6,9 +6,9 @@ import pytest
 
 from lowmark.query.compile import compile_query
 from lowmark.query.explain.report import render
+from lowmark.query.options import Strategy
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.nodes import Aggregate, QueryPlan
-from lowmark.query.strategy import Strategy
 
 COUNT = "SELECT {} srcIP, destIP AS d, count(*) [RANGE 1 minute, SLIDE 10 s] FROM Main GROUP BY srcIP, destIP"
 PAIRS = (

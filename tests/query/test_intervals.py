@@ -9,7 +9,7 @@ from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Op
 from lowmark.query.expr.intervals import interval
 from lowmark.query.expr.simplify import Overflow, exact
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 from tests.naive.lowered import checked
 
 ENDS = st.sampled_from((0, 1, -1, 7, 63, 64, 255, 2**31, 2**32 + 3, 2**62, -(2**63), 2**63 - 1)) | st.integers(-99, 99)

@@ -21,7 +21,7 @@ from lowmark.query.expr.expressions import Call, Expr, Literal, Op, is_checked
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.parse.parser import parse
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.rows.schema import Column, Kind, Schema
 from tests.naive import expressions as naive
 from tests.naive.overflow import noted
 from tests.naive.scope import Refused, Unsupported

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.query.bind.progressing import Progress, progress
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Op
-from lowmark.wire.schema import Kind
+from lowmark.query.windows.progressing import Progress, progress
+from lowmark.wire.rows.schema import Kind
 
 steps = st.one_of(
     st.tuples(st.just(Op.ADD), st.integers(-1000, 1000)),

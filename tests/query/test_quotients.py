@@ -10,10 +10,10 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from lowmark.query.aggregates.exact_division import quotient
 from lowmark.query.aggregates.finalise import Details, Groups, deviation, mean, median, variance
-from lowmark.query.aggregates.quotients import quotient
 from lowmark.query.expr.evaluate import Values, all_valid
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 from tests.wire.strategies import INT64
 
 Runs = list[tuple[int, int]]

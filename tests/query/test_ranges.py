@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowmark.query.expr.constant_sets import KeyRange, Ranges, blocks, key_of, value_of
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 _BOUNDS = {
     kind: (0, 2 ** (64 * kind.words) - 1) if kind.words > 1 else (-(2**63), 2**63 - 1)

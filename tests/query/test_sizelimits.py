@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowlevel.kernel.text.assemble import kernel_source
+from lowlevel.kernel.codegen.assemble import kernel_source
 from lowmark.query.compile import compile_query
 from lowmark.query.explain.report import render
 from lowmark.query.expr.evaluate import evaluate
@@ -24,7 +24,7 @@ from lowmark.query.parse import size_limits
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.parse.size_limits import LIMITS, Limit
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.rows.schema import Column, Kind, Schema
 
 _MOMENT_S = 4.0
 """On the processor: a second, and what a busy machine and the tools that measure coverage make of it."""

@@ -12,7 +12,7 @@ from lowmark.query.aggregates.finalise import Details, Groups
 from lowmark.query.aggregates.sketches import BIT_ROWS, CELL_ERROR, LEADING_BITS, leading_values
 from lowmark.query.expr.evaluate import Values, evaluate
 from lowmark.query.expr.expressions import Field
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.rows.schema import Column, Kind, Schema
 
 Ints = npt.NDArray[np.int64]
 

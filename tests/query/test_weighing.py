@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.papers.strategy_costs import WINDOWS
-from highlevel.groups import table as groups
+from highlevel.groups import group_table as groups
 from highlevel.interface import Words
 from highlevel.strategies import window_block
 from lowmark.jit.native_code import Laid
@@ -16,9 +16,9 @@ from lowmark.query.compile import compile_query
 from lowmark.query.expr.evaluate import Ints
 from lowmark.query.optimize.stream_statistics import Expected
 from lowmark.query.optimize.window_strategy import cheapest, panes_pay, weigh
+from lowmark.query.options import Rates, Strategy
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.nodes import Aggregate, QueryPlan
-from lowmark.query.strategy import Rates, Strategy
 from lowmark.query.windows.window import Window, WindowKind
 from tests.aggregate.harness import AskedCall, axis, plans
 from tests.aggregate.test_strategies import COUNT, Stream

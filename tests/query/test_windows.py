@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowmark.query.windows.window import Axis, Window, WindowKind
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 AXIS = Axis("ts", Kind.TIME, 10)
 SIZES = st.integers(1, 40)

@@ -8,18 +8,18 @@ from uuid import uuid4
 import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 
-from highlevel.spark.sink.bundles import Bundle, Position
-from highlevel.spark.sink.history import History, read_history
-from highlevel.spark.sink.sink import TransactionalSink
+from highlevel.spark.sink.messages import Bundle, Position
+from highlevel.spark.sink.results_history import History, read_history
+from highlevel.spark.sink.transaction import TransactionalSink
 from lowmark.watchdog import Watchdog
-from lowmark.wire.announcements import result_headers
-from lowmark.wire.codec import encode
-from lowmark.wire.kafka import KafkaSettings, admin, ensure_topics
-from lowmark.wire.kafka_settings import consumer_options
-from lowmark.wire.record import RecordKind
-from lowmark.wire.results import Complete, Verdict, WindowSpan
-from lowmark.wire.sink_token import Token
-from lowmark.wire.topics import Provision, Topic, TopicKind, settings_of
+from lowmark.wire.kafka.clients import KafkaSettings, admin, ensure_topics
+from lowmark.wire.kafka.settings import consumer_options
+from lowmark.wire.kafka.topics import Provision, Topic, TopicKind, settings_of
+from lowmark.wire.records.announcements import result_headers
+from lowmark.wire.records.codec import encode
+from lowmark.wire.records.record import RecordKind
+from lowmark.wire.records.sink_token import Token
+from lowmark.wire.records.verdicts import Complete, Verdict, WindowSpan
 
 PARTITIONS = 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lowmark.query.expr.expressions import Field, Named
 from lowmark.query.plan.nodes import Node, Pane, QueryPlan, Reduction, Stage
 from lowmark.query.windows.window import Axis, Window, WindowKind
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.rows.schema import Column, Kind, Schema
 
 SECOND = 10**9
 

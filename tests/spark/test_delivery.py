@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from highlevel.spark.errors import CheckpointRefused, TakenOver
-from highlevel.spark.sink.bundles import Bundle, Position
-from highlevel.spark.sink.delivery import Delivery
-from highlevel.spark.sink.parcels import ParcelWriter
-from highlevel.spark.sink.sink import TransactionalSink
+from highlevel.spark.sink.background_delivery import Delivery
+from highlevel.spark.sink.messages import Bundle, Position
+from highlevel.spark.sink.result_files import ParcelWriter
+from highlevel.spark.sink.transaction import TransactionalSink
 from tests.spark.place import Place
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,8 @@ from highlevel.spark.checkpoint import Completed
 from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat, TopicsDeleted
 from highlevel.spark.opening import StartState, begun_anew, carried_on, same_topics
 from highlevel.spark.replay import Replay
-from highlevel.spark.sink.history import History
-from lowmark.wire.sink_token import Token, Told
+from highlevel.spark.sink.results_history import History
+from lowmark.wire.records.sink_token import Token, Told
 from tests.spark.plans import plan
 
 NOTHING = History(0, {})

@@ -22,10 +22,10 @@ from highlevel.spark.sink.suppression import Suppression, digest
 from highlevel.state import MemoryByteStore, PiecewiseState
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.registration import SourceKind
-from lowmark.wire.results import Amendment, Complete
-from lowmark.wire.text import json_writer
-from lowmark.wire.values import NEVER
+from lowmark.wire.records.registration import SourceKind
+from lowmark.wire.records.verdicts import Amendment, Complete
+from lowmark.wire.rows.text import json_writer
+from lowmark.wire.rows.values import NEVER
 from tests.acceptance import countingqueries
 from tests.acceptance.bucketrun import Streams, records_of
 from tests.acceptance.interleaved import packets_of

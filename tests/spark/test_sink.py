@@ -7,14 +7,14 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from highlevel.spark.checkpoint import Completed
 from highlevel.spark.errors import JobFailed, TakenOver
-from highlevel.spark.sink import sink as sink_module
-from highlevel.spark.sink.bundles import Bundle
-from highlevel.spark.sink.history import History
+from highlevel.spark.sink import transaction as sink_module
+from highlevel.spark.sink.messages import Bundle
+from highlevel.spark.sink.results_history import History
 from highlevel.spark.sink.suppression import digest
-from lowmark.wire.codec import encode
-from lowmark.wire.kafka import admin, producer, transactional_producer
-from lowmark.wire.kafka_settings import consumer_options
-from lowmark.wire.results import Amendment, Reason, WindowSpan
+from lowmark.wire.kafka.clients import admin, producer, transactional_producer
+from lowmark.wire.kafka.settings import consumer_options
+from lowmark.wire.records.codec import encode
+from lowmark.wire.records.verdicts import Amendment, Reason, WindowSpan
 
 pytestmark = pytest.mark.slow
 

@@ -13,13 +13,13 @@ from highlevel.progress.records import Record
 from highlevel.spark.checkpoint import Completed
 from highlevel.spark.sink.suppression import Suppression, digest
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
-from lowmark.query.late import Late
+from lowmark.query.options import Late
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.promises import Account
-from lowmark.wire.record import BadReason
-from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason, Verdict, WindowSpan
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import NEVER, show
+from lowmark.wire.records.punctuations import Account
+from lowmark.wire.records.record import BadReason
+from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateRow, Reason, Verdict, WindowSpan
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import NEVER, show
 from tests.progress.harness import plain
 from tests.progress.test_lateness import Feed, planned, run
 from tests.spark.plans import OUTPUT, SECOND, window

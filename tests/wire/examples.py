@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from lowmark.wire.codec import Record
-from lowmark.wire.dead_letters import DeadLetter
-from lowmark.wire.partials import Origin, PartialBatch, tuples_per_pane
-from lowmark.wire.promises import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
-from lowmark.wire.record import BadReason
-from lowmark.wire.registration import (
+from lowmark.wire.records.codec import Record
+from lowmark.wire.records.dead_letters import DeadLetter
+from lowmark.wire.records.partials import Origin, PartialBatch, tuples_per_pane
+from lowmark.wire.records.punctuations import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
+from lowmark.wire.records.record import BadReason
+from lowmark.wire.records.registration import (
     Exclusion,
     Presence,
     PresenceState,
@@ -17,8 +17,9 @@ from lowmark.wire.registration import (
     RosterChange,
     SourceKind,
 )
-from lowmark.wire.result_rows import ResultRow, ResultRowsRecord
-from lowmark.wire.results import (
+from lowmark.wire.records.result_rows import ResultRow, ResultRowsRecord
+from lowmark.wire.records.sink_token import Token
+from lowmark.wire.records.verdicts import (
     Amendment,
     Complete,
     Correction,
@@ -29,9 +30,8 @@ from lowmark.wire.results import (
     Verdict,
     WindowSpan,
 )
-from lowmark.wire.schema import Kind
-from lowmark.wire.sink_token import Token
-from lowmark.wire.values import FOREVER
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import FOREVER
 from tests.wire.strategies import V4, V6, partial_rows, result_rows
 
 MINUTE = 60 * 10**9

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from lowmark.wire.result_rows import shown
-from lowmark.wire.rows import Words, to_batch
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.records.result_rows import shown
+from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.words import Words, to_batch
 
 STRINGS = ("", "Main1", 'a "quoted", one', "back\\slash", "line\nend", "\u2028 é 🙂", "\x00\x1f")
 

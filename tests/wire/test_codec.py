@@ -9,17 +9,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowmark.wire.arrow_stream import _claims, write_rows
-from lowmark.wire.codec import Record, decode, encode
-from lowmark.wire.compression import Compression
-from lowmark.wire.dead_letters import HEAD_BYTES, bury
-from lowmark.wire.partials import MAX_BATCH_BYTES, Origin, PartialBatch, encode_batch, split_batch, tuples_per_pane
-from lowmark.wire.promises import Account, Bound, LaneLedger, Promise, Punctuation, Taint
-from lowmark.wire.record import MAX_RECORD_BYTES, BadReason, BadRecord, OversizeRecord, WireRecord
-from lowmark.wire.result_rows import ResultRow, ResultRowsRecord, arrow_records, shown
-from lowmark.wire.rows import to_batch, to_words
-from lowmark.wire.schema import Column, Kind, Schema
-from lowmark.wire.text import json_writer
+from lowmark.wire.records.codec import Record, decode, encode
+from lowmark.wire.records.dead_letters import HEAD_BYTES, bury
+from lowmark.wire.records.partials import (
+    MAX_BATCH_BYTES,
+    Origin,
+    PartialBatch,
+    encode_batch,
+    split_batch,
+    tuples_per_pane,
+)
+from lowmark.wire.records.punctuations import Account, Bound, LaneLedger, Promise, Punctuation, Taint
+from lowmark.wire.records.record import MAX_RECORD_BYTES, BadReason, BadRecord, OversizeRecord, WireRecord
+from lowmark.wire.records.result_rows import ResultRow, ResultRowsRecord, arrow_records, shown
+from lowmark.wire.rows.arrow_stream import _claims, write_rows
+from lowmark.wire.rows.compression import Compression
+from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.text import json_writer
+from lowmark.wire.rows.words import to_batch, to_words
 from tests.wire.examples import EXAMPLES, NODE
 from tests.wire.strategies import INT64, NAMES, PARTIALS, V4, matrix, tables
 

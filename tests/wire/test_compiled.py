@@ -102,8 +102,8 @@ def test_a_damaged_file_is_none() -> None:
 _RUN = """
 import sys
 import numpy as np
-from lowmark.wire.text import json_writer
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.rows.text import json_writer
+from lowmark.wire.rows.schema import Column, Kind, Schema
 writer = json_writer(Schema((Column("a", Kind.INT), Column("t", Kind.TIME))))
 print(bytes(writer.write(np.array([[0, 5, 10**9]], np.uint64)).data).decode().strip(), "numba" in sys.modules)
 """

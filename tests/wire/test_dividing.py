@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.wire.exchange_rows import divided, tuples_by_pane
-from lowmark.wire.hashing import bucket_of, key_words
-from lowmark.wire.schema import Schema
+from lowmark.wire.rows.by_bucket import divided, tuples_by_pane
+from lowmark.wire.rows.hashing import bucket_of, key_words
+from lowmark.wire.rows.schema import Schema
 from tests.wire.strategies import matrix, tables
 
 

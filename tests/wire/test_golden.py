@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.wire.codec import Record, decode, encode
-from lowmark.wire.compression import Compression
-from lowmark.wire.partials import PartialBatch, encode_batch
-from lowmark.wire.record import RecordKind, WireRecord
-from lowmark.wire.result_rows import ResultRowsRecord
+from lowmark.wire.records.codec import Record, decode, encode
+from lowmark.wire.records.partials import PartialBatch, encode_batch
+from lowmark.wire.records.record import RecordKind, WireRecord
+from lowmark.wire.records.result_rows import ResultRowsRecord
+from lowmark.wire.rows.compression import Compression
 from tests.wire.examples import EXAMPLES
 from tests.wire.strategies import PARTIALS
 

@@ -11,8 +11,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.wire.hashing import HASH_NAME, bucket_of, hash_rows, key_words, xxh64
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.rows.hashing import HASH_NAME, bucket_of, hash_rows, key_words, xxh64
+from lowmark.wire.rows.schema import Column, Kind, Schema
 from tests.wire.strategies import STRINGS, matrix, tables
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "buckets.json").read_text())

@@ -11,8 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from lowmark.app.kafka.broker import Broker
-from lowmark.wire.codec import decode, encode
-from lowmark.wire.kafka import (
+from lowmark.wire.kafka.clients import (
     KafkaRefused,
     KafkaSettings,
     KafkaSettingsError,
@@ -26,8 +25,9 @@ from lowmark.wire.kafka import (
     translate,
     verify_topics,
 )
-from lowmark.wire.record import MAX_RECORD_BYTES, WireRecord
-from lowmark.wire.topics import Provision, Topic, TopicKind, TopicSettings, settings_of
+from lowmark.wire.kafka.topics import Provision, Topic, TopicKind, TopicSettings, settings_of
+from lowmark.wire.records.codec import decode, encode
+from lowmark.wire.records.record import MAX_RECORD_BYTES, WireRecord
 from tests.wire.examples import EXAMPLES
 from tests.wire.strategies import PARTIALS
 from tests.wire.test_golden import equal

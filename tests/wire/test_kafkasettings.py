@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.wire.kafka_settings import (
+from lowmark.wire.kafka.settings import (
     KafkaSettings,
     KafkaSettingsError,
     SaslMechanism,

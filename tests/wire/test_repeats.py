@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from lowmark.wire.repeated_messages import Seldom, Unheard
+from lowmark.wire.kafka.repeated_messages import Seldom, Unheard
 
 
 def test_a_message_comes_again_after_a_while() -> None:

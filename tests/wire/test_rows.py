@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.wire.rows import (
+from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.words import (
     BadRows,
     arrow_schema,
     check_schema,
@@ -16,7 +17,6 @@ from lowmark.wire.rows import (
     to_batch,
     to_words,
 )
-from lowmark.wire.schema import Column, Kind, Schema
 from tests.wire.strategies import V4, V6, matrix, schemas, tables
 
 

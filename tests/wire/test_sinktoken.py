@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.wire.sink_token import Told, decode_told, encode_told
+from lowmark.wire.records.sink_token import Told, decode_told, encode_told
 
 TOLD = {"pairs": Told("00ff", 12), "free": Told("a0", 0)}
 WRITTEN = '{"told":[["free","a0",0],["pairs","00ff",12]]}'

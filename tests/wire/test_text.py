@@ -16,9 +16,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lowmark.wire import values
-from lowmark.wire.schema import Column, Kind, Schema
-from lowmark.wire.text import csv_header, csv_writer, json_writer, text_column
+from lowmark.wire.rows import values
+from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.text import csv_header, csv_writer, json_writer, text_column
 from tests.wire.strategies import ADDRESSES, INT64, STRINGS, V4, V6, matrix, tables
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.wire.topics import MAX_MESSAGE_BYTES, Provision, Topic, TopicKind, parse_topic, settings_of, suits
+from lowmark.wire.kafka.topics import MAX_MESSAGE_BYTES, Provision, Topic, TopicKind, parse_topic, settings_of, suits
 
 SUBJECTS = st.from_regex(r"[A-Za-z0-9_-]{1,40}", fullmatch=True)
 PREFIXES = st.from_regex(r"([A-Za-z0-9_-]{0,20}[.-])?", fullmatch=True)

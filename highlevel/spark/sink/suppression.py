@@ -17,9 +17,9 @@ from highlevel.interface import Space, State
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.spark.checkpoint import Completed
 from lowmark.query.windows.window import Window
-from lowmark.wire.codec import encode
-from lowmark.wire.results import Amendment, Complete, Correction, LateRow, WindowSpan
-from lowmark.wire.values import NEVER, show
+from lowmark.wire.records.codec import encode
+from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateRow, WindowSpan
+from lowmark.wire.rows.values import NEVER, show
 
 __all__ = ["Suppression", "digest"]
 

@@ -17,10 +17,10 @@ from ingest.metrics import IngestMetrics
 from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
 from lowlevel.metrics import LowLevelMetrics, Watched
-from lowlevel.pressure import Crowded
-from lowlevel.register import EpochWatch, SourcesLog
+from lowlevel.source_registration import EpochWatch, SourcesLog
+from lowlevel.table_pressure import Crowded
 from lowmark.app.capture.drain import check_all_sent, wait_until_sent
-from lowmark.app.capture.kernel_filter import OUTSIDE
+from lowmark.app.capture.frame_filter import OUTSIDE
 from lowmark.app.capture.privileges import last_as_root
 from lowmark.app.capture.reload import Reloading, ensure_topics_of
 from lowmark.app.capture.source_thread import SourceThread
@@ -35,8 +35,8 @@ from lowmark.app.kafka.source_registry import present_senders
 from lowmark.app.kafka.waiting import await_kafka
 from lowmark.app.process_metrics import process_registry
 from lowmark.helpers import Helper
-from lowmark.wire.registration import Registration, SourceKind
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.registration import Registration, SourceKind
 
 __all__ = ["run_capture"]
 

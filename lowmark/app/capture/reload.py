@@ -16,16 +16,16 @@ from multiprocessing import get_context
 from lowlevel.config import LowLevelConfigError
 from lowlevel.emitter import Emitter
 from lowlevel.kernel.cache import prepare
-from lowmark.app.capture.kernel_filter import frame_filter
+from lowmark.app.capture.frame_filter import frame_filter
 from lowmark.app.capture.source_thread import SourceThread, Work
 from lowmark.app.capture.sources import readers_of, work_of
 from lowmark.app.capture.table_memory import asked_table, check_tables
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries, topics_of
-from lowmark.app.config.tables import ConfigError
+from lowmark.app.config.toml_tables import ConfigError
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.kafka import KafkaProblem, KafkaSettingsError, admin, ensure_topics
+from lowmark.wire.kafka.clients import KafkaProblem, KafkaSettingsError, admin, ensure_topics
 
 __all__ = ["Reloading", "check_stages", "ensure_topics_of"]
 

@@ -16,11 +16,11 @@ from lowmark.app.capture.heartbeat import Beating
 from lowmark.app.capture.scheduling import Scheduling
 from lowmark.app.config.file import Config
 from lowmark.query.plan.nodes import Node, Stage
-from lowmark.wire.codec import encode
-from lowmark.wire.partials import Origin, PartialBatch, encode_batch
-from lowmark.wire.promises import Ending
-from lowmark.wire.rows import to_batch
-from lowmark.wire.values import FOREVER, INT64_MIN
+from lowmark.wire.records.codec import encode
+from lowmark.wire.records.partials import Origin, PartialBatch, encode_batch
+from lowmark.wire.records.punctuations import Ending
+from lowmark.wire.rows.values import FOREVER, INT64_MIN
+from lowmark.wire.rows.words import to_batch
 
 __all__ = ["SourceThread", "Successor", "Work"]
 

@@ -18,15 +18,15 @@ from ingest.live.ring import Fanout
 from ingest.live.source import LiveSource
 from ingest.metrics import IngestMetrics
 from lowlevel.emitter import Emitter
-from lowmark.app.capture.kernel_filter import frame_filter
+from lowmark.app.capture.frame_filter import frame_filter
 from lowmark.app.capture.privileges import User
 from lowmark.app.capture.source_thread import SourceThread, Work
 from lowmark.app.capture.table_memory import asked_table, check_tables
 from lowmark.app.config.file import Config, ConfigError
 from lowmark.query.expr.expressions import Expr
-from lowmark.query.late import Late
+from lowmark.query.options import Late
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.topics import Topic, TopicKind
 
 __all__ = ["CaptureOptions", "readers_of", "threads_of", "work_of", "work_on"]
 

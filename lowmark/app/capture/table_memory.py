@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lowlevel.config import LowLevelConfig, LowLevelConfigError
-from lowlevel.table import table_bytes
+from lowlevel.node_memory import table_bytes
 from lowmark.query.plan.nodes import Node
 
 __all__ = ["asked_table", "check_tables", "usable_bytes"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from lowlevel.pressure import Crowded
+from lowlevel.table_pressure import Crowded
 
 __all__ = ["Crowding"]
 

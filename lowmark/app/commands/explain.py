@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lowmark.app.commands.expecting import Groups, Rates, Selectivities, expected_of, known_names
-from lowmark.app.commands.limiting import ExpireIdle, LimitGroups, limits_of
+from lowmark.app.commands.expected_options import Groups, Rates, Selectivities, expected_of, known_names
+from lowmark.app.commands.limit_options import ExpireIdle, LimitGroups, limits_of
 from lowmark.app.commands.query import query_text
 from lowmark.app.console import error_console
-from lowmark.query.late import Late
-from lowmark.query.limits import DEFAULT_LIMITS
-from lowmark.query.strategy import Strategy
+from lowmark.query.options import DEFAULT_LIMITS, Late, Strategy
 
 if TYPE_CHECKING:
     from ingest.disorder.declarations import Disorder
@@ -107,7 +105,7 @@ def explain(
         for one in captures:
             typer.echo(f"capture     {one}")
     if kernel:
-        from lowlevel.kernel.text.assemble import kernel_source
+        from lowlevel.kernel.codegen.assemble import kernel_source
 
         typer.echo(kernel_source(plan.stage.nodes))
     for one in captures:

@@ -8,12 +8,10 @@ from typing import Annotated
 import typer
 
 from lowlevel.config import Flush, Order
-from lowmark.app.commands.expecting import Groups, Rates, Selectivities, expected_of, known_names
-from lowmark.app.commands.limiting import ExpireIdle, LimitGroups, limits_of
+from lowmark.app.commands.expected_options import Groups, Rates, Selectivities, expected_of, known_names
+from lowmark.app.commands.limit_options import ExpireIdle, LimitGroups, limits_of
 from lowmark.app.local.formats import Format
-from lowmark.query.late import Late
-from lowmark.query.limits import DEFAULT_LIMITS
-from lowmark.query.strategy import Strategy
+from lowmark.query.options import DEFAULT_LIMITS, Late, Strategy
 
 __all__ = ["query", "query_text"]
 

@@ -34,7 +34,7 @@ def scan(
     from lowmark.app.console import error_console
     from lowmark.app.local.scan import SHARES, scan_capture
     from lowmark.app.watch.row_view import show_rows
-    from lowmark.wire import values
+    from lowmark.wire.rows import values
 
     console = error_console()
     rows: list[dict[str, object]] = []

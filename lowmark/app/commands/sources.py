@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from lowmark.app.commands.options import CONFIG, ConfigOption
+from lowmark.app.commands.shared_options import CONFIG, ConfigOption
 
 __all__ = ["sources"]
 
@@ -37,7 +37,7 @@ def sources(config: ConfigOption = CONFIG) -> None:
     from lowmark.app.job.roster import listed_now
     from lowmark.app.kafka.source_registry import seen_sources
     from lowmark.app.watch.row_view import show_rows
-    from lowmark.wire import values
+    from lowmark.wire.rows import values
 
     settings = load_config(Path(config))
     listed = listed_now(settings)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lowmark.app.commands.options import CONFIG, ConfigOption
+from lowmark.app.commands.shared_options import CONFIG, ConfigOption
 
 if TYPE_CHECKING:  # --help loads no more than it must
     from confluent_kafka.admin import AdminClient
 
     from lowmark.app.config.file import Config
-    from lowmark.wire.topics import TopicSettings
+    from lowmark.wire.kafka.topics import TopicSettings
 
 __all__ = ["topics"]
 
@@ -51,7 +51,7 @@ def topics(
     from lowmark.app.config.file import load_config
     from lowmark.app.config.queries import plan_queries, topics_of
     from lowmark.app.kafka.orphaned_topics import orphaned
-    from lowmark.wire.kafka import admin, ensure_topics, verify_topics
+    from lowmark.wire.kafka.clients import admin, ensure_topics, verify_topics
 
     if delete and create:
         raise typer.BadParameter("give either --create or --delete", param_hint="'--delete'")
@@ -79,7 +79,7 @@ def topics(
 def _delete(config: Config, client: AdminClient, wanted: Sequence[TopicSettings], yes: bool) -> int:
     """The exit code."""
     from lowmark.app.kafka.orphaned_topics import orphans
-    from lowmark.wire.kafka import delete_topics
+    from lowmark.wire.kafka.clients import delete_topics
 
     found = orphans(config, client, wanted, time.time_ns() // 1_000_000)
     for orphan in found:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lowmark.app.commands.options import CONFIG, ConfigOption
+from lowmark.app.commands.shared_options import CONFIG, ConfigOption
 
 __all__ = ["watch"]
 

@@ -25,8 +25,8 @@ from lowmark.app.kafka.rights import Role, job_group, rights_of
 from lowmark.query.explain.notes import gaps
 from lowmark.query.explain.sharing import said_of_stages
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.kafka import KafkaProblem, KafkaSettingsError, TopicProblem, admin, verify_topics
-from lowmark.wire.kafka_rights import missing_rights, refused_creations
+from lowmark.wire.kafka.clients import KafkaProblem, KafkaSettingsError, TopicProblem, admin, verify_topics
+from lowmark.wire.kafka.rights import missing_rights, refused_creations
 
 __all__ = ["CheckResult", "run_checks"]
 

@@ -15,15 +15,13 @@ from ingest.files.inputs import STANDARD_INPUT
 from ingest.live.interfaces import ANY, ANY_PROMISCUOUS
 from lowlevel.config import LowLevelConfig, QueueConfig
 from lowmark.app.capture.scheduling import Scheduling
-from lowmark.app.config.tables import ConfigError, Toml, expand, read_table
+from lowmark.app.config.toml_tables import ConfigError, Toml, expand, read_table
 from lowmark.app.health import parse_listen
-from lowmark.query.late import Late
-from lowmark.query.limits import Limits, parse_span
 from lowmark.query.optimize.stream_statistics import Expected
-from lowmark.query.strategy import Strategy
-from lowmark.wire.kafka_settings import KafkaSettings, Secret
-from lowmark.wire.result_rows import RowFormat
-from lowmark.wire.topics import Provision
+from lowmark.query.options import Late, Limits, Strategy, parse_span
+from lowmark.wire.kafka.settings import KafkaSettings, Secret
+from lowmark.wire.kafka.topics import Provision
+from lowmark.wire.records.result_rows import RowFormat
 
 __all__ = ["Capture", "CaptureSource", "Config", "ConfigError", "Query", "QueryLimits", "Stream", "load_config"]
 

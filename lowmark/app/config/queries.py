@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lowmark.app.config.file import Config
-from lowmark.app.config.tables import ConfigError
+from lowmark.app.config.toml_tables import ConfigError
 from lowmark.query.compile import compile_query
-from lowmark.query.late import Late
 from lowmark.query.optimize.stream_statistics import UnknownInput
+from lowmark.query.options import Late
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.query.plan.sharing import CannotShare, share
-from lowmark.wire.topics import Topic, TopicKind, TopicSettings, settings_of
+from lowmark.wire.kafka.topics import Topic, TopicKind, TopicSettings, settings_of
 
 __all__ = ["plan_queries", "topics_of"]
 

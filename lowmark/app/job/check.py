@@ -10,13 +10,13 @@ from confluent_kafka import KafkaException
 from highlevel.spark.checkpoint import CheckpointFolder
 from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat
 from highlevel.spark.opening import StartState, begun_anew, carried_on
-from highlevel.spark.sink.bundles import Position
-from highlevel.spark.sink.sink import places, token_and_positions
+from highlevel.spark.sink.messages import Position
+from highlevel.spark.sink.transaction import places, token_and_positions
 from lowmark.app.config.file import Config
 from lowmark.app.job.start import JobStart, job_name
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.kafka import consumer, translate
-from lowmark.wire.sink_token import Token
+from lowmark.wire.kafka.clients import consumer, translate
+from lowmark.wire.records.sink_token import Token
 
 __all__ = ["foresee_job"]
 

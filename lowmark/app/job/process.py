@@ -21,7 +21,7 @@ from highlevel.spark.job_spec import JobSpec
 from highlevel.spark.opening import begun_anew, carried_on, same_topics
 from highlevel.spark.query import JobQuery
 from highlevel.spark.session import MOVES_BYTES, Spark, SparkSettings
-from highlevel.spark.sink.sink import TransactionalSink
+from highlevel.spark.sink.transaction import TransactionalSink
 from highlevel.spark.source import SourceSettings
 from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries, topics_of
@@ -35,8 +35,8 @@ from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.app.kafka.waiting import await_kafka
 from lowmark.app.process_metrics import process_registry
 from lowmark.watchdog import Watchdog
-from lowmark.wire.kafka import admin, ensure_topics, topic_ids
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.clients import admin, ensure_topics, topic_ids
+from lowmark.wire.kafka.topics import Topic, TopicKind
 
 __all__ = ["NewGeneration", "run_job"]
 

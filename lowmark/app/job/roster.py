@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from highlevel.spark.sink.history import last_completions
+from highlevel.spark.sink.results_history import last_completions
 from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries
-from lowmark.app.config.tables import ConfigError
+from lowmark.app.config.toml_tables import ConfigError
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.kafka import KafkaProblem, admin
-from lowmark.wire.results import Complete
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.clients import KafkaProblem, admin
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.verdicts import Complete
 
 __all__ = ["listed_now", "listing", "roster_of_job"]
 

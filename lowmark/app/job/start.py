@@ -11,14 +11,14 @@ from pathlib import Path
 from highlevel.spark.checkpoint import CheckpointFolder, plan_digests
 from highlevel.spark.opening import StartState
 from highlevel.spark.replay import Replay, replays
-from highlevel.spark.sink.bundles import Position
-from highlevel.spark.sink.history import History, read_history
+from highlevel.spark.sink.messages import Position
+from highlevel.spark.sink.results_history import History, read_history
 from lowmark.app.config.file import Config
 from lowmark.app.kafka.rights import job_group
 from lowmark.query.plan.nodes import QueryPlan, Stage
-from lowmark.wire.registration import SourceKind
-from lowmark.wire.sink_token import Token, decode_told
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.registration import SourceKind
+from lowmark.wire.records.sink_token import Token, decode_told
 
 __all__ = ["JobStart", "job_name"]
 

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from lowmark.wire.kafka import KafkaProblem, KafkaSettings, KafkaUnavailable, consumer, translate, watermarks
+from lowmark.wire.kafka.clients import KafkaProblem, KafkaSettings, KafkaUnavailable, consumer, translate, watermarks
 
 __all__ = ["PatientReader"]
 

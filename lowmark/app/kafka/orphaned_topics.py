@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 
 from lowmark.app.config.file import Config
 from lowmark.app.kafka.source_registry import sources_sending
-from lowmark.wire.kafka import last_written_ms
-from lowmark.wire.topics import Topic, TopicKind, TopicSettings, parse_topic
+from lowmark.wire.kafka.clients import last_written_ms
+from lowmark.wire.kafka.topics import Topic, TopicKind, TopicSettings, parse_topic
 
 __all__ = ["Orphan", "orphaned", "orphans"]
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry, Gauge
 
 from lowmark.helpers import Helper
-from lowmark.wire.kafka import (
+from lowmark.wire.kafka.clients import (
     KafkaProblem,
     KafkaRefused,
     KafkaSettings,

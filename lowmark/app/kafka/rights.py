@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from lowmark.query.late import Late
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.query.options import Late
+from lowmark.wire.kafka.topics import Topic, TopicKind
 
 if TYPE_CHECKING:  # --help names the roles, and loads no more than it must
     from lowmark.app.config.file import Config

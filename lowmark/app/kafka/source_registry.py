@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from lowlevel.register import SourcesLog
-from lowmark.wire.codec import decode
-from lowmark.wire.kafka import KafkaSettings, admin, consumer, translate, watermarks
-from lowmark.wire.partials import decode_origin
-from lowmark.wire.promises import Ending, Punctuation
-from lowmark.wire.record import Headers, Refused
-from lowmark.wire.registration import Presence, PresenceState, Registration
-from lowmark.wire.topics import Topic, TopicKind, parse_topic
-from lowmark.wire.values import FOREVER
+from lowlevel.source_registration import SourcesLog
+from lowmark.wire.kafka.clients import KafkaSettings, admin, consumer, translate, watermarks
+from lowmark.wire.kafka.topics import Topic, TopicKind, parse_topic
+from lowmark.wire.records.codec import decode
+from lowmark.wire.records.partials import decode_origin
+from lowmark.wire.records.punctuations import Ending, Punctuation
+from lowmark.wire.records.record import Headers, Refused
+from lowmark.wire.records.registration import Presence, PresenceState, Registration
+from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["SeenSource", "present_senders", "seen_sources", "sources_sending"]
 

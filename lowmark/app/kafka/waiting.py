@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from lowmark.wire.kafka import KafkaProblem, KafkaSettings, admin
+from lowmark.wire.kafka.clients import KafkaProblem, KafkaSettings, admin
 
 __all__ = ["await_kafka"]
 

@@ -25,11 +25,9 @@ from lowmark.app.local.output import open_output
 from lowmark.app.local.runner import LocalRun
 from lowmark.query.compile import compile_query
 from lowmark.query.explain.notes import gaps
-from lowmark.query.late import Late
-from lowmark.query.limits import Limits
 from lowmark.query.optimize.stream_statistics import Expected
+from lowmark.query.options import Late, Limits, Strategy
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.query.strategy import Strategy
 
 __all__ = ["Request", "answer"]
 

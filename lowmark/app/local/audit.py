@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from ingest.files.damage import Damage
-from lowlevel.pressure import Crowded
+from lowlevel.table_pressure import Crowded
 from lowmark.app.console import counted
 from lowmark.app.local.lossy_windows import LossyWindows
 from lowmark.query.windows.window import Window
-from lowmark.wire.results import Amendment, Complete, Reason
-from lowmark.wire.values import show
+from lowmark.wire.records.verdicts import Amendment, Complete, Reason
+from lowmark.wire.rows.values import show
 
 __all__ = ["Audit"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from lowmark.query.late import Late
-from lowmark.wire.codec import encode
-from lowmark.wire.record import RecordKind
-from lowmark.wire.results import Amendment, Correction, LateRow
+from lowmark.query.options import Late
+from lowmark.wire.records.codec import encode
+from lowmark.wire.records.record import RecordKind
+from lowmark.wire.records.verdicts import Amendment, Correction, LateRow
 
 __all__ = ["LateNews", "TellLate", "line_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from itertools import islice
 
-from lowmark.wire.results import Reason
+from lowmark.wire.records.verdicts import Reason
 
 __all__ = ["LossyWindows"]
 

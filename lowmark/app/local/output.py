@@ -17,10 +17,10 @@ from rich.text import Text
 from lowmark.app.errors import OutputError
 from lowmark.app.local.formats import Format
 from lowmark.app.watch.row_view import RowList, show_rows, window_of
-from lowmark.wire.result_rows import shown
-from lowmark.wire.rows import Words
-from lowmark.wire.schema import Kind, Schema
-from lowmark.wire.text import RowWriter, csv_header, csv_writer, json_writer, text_column
+from lowmark.wire.records.result_rows import shown
+from lowmark.wire.rows.schema import Kind, Schema
+from lowmark.wire.rows.text import RowWriter, csv_header, csv_writer, json_writer, text_column
+from lowmark.wire.rows.words import Words
 
 __all__ = ["RowSink", "open_output"]
 

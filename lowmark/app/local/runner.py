@@ -14,17 +14,17 @@ from ingest.disorder.declarations import Disorder
 from ingest.files.source import FileSource, Source
 from ingest.live.source import LiveSource
 from lowlevel.config import LowLevelConfig
-from lowlevel.kernel.text.assemble import SkipReason
-from lowmark.app.capture.kernel_filter import OUTSIDE, frame_filter
+from lowlevel.kernel.codegen.assemble import SkipReason
+from lowmark.app.capture.frame_filter import OUTSIDE, frame_filter
 from lowmark.app.local.audit import Audit
 from lowmark.app.local.bindings import Binding
 from lowmark.app.local.late_lines import LateNews
 from lowmark.app.local.source_feed import Feed, FeedThreads
 from lowmark.query.expr.expressions import Expr
-from lowmark.query.late import Late
+from lowmark.query.options import Late
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason
-from lowmark.wire.rows import Words
+from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateRow, Reason
+from lowmark.wire.rows.words import Words
 
 __all__ = ["LocalRun"]
 

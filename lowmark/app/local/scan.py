@@ -13,7 +13,7 @@ from ingest.files.capture import CaptureFile, Frames
 from ingest.files.damage import CaptureError, Damage
 from ingest.files.series import CaptureSeries, open_captures
 from ingest.files.source import UNTIMED
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["SHARES", "Declared", "Scanned", "Untimed", "declared_of", "scan_capture"]
 

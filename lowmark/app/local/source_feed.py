@@ -14,10 +14,10 @@ from lowlevel.outbox import Outbox, Rows
 from lowmark.app.capture.heartbeat import Beating
 from lowmark.query.plan.nodes import Node
 from lowmark.wire.frames import FrameBlock
-from lowmark.wire.partials import Origin
-from lowmark.wire.promises import Ending
-from lowmark.wire.registration import SourceKind
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.records.partials import Origin
+from lowmark.wire.records.punctuations import Ending
+from lowmark.wire.records.registration import SourceKind
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["Feed", "FeedThreads"]
 

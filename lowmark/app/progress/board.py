@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from highlevel.progress.reach import Reach
 from lowmark.app.job.roster import roster_of_job
-from lowmark.app.progress.completions import CompletionsSeen
+from lowmark.app.progress.completions_seen import CompletionsSeen
 from lowmark.app.progress.open_windows import OpenWindows, sliding_by_tuple
-from lowmark.app.progress.promises import PromisesSeen
+from lowmark.app.progress.promises_seen import PromisesSeen
 from lowmark.app.progress.query_inputs import QueryInputs
 from lowmark.app.progress.query_progress import OpenWindow, QueryProgress, SourceProgress
 from lowmark.app.progress.waits import QueryWaits
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire import values
-from lowmark.wire.promises import Punctuation
-from lowmark.wire.results import Amendment, Complete
-from lowmark.wire.values import FOREVER
+from lowmark.wire.records.punctuations import Punctuation
+from lowmark.wire.records.verdicts import Amendment, Complete
+from lowmark.wire.rows import values
+from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["ProgressBoard"]
 

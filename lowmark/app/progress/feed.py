@@ -12,12 +12,12 @@ from lowmark.app.kafka.consumer import PatientReader
 from lowmark.app.progress.board import ProgressBoard
 from lowmark.app.progress.query_progress import QueryProgress
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.codec import decode
-from lowmark.wire.kafka import admin
-from lowmark.wire.promises import Punctuation
-from lowmark.wire.registration import Registration
-from lowmark.wire.results import Amendment, Complete
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.clients import admin
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import decode
+from lowmark.wire.records.punctuations import Punctuation
+from lowmark.wire.records.registration import Registration
+from lowmark.wire.records.verdicts import Amendment, Complete
 
 __all__ = ["ProgressFeed"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from highlevel.progress.reach import Reach
-from lowmark.app.progress.completions import CompletionsSeen
+from lowmark.app.progress.completions_seen import CompletionsSeen
 from lowmark.app.progress.query_inputs import QueryInputs
 from lowmark.query.plan.nodes import Aggregate, Counted, Pane, QueryPlan
 from lowmark.query.windows.window import Window
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import FOREVER
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["OpenWindows", "sliding_by_tuple"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from lowmark.app.progress.promises import LaneSeen, PromisesSeen
+from lowmark.app.progress.promises_seen import LaneSeen, PromisesSeen
 from lowmark.app.progress.query_progress import SourceProgress
 from lowmark.query.plan.nodes import Node
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["QueryInputs"]
 

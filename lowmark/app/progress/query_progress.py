@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from lowmark.wire import values
-from lowmark.wire.json_fields import Json
+from lowmark.wire.records.json_fields import Json
+from lowmark.wire.rows import values
 
 __all__ = ["ROWS", "TIME", "OpenWindow", "QueryProgress", "SourceProgress", "Waiting"]
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from highlevel.progress.exchange_channel import bucket_source
 from highlevel.progress.reach import Reach
-from lowmark.app.progress.completions import CompletionsSeen
-from lowmark.app.progress.promises import LaneSeen, PromisesSeen
+from lowmark.app.progress.completions_seen import CompletionsSeen
+from lowmark.app.progress.promises_seen import LaneSeen, PromisesSeen
 from lowmark.app.progress.query_inputs import QueryInputs
 from lowmark.app.progress.query_progress import ROWS, TIME, SourceProgress, Waiting
 from lowmark.query.plan.nodes import Exchange, Node, QueryPlan
-from lowmark.wire import values
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.rows import values
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["QueryWaits"]
 

@@ -22,13 +22,13 @@ from lowmark.app.watch.quiet_queries import Quiet, waiting_text
 from lowmark.app.watch.row_view import show_rows
 from lowmark.app.watch.time_range import EVERYTHING, WatchRange
 from lowmark.app.watch.window_board import FinishedWindow, WindowBoard
-from lowmark.wire import values
-from lowmark.wire.codec import Record, decode
-from lowmark.wire.kafka import KafkaSettings, admin
-from lowmark.wire.record import BadRecord
-from lowmark.wire.result_rows import ResultRow, ResultRowsRecord
-from lowmark.wire.results import Amendment, Complete, Correction, LateRow, Reason, Scalar
-from lowmark.wire.topics import Topic, TopicKind
+from lowmark.wire.kafka.clients import KafkaSettings, admin
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import Record, decode
+from lowmark.wire.records.record import BadRecord
+from lowmark.wire.records.result_rows import ResultRow, ResultRowsRecord
+from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateRow, Reason, Scalar
+from lowmark.wire.rows import values
 
 __all__ = ["Amendments", "amendment_text", "completion_line", "follow", "show_window", "verdict_text", "watch"]
 

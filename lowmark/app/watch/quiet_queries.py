@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries
-from lowmark.app.config.tables import ConfigError
+from lowmark.app.config.toml_tables import ConfigError
 from lowmark.app.progress.feed import ProgressFeed
 from lowmark.app.progress.query_progress import QueryProgress
-from lowmark.wire.kafka import KafkaUnavailable
+from lowmark.wire.kafka.clients import KafkaUnavailable
 
 __all__ = ["Quiet", "waiting_text"]
 

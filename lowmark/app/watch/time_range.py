@@ -8,10 +8,10 @@ from lowmark.app.errors import OutputError
 from lowmark.app.local.late_lines import LateNews
 from lowmark.app.watch.window_board import FinishedWindow
 from lowmark.query.expr.constants import parse_time
-from lowmark.wire import values
-from lowmark.wire.result_rows import ResultRow
-from lowmark.wire.results import Complete
-from lowmark.wire.schema import Kind
+from lowmark.wire.records.result_rows import ResultRow
+from lowmark.wire.records.verdicts import Complete
+from lowmark.wire.rows import values
+from lowmark.wire.rows.schema import Kind
 
 __all__ = ["EVERYTHING", "Edge", "WatchRange", "edge_of"]
 

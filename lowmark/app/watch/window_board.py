@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 
-from lowmark.wire.result_rows import ResultRow
-from lowmark.wire.results import Amendment, Complete, Verdict, WindowSpan
+from lowmark.wire.records.result_rows import ResultRow
+from lowmark.wire.records.verdicts import Amendment, Complete, Verdict, WindowSpan
 
 __all__ = ["FinishedWindow", "WindowBoard"]
 

@@ -23,7 +23,7 @@ from lowmark.query.aggregates.lift import Lift, opposite
 from lowmark.query.expr.expressions import Expr, Named
 from lowmark.query.parse.errors import BadEntryPoint
 from lowmark.query.plan.nodes import Aggregate, AggregateCall, Fold, FoldOp
-from lowmark.wire.schema import Column, Kind
+from lowmark.wire.rows.schema import Column, Kind
 
 __all__ = [
     "DIFFERENTIAL", "ENTRY_POINTS", "AggregateFunction", "BadAggregate", "CallPlanner", "PlannedCall", "Result",

@@ -13,10 +13,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from lowmark.query.aggregates.doubles import float_variance
-from lowmark.query.aggregates.quotients import quotient
+from lowmark.query.aggregates.exact_division import float_variance, quotient
 from lowmark.query.expr.evaluate import Bools, Data, Ints, Values, all_valid
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 __all__ = [
     "Details", "Groups", "check_fraction", "check_place", "count", "count_distinct", "deviation", "given",

@@ -12,7 +12,7 @@ from lowmark.query.expr.evaluate import Values
 from lowmark.query.expr.expressions import Expr, Interval, Named
 from lowmark.query.expr.intervals import interval
 from lowmark.query.plan.nodes import FoldOp
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 __all__ = ["BUILT_IN", "AggregateFunction", "Result"]
 

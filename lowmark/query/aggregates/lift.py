@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from lowmark.query.expr.expressions import Call, Expr, Literal, Named, Op
 from lowmark.query.plan.nodes import FoldOp
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import INT64_MIN
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import INT64_MIN
 
 __all__ = ["Lift", "by_order", "count", "nothing", "opposite", "single", "squares", "total"]
 

@@ -25,7 +25,7 @@ from lowmark.query.aggregates.lift import Lift
 from lowmark.query.expr.evaluate import Values, all_valid
 from lowmark.query.expr.expressions import Call, Expr, Literal, Named, Op
 from lowmark.query.plan.nodes import FoldOp
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 __all__ = [
     "BIT_ROWS", "CELL_ERROR", "LEADING_BITS", "bit_of_cell", "bit_row", "count_distinct", "leading", "leading_values",

@@ -14,7 +14,7 @@ from lowmark.query.expr.expressions import Expr, Field, Named
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.nodes import AggregateCall, Fold, Total
-from lowmark.wire.schema import Column, Kind
+from lowmark.wire.rows.schema import Column, Kind
 
 __all__ = ["Calls"]
 

@@ -26,13 +26,13 @@ from lowmark.query.bind.select_list import selected_columns
 from lowmark.query.bind.windows import Frame, bind_window, group_frame, least, progresses, progressing_columns
 from lowmark.query.expr.expressions import Expr, Field, Literal, Named
 from lowmark.query.optimize.partitioning import choosing
+from lowmark.query.options import Strategy
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.parse.size_limits import ROW, TooLarge
 from lowmark.query.plan.nodes import Order
-from lowmark.query.strategy import Strategy
 from lowmark.query.windows.window import WindowKind
-from lowmark.wire.schema import Column
+from lowmark.wire.rows.schema import Column
 
 __all__ = ["GroupedSelect", "group"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lowmark.query.options import Strategy
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError, unknown_word
-from lowmark.query.strategy import Strategy
 
 __all__ = ["BUCKET", "PROBE", "STRATEGY", "Hints"]
 

@@ -8,7 +8,6 @@ from math import gcd
 
 from lowmark.query.bind.lowering import Lowering
 from lowmark.query.bind.names import InputNames
-from lowmark.query.bind.progressing import Progress
 from lowmark.query.bind.relations import ROW_NUM, WINDOW_END, WINDOW_START, Arm, Grouped, Packets, Relation, Side
 from lowmark.query.bind.scope import Scope
 from lowmark.query.bind.windows import GRANULE, progresses, progressing_columns, promised, time_size
@@ -18,8 +17,9 @@ from lowmark.query.expr.simplify import words
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.nodes import AT
+from lowmark.query.windows.progressing import Progress
 from lowmark.query.windows.window import WindowKind
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 __all__ = ["InputWindow", "bind", "side_of", "specs_of"]
 

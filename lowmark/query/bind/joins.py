@@ -23,7 +23,7 @@ from lowmark.query.expr.simplify import compare, conjoin, disjoin, is_null, word
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.nodes import AT, Extreme, has_every_row
-from lowmark.wire.schema import Column, Kind
+from lowmark.wire.rows.schema import Column, Kind
 
 __all__ = ["Item", "inputs_of", "join", "join_to_first", "label_of", "with_extremes"]
 

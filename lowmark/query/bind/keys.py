@@ -12,7 +12,7 @@ from lowmark.query.bind.scope import Scope, shown_name
 from lowmark.query.expr.expressions import Expr, Named
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
-from lowmark.wire.partials import PANE, TUPLES
+from lowmark.wire.records.partials import PANE, TUPLES
 
 __all__ = ["RESERVED", "Keys", "bind_keys", "free_name"]
 

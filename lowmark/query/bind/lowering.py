@@ -17,7 +17,7 @@ from lowmark.query.expr.simplify import LONG, among, boolean, conjoin, disjoin, 
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.parse.size_limits import placed
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 __all__ = ["Lowering", "Names"]
 

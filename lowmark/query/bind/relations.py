@@ -14,11 +14,11 @@ from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.expr.expressions import Call, Expr, Field, Named
 from lowmark.query.expr.intervals import around, interval
 from lowmark.query.expr.simplify import conjoin
+from lowmark.query.options import Strategy
 from lowmark.query.parse.syntax import JoinKind, Span
 from lowmark.query.plan.nodes import AggregateCall, Extreme, Fold, Order, Pane, Total
-from lowmark.query.strategy import Strategy
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.schema import Column, Kind
+from lowmark.wire.rows.schema import Column, Kind
 
 __all__ = [
     "ARRIVAL", "ROW_NUM", "WINDOW_END", "WINDOW_START", "Arm", "Base", "Counting", "Grouped", "Joined", "Packets",

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from math import gcd
 
 from lowmark.query.bind.lowering import Lowering
-from lowmark.query.bind.progressing import progress
 from lowmark.query.bind.relations import ROW_NUM, Arm, Counting, Packets, Turn
 from lowmark.query.bind.scope import Scope, shown_name
 from lowmark.query.expr.constants import nanoseconds
 from lowmark.query.expr.expressions import Expr, Field, Op
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
+from lowmark.query.windows.progressing import progress
 from lowmark.query.windows.window import Axis, Window, WindowKind
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 __all__ = ["FIRST_ROW", "MAX_PANES", "CountedWindow", "bind_counted", "shift_of"]
 

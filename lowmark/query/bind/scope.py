@@ -12,7 +12,7 @@ from lowmark.query.expr.constants import parse_quoted
 from lowmark.query.expr.expressions import Field
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError, unknown_word
-from lowmark.wire.schema import Column
+from lowmark.wire.rows.schema import Column
 
 __all__ = ["Scope", "extreme_name", "shown_name"]
 

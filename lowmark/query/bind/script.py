@@ -15,7 +15,7 @@ from lowmark.query.expr.expressions import Expr, Field
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError, unknown_word
 from lowmark.query.parse.size_limits import INPUTS, MEMBERS, STAGES, TooLarge, placed
-from lowmark.wire.schema import Column
+from lowmark.wire.rows.schema import Column
 
 __all__ = ["analyse", "texts"]
 

@@ -15,7 +15,7 @@ from lowmark.query.expr.expressions import Expr, Field
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.stream_order import bind_order, order_of_arrival, ordered
-from lowmark.wire.schema import Column
+from lowmark.wire.rows.schema import Column
 
 __all__ = ["Selected", "bind_select", "groups"]
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from math import gcd, lcm
 
 from lowmark.query.bind.lowering import Lowering
-from lowmark.query.bind.progressing import Progress, progress
 from lowmark.query.bind.relations import ROW_NUM, Arm, Counting, Grouped, Packets
 from lowmark.query.bind.row_windows import MAX_PANES, bind_counted
 from lowmark.query.bind.scope import Scope, shown_name
@@ -17,10 +16,11 @@ from lowmark.query.expr.simplify import words
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.windows.panes import Pane, after
+from lowmark.query.windows.progressing import Progress, progress
 from lowmark.query.windows.window import Axis, Window, WindowKind
-from lowmark.wire.partials import PANE
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import seconds
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import seconds
 
 __all__ = [
     "GRANULE", "Frame", "bind_window", "group_frame", "least", "progresses", "progressing_columns", "promised",

@@ -9,7 +9,7 @@ from lowmark.query.expr.print import span_text, text_of
 from lowmark.query.optimize.join_order import DEFAULT_SELECTIVITY
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.nodes import Join
-from lowmark.wire.json_fields import Json
+from lowmark.wire.records.json_fields import Json
 
 __all__ = ["describe_join"]
 

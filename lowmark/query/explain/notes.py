@@ -7,7 +7,7 @@ from math import prod
 
 from lowmark.query.aggregates.calls import function, kept_columns
 from lowmark.query.expr.print import length_text, span_text
-from lowmark.query.limits import Limits
+from lowmark.query.options import Limits
 from lowmark.query.plan.nodes import Aggregate, Counted, Join, Number, Step
 from lowmark.query.plan.planner import Halves
 from lowmark.query.windows.window import Window, WindowKind

@@ -8,8 +8,8 @@ from lowmark.query.explain.joins import describe_join
 from lowmark.query.explain.strategy import describe_strategy
 from lowmark.query.expr.expressions import Named
 from lowmark.query.expr.print import length_text, pane_text, text_of
-from lowmark.query.late import Late
 from lowmark.query.optimize.late_corrections import merges
+from lowmark.query.options import Late, Rates, Strategy
 from lowmark.query.plan.nodes import (
     Aggregate,
     Counted,
@@ -27,11 +27,10 @@ from lowmark.query.plan.nodes import (
     Step,
     Totals,
 )
-from lowmark.query.strategy import Rates, Strategy
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.json_fields import Json
-from lowmark.wire.results import Merge
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.records.json_fields import Json
+from lowmark.wire.records.verdicts import Merge
+from lowmark.wire.rows.schema import Column, Kind, Schema
 
 __all__ = ["describe", "render", "result_schema"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.query.plan.sharing import CannotShare, share, unlike
-from lowmark.wire.json_fields import Json
+from lowmark.wire.records.json_fields import Json
 
 __all__ = ["describe_beside", "render_beside", "said_of_stages"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lowmark.query.optimize.window_strategy import Weighed, can_choose, panes_pay, partials_of, tuples_of, weigh
+from lowmark.query.options import Rates, Strategy
 from lowmark.query.plan.nodes import Aggregate
-from lowmark.query.strategy import Rates, Strategy
-from lowmark.wire.json_fields import Json
-from lowmark.wire.schema import Kind
+from lowmark.wire.records.json_fields import Json
+from lowmark.wire.rows.schema import Kind
 
 __all__ = ["describe_strategy"]
 

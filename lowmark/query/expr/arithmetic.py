@@ -13,7 +13,7 @@ from lowmark.query.expr.constants import NS, nanoseconds, parse_address, parse_c
 from lowmark.query.expr.expressions import Expr, Literal, Op
 from lowmark.query.expr.simplify import Overflow, compare, doubles, exact
 from lowmark.query.parse import syntax as s
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 __all__ = ["KIND_NAMES", "IllTyped", "Operand", "arithmetic", "comparison", "minus"]
 

@@ -13,8 +13,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from lowmark.query.expr.constant_sets import KeyRange
 from lowmark.query.expr.expressions import Literal
 from lowmark.query.parse import syntax as s
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import INT64_MAX, INT64_MIN, address_number
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import INT64_MAX, INT64_MIN, address_number
 
 __all__ = [
     "NS", "address", "nanoseconds", "number", "parse_address", "parse_community_id", "parse_mac", "parse_prefix",

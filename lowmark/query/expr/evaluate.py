@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Op, Ranges
-from lowmark.wire.rows import Words, column_of
-from lowmark.wire.schema import Kind, Schema
-from lowmark.wire.values import INT64_MIN
+from lowmark.wire.rows.schema import Kind, Schema
+from lowmark.wire.rows.values import INT64_MIN
+from lowmark.wire.rows.words import Words, column_of
 
 __all__ = ["Bools", "Data", "Ints", "Values", "all_valid", "assemble_rows", "evaluate", "holds", "lost_in", "place"]
 

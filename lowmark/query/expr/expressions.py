@@ -22,7 +22,7 @@ from enum import Enum, auto
 
 from lowmark.query.expr.constant_sets import Ranges
 from lowmark.query.parse.size_limits import LEVELS, OPERATIONS, TooLarge
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 __all__ = [
     "Call",

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from itertools import product
 
 from lowmark.query.expr.expressions import Call, Expr, Field, Interval, Literal, Op
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import INT64_MAX, INT64_MIN
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import INT64_MAX, INT64_MIN
 
 __all__ = ["around", "fits", "interval", "result", "within"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from lowmark.query.bind.progressing import Progress
 from lowmark.query.expr.constant_sets import blocks, value_of
 from lowmark.query.expr.constants import prefix_mask
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Op, Ranges
 from lowmark.query.windows.panes import Pane
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import address, address_version, community_id, mac, seconds, time
+from lowmark.query.windows.progressing import Progress
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import address, address_version, community_id, mac, seconds, time
 
 __all__ = ["length_text", "pane_text", "span_text", "text_of"]
 

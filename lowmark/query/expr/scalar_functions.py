@@ -5,8 +5,8 @@ from __future__ import annotations
 from lowmark.query.expr.constants import number, prefix_mask
 from lowmark.query.expr.expressions import Call, Expr, Literal, Op
 from lowmark.query.parse import syntax as s
-from lowmark.wire.schema import Kind
-from lowmark.wire.values import address_version
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import address_version
 
 __all__ = ["EXTREMES", "PREFIX", "BadCall", "is_scalar", "names", "prefix", "prefix_lengths"]
 

@@ -14,7 +14,7 @@ from typing import TypeGuard
 from lowmark.query.expr.constant_sets import KeyRange, key_of
 from lowmark.query.expr.expressions import Call, Expr, Literal, Op, Ranges
 from lowmark.query.expr.intervals import fits, result, within
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 __all__ = [
     "FALSE", "LONG", "TRUE", "Overflow", "among", "boolean", "compare", "conjoin", "disjoin", "doubles", "exact",

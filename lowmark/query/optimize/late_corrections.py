@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from lowmark.query.expr.expressions import Field
 from lowmark.query.plan.nodes import Aggregate, Counted, Finish, NodeInput, Number, QueryPlan
 from lowmark.query.windows.window import WindowKind
-from lowmark.wire.results import Merge
+from lowmark.wire.records.verdicts import Merge
 
 __all__ = ["CannotCorrect", "merges"]
 

@@ -20,7 +20,7 @@ from lowmark.query.expr.expressions import Expr, Field, fields
 from lowmark.query.parse.syntax import Span
 from lowmark.query.plan.nodes import has_every_row
 from lowmark.query.windows.window import WindowKind
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 __all__ = [
     "LANDMARK", "NoSuchKey", "Places", "bound_to_no_time", "choosing", "joint_keys", "moves_at_end", "over_windows",

@@ -14,7 +14,7 @@ from lowmark.query.expr.expressions import Call, Expr, Field, Op, fields
 from lowmark.query.expr.simplify import compare, conjoin
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.nodes import has_every_row, keeping
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 __all__ = ["pushed"]
 

@@ -28,10 +28,10 @@ from dataclasses import dataclass
 from lowmark.query.aggregates.calls import DIFFERENTIAL
 from lowmark.query.bind.relations import ROW_NUM
 from lowmark.query.optimize.shared_panes import cells_of
+from lowmark.query.options import Rates, Strategy
 from lowmark.query.plan.nodes import Aggregate, Fold, Step
-from lowmark.query.strategy import Rates, Strategy
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.schema import Kind
+from lowmark.wire.rows.schema import Kind
 
 __all__ = [
     "MUCH_OVERLAP", "Weighed", "can_choose", "cheapest", "chosen", "panes_pay", "partials_of", "tuples_of", "weigh",

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lowmark.query.parse.syntax import Span
-from lowmark.wire.schema import MOST_COLUMNS, TooManyColumns
+from lowmark.wire.rows.schema import MOST_COLUMNS, TooManyColumns
 
 __all__ = [
     "CHARACTERS", "COLUMNS", "DIGITS", "ENTRIES", "INPUTS", "LEVELS", "LIMITS", "MEMBERS", "NESTING", "NODES",

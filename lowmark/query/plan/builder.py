@@ -26,7 +26,7 @@ from lowmark.query.plan.nodes import (
     StepPlan,
 )
 from lowmark.query.windows.window import Window
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.rows.schema import Column, Kind, Schema
 
 __all__ = ["Input", "PlanBuilder", "shared"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Named
-from lowmark.wire.schema import Column, Schema
+from lowmark.wire.rows.schema import Column, Schema
 
 __all__ = ["itself", "itself_of", "schema_of", "typed"]
 

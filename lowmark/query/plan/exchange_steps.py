@@ -26,7 +26,7 @@ from lowmark.query.plan.nodes import (
     Totals,
 )
 from lowmark.query.windows.window import Window
-from lowmark.wire.schema import Column, Schema
+from lowmark.wire.rows.schema import Column, Schema
 
 __all__ = ["end_pane", "finished"]
 

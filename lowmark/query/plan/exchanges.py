@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowmark.query.windows.window import Window
-from lowmark.wire.schema import Schema
+from lowmark.wire.rows.schema import Schema
 
 if TYPE_CHECKING:
     from lowmark.query.plan.nodes import AggregateCall, Fold, Node

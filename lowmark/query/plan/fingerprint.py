@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Named, Ranges
 from lowmark.query.plan.nodes import Exchange, Exchanges, Fold, Node, Reduction, Stage, Step
-from lowmark.wire.hashing import HASH_NAME
-from lowmark.wire.json_fields import Json, canonical
-from lowmark.wire.schema import Column
+from lowmark.wire.records.json_fields import Json, canonical
+from lowmark.wire.rows.hashing import HASH_NAME
+from lowmark.wire.rows.schema import Column
 
 __all__ = ["exchanges_of", "fingerprint", "text_form"]
 

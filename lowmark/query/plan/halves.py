@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 from lowmark.query.expr.expressions import Call, Expr
 from lowmark.query.plan.nodes import Exchange, Node, Reduce, Reduction, Step
 from lowmark.query.windows.window import Window
-from lowmark.wire.schema import Kind, Schema
+from lowmark.wire.rows.schema import Kind, Schema
 
 __all__ = ["Halves", "expressions_of", "without_idle_texts"]
 

@@ -14,8 +14,8 @@ from lowmark.query.optimize.partitioning import joint_keys
 from lowmark.query.parse.size_limits import ROW, TooLarge
 from lowmark.query.plan.columns import typed
 from lowmark.query.plan.nodes import Join, JoinInput, Pane, Reduction
-from lowmark.wire.partials import PANE, TUPLES
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.records.partials import PANE, TUPLES
+from lowmark.wire.rows.schema import Column, Kind, Schema
 
 __all__ = ["JoinPlan", "Sent", "plan_join"]
 

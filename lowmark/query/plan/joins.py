@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from lowmark.query.expr.expressions import Expr, Named
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.windows.join_bands import Bands
-from lowmark.wire.schema import Schema
+from lowmark.wire.rows.schema import Schema
 
 __all__ = ["AT", "Extreme", "Join", "JoinInput", "Probe", "has_every_row", "keeping"]
 

@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from lowmark.query.expr.expressions import Expr, Named, is_checked
-from lowmark.query.late import Late
-from lowmark.query.limits import DEFAULT_LIMITS, Limits
+from lowmark.query.options import DEFAULT_LIMITS, DEFAULT_RATES, Late, Limits, Rates, Strategy
 from lowmark.query.plan.exchanges import Exchange, Exchanges, Gather, Send, Totals
 from lowmark.query.plan.joins import AT, Extreme, Join, JoinInput, Probe, has_every_row, keeping
-from lowmark.query.strategy import DEFAULT_RATES, Rates, Strategy
 from lowmark.query.windows.panes import Pane
 from lowmark.query.windows.window import Window
-from lowmark.wire.partials import PANE, TUPLES
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.records.partials import PANE, TUPLES
+from lowmark.wire.rows.schema import Column, Kind, Schema
 
 __all__ = [
     "AT", "Aggregate", "AggregateCall", "Counted", "Exchange", "Exchanges", "Extreme", "Finish", "Fold", "FoldOp",

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from lowmark.query.bind.keys import free_name
-from lowmark.query.bind.reads import Reads, is_above
 from lowmark.query.bind.relations import ROW_NUM, Arm, Grouped, Joined, Packets, Relation, readers_first
-from lowmark.query.bind.unions import common_window
 from lowmark.query.bind.windows import GRANULE
 from lowmark.query.expr.expressions import Expr, Field, Named
 from lowmark.query.expr.simplify import conjoin
@@ -32,11 +30,13 @@ from lowmark.query.plan.nodes import (
     Reduction,
     StepInput,
 )  # fmt: skip
+from lowmark.query.plan.reads import Reads, is_above
 from lowmark.query.plan.row_window_steps import Builder, counted, counted_reads
 from lowmark.query.plan.stream_order import plan_order
+from lowmark.query.plan.unions import common_window
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.partials import PANE, TUPLES
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.records.partials import PANE, TUPLES
+from lowmark.wire.rows.schema import Column, Kind, Schema
 
 __all__ = ["Halves", "plan_query"]
 

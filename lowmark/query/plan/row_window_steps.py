@@ -35,8 +35,8 @@ from lowmark.query.plan.nodes import (
     StepPlan,
 )  # fmt: skip
 from lowmark.query.windows.window import WindowKind
-from lowmark.wire.partials import PANE, TUPLES
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.wire.records.partials import PANE, TUPLES
+from lowmark.wire.rows.schema import Column, Kind, Schema
 
 __all__ = ["Builder", "counted", "counted_reads"]
 

@@ -15,8 +15,8 @@ from itertools import combinations
 from lowmark.query.expr.expressions import Expr, Field, Named
 from lowmark.query.plan.fingerprint import exchanges_of, fingerprint, text_form
 from lowmark.query.plan.nodes import Fold, FoldOp, Node, NodeView, QueryPlan, Reduction, Stage
-from lowmark.wire.partials import PANE, TUPLES
-from lowmark.wire.schema import MOST_COLUMNS, Column, Kind
+from lowmark.wire.records.partials import PANE, TUPLES
+from lowmark.wire.rows.schema import MOST_COLUMNS, Column, Kind
 
 __all__ = ["CannotShare", "share", "unlike"]
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 from lowmark.query.bind.keys import free_name
 from lowmark.query.bind.lowering import Lowering
 from lowmark.query.bind.names import InputNames
-from lowmark.query.bind.progressing import progress
 from lowmark.query.bind.relations import ARRIVAL, ROW_NUM, Arm, Joined, Packets, Relation
 from lowmark.query.bind.scope import Scope
 from lowmark.query.bind.windows import GRANULE, progresses, progressing_columns
@@ -23,8 +22,9 @@ from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.builder import Input, PlanBuilder
 from lowmark.query.plan.columns import itself, itself_of, schema_of, typed
 from lowmark.query.plan.nodes import Finish, NodeInput, Number, Order, Pane, Reduction, StepInput
-from lowmark.wire.partials import PANE, TUPLES
-from lowmark.wire.schema import Column, Kind, Schema
+from lowmark.query.windows.progressing import progress
+from lowmark.wire.records.partials import PANE, TUPLES
+from lowmark.wire.rows.schema import Column, Kind, Schema
 
 __all__ = ["bind_order", "order_of_arrival", "ordered", "plan_order"]
 

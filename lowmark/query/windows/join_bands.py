@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lowmark.wire.values import FOREVER, NEVER
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["Bands"]
 

@@ -1,0 +1,120 @@
+"""What a punctuation says to its lane and to the node's ledger: coverage, accounts, what a gap may have hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from highlevel.progress.frontier import granule_of_time, promised_granule
+from highlevel.progress.lanes import Lane, accounted_losses, loss_counters
+from highlevel.progress.ledger import ROW_NUMBER, Ledger, account_reasons
+from highlevel.progress.roster import Roster
+from highlevel.verdicts.marks import Finding
+from lowmark.wire.records.punctuations import Account, Punctuation, Taint
+from lowmark.wire.records.punctuations import LaneLedger as Told
+from lowmark.wire.records.registration import SourceKind
+from lowmark.wire.records.verdicts import Reason, Verdict
+from lowmark.wire.rows.values import NEVER
+
+__all__ = ["News", "receive"]
+
+_GAP = frozenset({Reason.GAP})
+_PARTIAL = Finding(Verdict(partial=True))
+_NOT_COVERED = Finding(Verdict(frozenset({Reason.NOT_COVERED})))
+_REPLAYED = Finding(Verdict(frozenset({Reason.REPLAYED})))
+
+
+News = tuple[int, int, Finding]
+"""What became known of the granules from … up to …, which have ended."""
+
+
+def receive(record: Punctuation, lane: Lane, ledger: Ledger, roster: Roster) -> list[News]:
+    """Take a punctuation into account, which moves the lane's promise. What it tells of granules that have ended stands
+    in the ledger, and is for the caller to make known."""
+    granule = promised_granule(record.promise, ledger.node.reduction.pane)
+    after = lane.promised if granule is None else max(lane.promised, granule)
+    if granule is not None:
+        ledger.promised(lane, granule)
+    _cover(lane, ledger, record.start_ns, granule)
+    news: list[News] = []
+    for account in record.ledger.accounts:
+        if account.granule >= lane.floor and roster.belongs(lane.source, ledger.node.streams, account.granule):
+            news += _account(lane, ledger, account, lane.promised <= account.granule < after)
+    for taint in record.ledger.taints:
+        news += _taint(lane, ledger, taint, roster)
+    if granule is not None:
+        news += _settle_suspicion(lane, ledger, after, record.ledger)
+    lane.promised = after
+    if ledger.returns:
+        lane.joint.take(record.promise)
+    return news
+
+
+def _cover(lane: Lane, ledger: Ledger, start_ns: int | None, granule: int | None) -> None:
+    """From when on the lane's epoch covers its source, told by its first punctuation. A live source that does not say
+    vouches for nothing before its first promise. One that begins before its last epoch had ended may have been seen
+    twice until then."""
+    if lane.covered or lane.kind is SourceKind.FINITE:
+        return
+    pane = ledger.node.reduction.pane
+    if pane.attribute == ROW_NUMBER:
+        touched, start = NEVER, NEVER
+        if lane.resumes is not None:
+            touched, start = lane.resumes, lane.resumes + 1
+    elif start_ns is not None:
+        touched, start = pane.index(start_ns), granule_of_time(pane, start_ns)
+    elif granule is not None:
+        touched, start = granule, granule
+    else:
+        return
+    lane.covered = True
+    if lane.resumes is None:
+        lane.covered_ns = start_ns
+        ledger.taint(NEVER, start, _PARTIAL)
+    else:
+        ledger.taint(lane.resumes, start, _NOT_COVERED)
+        ledger.taint(touched, lane.resumes, _REPLAYED)
+
+
+def _taint(lane: Lane, ledger: Ledger, taint: Taint, roster: Roster) -> Iterator[News]:
+    """Where the source counts: one that began again repeats what it has told of granules below its floor."""
+    found = Finding(Verdict(frozenset(map(Reason, taint.reasons)), taint.partial), dropped=taint.dropped)
+    for joined, left in roster.runs(lane.source, ledger.node.streams):
+        start, stop = max(taint.start, lane.floor, joined), min(taint.stop, left)
+        ledger.taint(start, stop, found)
+        ended = min(stop, ledger.frontier.value)
+        if start < ended:
+            yield start, ended, found
+
+
+def _account(lane: Lane, ledger: Ledger, account: Account, final: bool) -> list[News]:
+    ended = ledger.frontier.is_late(account.granule)
+    if final and not ended:
+        ledger.account(lane, account)
+        return []
+    # A granule ends without its lane's final account only when the lane was excluded, which is marked. Tuples promised
+    # for one that the lane had promised before are more than it said, and cannot be told from lost ones.
+    reasons = account_reasons(account) | (_GAP if account.here and not final else frozenset())
+    if not reasons:
+        return []
+    if not ended:
+        ledger.supplement(lane, account, reasons)
+        return []
+    found = Finding(Verdict(reasons), late=account.late)
+    ledger.taint(account.granule, account.granule + 1, found)
+    return [(account.granule, account.granule + 1, found)]
+
+
+def _settle_suspicion(lane: Lane, ledger: Ledger, after: int, told: Told) -> list[News]:
+    """A promise arrived. After a gap, a lost record may have held the accounts that it leaves out, and losses in
+    granules promised before, which the counters would show."""
+    counters, news = loss_counters(told.counters), []
+    if lane.suspect is not None:
+        why = Finding(Verdict(frozenset({lane.suspect})))
+        for start, stop in tuple(ledger.unaccounted(lane, lane.promised, after)):
+            ledger.taint(start, stop, why)
+        grown = tuple(now - then for now, then in zip(counters, lane.counters, strict=True))
+        if grown != accounted_losses(told):
+            ledger.taint(NEVER, after, why)
+            news = [(NEVER, min(after, ledger.frontier.value), why)]
+    lane.suspect, lane.counters = None, counters
+    return news

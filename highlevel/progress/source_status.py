@@ -1,0 +1,81 @@
+"""Where a bucket stands: how far it has come, and which sources let it go on or hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from highlevel.progress.lanes import Lanes
+from highlevel.progress.ledger import Ledger
+from highlevel.progress.place import Witness
+from highlevel.progress.roster import Roster
+from lowmark.query.plan.nodes import Node
+from lowmark.wire.rows.values import FOREVER
+
+__all__ = ["Progress", "Standing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a bucket stands. Bounds are values of the nodes' attribute (`ts`: ns since 1970)."""
+
+    complete_to: tuple[tuple[str, int | None], ...]  # by query; FOREVER: its sources have ended; None: nothing promised
+    open_windows: tuple[tuple[str, int], ...]  # by query: at most so many hold tuples and are not closed
+    fronts: tuple[tuple[str, int], ...]  # by node: the first granule that has not ended
+    waiting: tuple[tuple[str, str], ...]  # (node, source): those without whose promise the node's frontier stays
+    heard: tuple[tuple[str, int], ...]  # by source: when its last record was appended, in ns; FOREVER: it has ended
+    ended: bool  # all sources have ended: nothing more will come out
+
+
+class Standing:
+    """Of the nodes of the capture processes: what comes back through exchanges is held by what holds them."""
+
+    def __init__(
+        self, nodes: Iterable[Node], ledgers: Mapping[str, Ledger], lanes: Lanes, roster: Callable[[], Roster]
+    ) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self._ledgers = ledgers
+        self._lanes = lanes
+        self._roster = roster
+        self._heard_ns: dict[str, int] = {}
+
+    def fronts(self) -> Iterator[tuple[str, int]]:
+        """By node, the first granule that has not ended."""
+        for name in self._nodes:
+            yield name, self._ledgers[name].frontier.value
+
+    def waiting(self) -> Iterator[tuple[str, str]]:
+        """(node, source): those without whose promise the node's frontier stays."""
+        for name, node in self._nodes.items():
+            front = self._ledgers[name].frontier.value
+            for member in self._roster().members(node.streams):
+                if member.bound(self._lanes.promised(member.source, name)) <= front < FOREVER:
+                    yield name, member.source
+
+    def hear(self, source: str, appended_ns: int | None) -> None:
+        """A record of its present epoch has come; None: from no broker."""
+        if appended_ns is not None:
+            self._heard_ns[source] = appended_ns
+
+    def heard(self) -> Iterator[tuple[str, int]]:
+        """When the last record of a source was appended, of those that have sent any; FOREVER: it has ended."""
+        going = {lane.source for lane in self._lanes if lane.promised < FOREVER}
+        for source, appended_ns in self._heard_ns.items():
+            yield source, appended_ns if source in going else FOREVER
+
+    def witness(self, nodes: tuple[str, ...]) -> Witness:
+        """Who vouches for what the frontiers of these nodes have passed."""
+        sources: list[str] = []
+        since: int | None = None
+        for name in nodes:
+            if name not in self._nodes:
+                continue
+            front = self._ledgers[name].frontier.value
+            for member in self._roster().members(self._nodes[name].streams):
+                lane = self._lanes.find(member.source, name)
+                if lane is None or lane.promised < front or member.source in sources:
+                    continue
+                sources.append(member.source)
+                if lane.covered_ns is not None:
+                    since = lane.covered_ns if since is None else max(since, lane.covered_ns)
+        return Witness(tuple(sources), since)

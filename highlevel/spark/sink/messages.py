@@ -1,0 +1,91 @@
+"""What leaves an executor: messages for one partition of one topic, already encoded, and a report of each bucket.
+
+A bundle's messages share their headers. Bundles leave in parcels (`parcels`), with the position of the bucket's input,
+reports as Spark's rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from pyspark.sql import Row
+from pyspark.sql import types as t
+
+from lowmark.wire.records.record import Header, WireRecord
+
+__all__ = ["REPORT_SCHEMA", "Bundle", "Position", "Report", "read_report"]
+
+REPORT_SCHEMA = t.StructType([t.StructField("report", t.StringType(), False)])
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Values of messages that follow each other in one partition."""
+
+    topic: str
+    partition: int
+    headers: tuple[Header, ...]
+    starts: bytes
+    data: bytes
+
+    @classmethod
+    def of(cls, topic: str, partition: int, record: WireRecord) -> Bundle:
+        starts = np.array([0, len(record.value)], np.int64).tobytes()
+        return cls(topic, partition, record.headers, starts, record.value)
+
+    def __len__(self) -> int:
+        return len(self.starts) // 8 - 1
+
+    def values(self) -> Iterator[bytes]:
+        for start, end in pairwise(np.frombuffer(self.starts, np.int64).tolist()):
+            yield self.data[start:end]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a partition of partials had been read when what lies before this in a parcel was told."""
+
+    topic: str
+    partition: int
+    offset: int  # of the first record that had not been read
+    metadata: str  # as `lowmark.wire.records.sink_token` writes it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a bucket counted in a micro-batch, and where it stands after it."""
+
+    stage: str
+    bucket: int
+    records: int  # read in this micro-batch
+    counters: dict[str, int]  # increments of the driver's plain counters
+    dead: dict[str, int]  # by reason
+    rows: dict[str, int]  # result rows by query
+    exchanged: dict[str, int]  # rows sent to other buckets, by query
+    late_rows: dict[str, int]
+    corrections: dict[str, int]
+    windows: list[tuple[str, str | None, int]]  # completed: query, reason (None: exact), how many
+    amended: list[tuple[str, str, int]]  # said to be lossy after that: query, reason, how many
+    complete_to: dict[str, int | None]  # by query: a value of the windowing attribute, as `Progress` has it
+    open_windows: dict[str, int]  # by query
+    fronts: dict[str, int]  # by node: the first granule that has not ended
+    waiting: list[tuple[str, str]]  # (node, source) that hold a frontier
+    heard: dict[str, int]  # by source: when its last record of this micro-batch was appended, in ns; FOREVER: its end
+    ended: bool
+    state_bytes: int  # written in this micro-batch
+    parcel: str | None  # the file with its results; None: there are none
+
+    def row(self) -> Row:
+        return Row(report=json.dumps({name: getattr(self, name) for name in self.__slots__}))
+
+
+def read_report(row: Row) -> Report:
+    fields = json.loads(row.report)
+    fields["windows"] = [(query, reason, count) for query, reason, count in fields["windows"]]
+    fields["amended"] = [(query, reason, count) for query, reason, count in fields["amended"]]
+    fields["waiting"] = [(node, source) for node, source in fields["waiting"]]
+    return Report(**fields)

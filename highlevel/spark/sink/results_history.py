@@ -1,0 +1,152 @@
+"""What former jobs have left on the result topics: their generation, up to where they have completed windows, and what
+they have said of these since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from uuid import uuid4
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from highlevel.spark.checkpoint import BucketKey, Completed
+from highlevel.spark.sink.suppression import digest
+from lowmark.wire.kafka.clients import KafkaSettings, consumer, translate, watermarks
+from lowmark.wire.records.codec import decode
+from lowmark.wire.records.record import Headers, Refused
+from lowmark.wire.records.verdicts import Amendment, Complete, Correction
+from lowmark.wire.rows.values import NEVER
+
+__all__ = ["History", "last_completions", "read_history"]
+
+_STEP = 1000
+_ANSWER_WITHIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    generation: int  # the greatest that has written; 0: there are no results, nor anything in an exchange
+    completed: Mapping[BucketKey, Completed]  # by query and bucket
+    told: frozenset[BucketKey] = frozenset()  # queries and buckets of which anything has ever been told
+    shortened: frozenset[BucketKey] = frozenset()  # stages and buckets whose partials have lost their beginning
+
+
+def read_history(
+    settings: KafkaSettings, topics: Mapping[str, tuple[str, int]], exchanges: Mapping[str, int],
+    partials: Mapping[str, tuple[str, int]], group: str,
+) -> History:  # fmt: skip
+    """`topics`: by query, its result topic and the number of its partitions; `exchanges`: topics and the numbers of
+    theirs; `partials`: by stage, its topic and their number. Reads the ends of the topics only, which nobody writes
+    meanwhile."""
+    reader = consumer(settings, group, tell_ends=True)
+    try:
+        generation, windows, told = 0, {}, set()
+        for query, (topic, partitions) in topics.items():
+            for bucket in range(partitions):
+                place = TopicPartition(topic, bucket)
+                written, completed = _read_end(reader, place, settings)
+                generation = max(generation, written)
+                if completed is not None:
+                    windows[query, bucket] = completed
+                if written or watermarks(reader, place, settings)[0]:  # what Kafka has deleted had been told, too
+                    told.add((query, bucket))
+        for topic, partitions in exchanges.items():
+            for bucket in range(partitions):
+                generation = max(generation, _last_epoch(reader, TopicPartition(topic, bucket), settings))
+        shortened = {
+            (stage, bucket)
+            for stage, (topic, partitions) in partials.items()
+            for bucket in range(partitions)
+            if watermarks(reader, TopicPartition(topic, bucket), settings)[0]
+        }
+        return History(generation, windows, frozenset(told), frozenset(shortened))
+    except KafkaException as error:
+        raise translate(error.args[0], settings) from None
+    finally:
+        reader.close()
+
+
+def last_completions(settings: KafkaSettings, topics: Mapping[str, tuple[str, int]]) -> dict[BucketKey, Complete]:
+    """By query and bucket, what stands last, of the results that are there; `topics` as for `read_history`."""
+    reader = consumer(settings, f"lowmark-completions-{uuid4()}", tell_ends=True)
+    found: dict[BucketKey, Complete] = {}
+    try:
+        for query, (topic, partitions) in topics.items():
+            for bucket in range(partitions):
+                for part in _from_the_end(reader, TopicPartition(topic, bucket), settings):
+                    told = [record for _, record in part if isinstance(record, Complete)]
+                    if told:
+                        found[query, bucket] = told[-1]
+                        break
+        return found
+    except KafkaException as error:
+        raise translate(error.args[0], settings) from None
+    finally:
+        reader.close()
+
+
+def _read_end(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> tuple[int, Completed | None]:
+    """The generation of the partition's last record, its last completion, and what stands behind that."""
+    generation = 0
+    since: list[str] = []
+    for part in _from_the_end(reader, place, settings):
+        bound, told = None, list[str]()
+        for written, record in part:
+            generation = max(generation, written)
+            if isinstance(record, Complete):
+                bound, told = record.end, []
+            elif isinstance(record, Amendment | Correction):
+                told.append(digest(record))
+        since = [*told, *since]
+        if bound is not None:
+            return generation, Completed(bound, tuple(since))
+    return generation, Completed(NEVER, tuple(since)) if since else None
+
+
+def _from_the_end(
+    reader: Consumer, place: TopicPartition, settings: KafkaSettings
+) -> Iterator[list[tuple[int, object]]]:  # fmt: skip
+    """A partition's records with their generations, in parts that go back from its end and grow, because all that is
+    wanted stands there."""
+    low, high = watermarks(reader, place, settings)
+    step, end = _STEP, high
+    while end > low:
+        start = max(low, high - step)
+        part: list[tuple[int, object]] = []
+        for headers, value in _records(reader, place, start, end):
+            try:
+                written = Headers(headers).natural("generation")
+            except Refused:
+                continue  # a record of another program
+            part.append((written, decode(headers, value, lambda origin: None)))
+        yield part
+        end, step = start, step * 4
+
+
+def _last_epoch(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> int:
+    """Of the last records of an exchange's partition, whose epoch is the job's generation."""
+    low, high = watermarks(reader, place, settings)
+    epoch = 0
+    for headers, _ in _records(reader, place, max(low, high - _STEP), high):
+        try:
+            epoch = max(epoch, Headers(headers).natural("epoch"))
+        except Refused:
+            continue  # a record of another program
+    return epoch
+
+
+def _records(
+    reader: Consumer, place: TopicPartition, start: int, end: int
+) -> Iterator[tuple[list[tuple[str, bytes]], bytes | None]]:
+    reader.assign([TopicPartition(place.topic, place.partition, start)])
+    while True:
+        message = reader.poll(_ANSWER_WITHIN_S)
+        if message is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        if message.error() is not None:
+            if message.error().code() == KafkaError._PARTITION_EOF:
+                return
+            raise KafkaException(message.error())
+        if message.offset() >= end:
+            return
+        yield message.headers() or [], message.value()

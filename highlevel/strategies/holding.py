@@ -1,0 +1,108 @@
+"""How an aggregate holds the groups of open windows: the strategies of Li ch. 6. None of them changes a row.
+
+An operator puts rows in, and when a promise comes asks for what has ended. The state is in pieces of panes (Paned-WID),
+of blocks of windows (WID, in `wid.py`), or both (AdaptWID, in `adaptwid.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from highlevel.groups.group_table import GroupTable
+from highlevel.groups.layout import Layout
+from highlevel.groups.split import split
+from highlevel.groups.state import tables_space
+from highlevel.interface import State, Words
+from highlevel.operators.parts import Part
+from highlevel.strategies.paned import Assembly, Panes, assembly_of
+from lowmark.query.expr.evaluate import Ints
+from lowmark.query.windows.window import Window, WindowKind
+
+__all__ = ["Ended", "Holding", "PanedHolding", "holding_windows"]
+
+
+class Ended(Protocol):
+    """What was held of windows whose end may have come, as it was when a promise came."""
+
+    @property
+    def span(self) -> range | None:
+        """From the first window that holds a tuple up to behind the last one; None where there is none."""
+        ...
+
+    def parts(self, first: int, end: int) -> Iterator[Part]:
+        """The windows from `first` up to `end` that hold a tuple, ascending. Those of a part are left before the next
+        one is asked for."""
+        ...
+
+    def leave(self, first: int) -> None:
+        """No window before `first` will be asked for."""
+        ...
+
+
+class Holding(Protocol):
+    def take(self, panes: Ints, rows: Words, state: State) -> None:
+        """Partials, one at least, each with its pane, that has not ended and that some window holds."""
+        ...
+
+    def ended(self, frontier: int | None, state: State) -> Ended:
+        """When panes below `frontier` (None: all) have ended."""
+        ...
+
+
+class PanedHolding:
+    """Paned-WID: a piece for each pane, and whatever an `Assembly` keeps from one window to the next."""
+
+    def __init__(self, window: Window, layout: Layout) -> None:
+        self._window = window
+        self._layout = layout
+        self._space = tables_space("pane", layout)
+        self._assembly = assembly_of(window, layout)
+        self._room = 0  # for the groups of the pane that came last: the next one has about as many
+
+    def take(self, panes: Ints, rows: Words, state: State) -> None:
+        for pane, part in split(panes, rows):
+            table = state.get(self._space, pane) or GroupTable(self._layout, self._room)
+            table.merge(part)
+            self._room = len(table) * 9 // 8
+            state.put(self._space, pane, table)
+
+    def ended(self, frontier: int | None, state: State) -> Ended:
+        return _EndedPanes(self._window, self._assembly, Panes(self._space, state, frontier), state)
+
+
+class _EndedPanes:
+    def __init__(self, window: Window, assembly: Assembly, panes: Panes, state: State) -> None:
+        self._window = window
+        self._assembly = assembly
+        self._panes = panes
+        self._state = state
+
+    @property
+    def span(self) -> range | None:
+        keys = self._panes.keys
+        return range(self._window.wids(keys[0]).start, self._window.wids(keys[-1]).stop) if keys else None
+
+    def parts(self, first: int, end: int) -> Iterator[Part]:
+        for window in holding_windows(self._window, self._panes, first, end):
+            table = self._assembly.table(window, self._panes, self._state)
+            yield Part.of(window, table, self._tuples(window, table))
+
+    def _tuples(self, window: int, table: GroupTable) -> int:
+        if self._window.kind is not WindowKind.LANDMARK:
+            return table.tuples
+        extent = self._window.extent(window)
+        return sum(self._panes.table(pane).tuples for pane in self._panes.within(extent.start, extent.stop))
+
+    def leave(self, first: int) -> None:
+        self._assembly.leave(self._window.first_needed(first), self._panes, self._state)
+
+
+def holding_windows(window: Window, panes: Panes, first: int, end: int) -> Iterator[int]:
+    """The windows from `first` up to `end` that hold a tuple, ascending: from the panes, not from the windows."""
+    for pane in panes.keys:
+        if first >= end:
+            return
+        wids = window.wids(pane)
+        yield from range(max(first, wids.start), min(end, wids.stop))
+        first = max(first, min(end, wids.stop))

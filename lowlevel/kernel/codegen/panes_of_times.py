@@ -1,0 +1,68 @@
+"""The text by which a node's part of a kernel finds the pane of a time, where that starts, and where it ends."""
+
+from __future__ import annotations
+
+from lowlevel.kernel.codegen.source_text import Source
+from lowmark.query.expr.expressions import Op
+from lowmark.query.plan.nodes import Pane
+from lowmark.wire.rows.values import INT64_MAX, INT64_MIN
+
+__all__ = ["GridText"]
+
+
+class GridText:
+    """Panes that are pieces of one width come from functions of every kernel, those that are counted by steps from two
+    of the node's own."""
+
+    def __init__(self, pane: Pane, suffix: str) -> None:
+        self._pane = pane
+        self._suffix = suffix
+        self._grid = f"{pane.width}, {pane.origin % pane.width}"
+
+    @property
+    def length(self) -> int:
+        return self._pane.length
+
+    def of(self, time: str) -> str:
+        if self._pane.steps:
+            return f"pane_of{self._suffix}({time})"
+        return f"pane_of({time}, {self._grid}) - state{self._suffix}[SHIFT]"
+
+    def start(self, time: str, pane: str) -> str:
+        """Of the pane of a time, which is also given."""
+        return f"start_of{self._suffix}({pane})" if self._pane.steps else f"pane_start({time}, {self._grid})"
+
+    def end(self, time: str, pane: str) -> str:
+        return f"start_of{self._suffix}({pane} + 1)" if self._pane.steps else f"pane_end({time}, {self._grid})"
+
+    def since(self, time: str) -> str:
+        """How far into its pane a time lies."""
+        if self._pane.steps:
+            return f"{time} - start_of{self._suffix}({self.of(time)})"
+        return f"since_pane({time}, {self._grid})"
+
+    def write_functions(self, source: Source) -> None:
+        """`start_of` stays within int64, as `pane_start` and `pane_end` do."""
+        pane = self._pane
+        if not pane.steps:
+            return
+        source.line("", "", "@njit(**INNER)")
+        with source.block(f"def pane_of{self._suffix}(time):"):
+            source.line(f"at = pane_of(time, {self._grid}) - ({pane.origin // pane.width})")
+            source.line(*(f"at = {_AFTER[op].format(constant)}" for op, constant in pane.steps), "return at")
+        first, last = -((pane.origin - INT64_MIN) // pane.width), (INT64_MAX - pane.origin) // pane.width
+        source.line("", "", "@njit(**INNER)")
+        with source.block(f"def start_of{self._suffix}(at):"):
+            source.line(*(f"at = {_BEFORE[op].format(constant)}" for op, constant in reversed(pane.steps)))
+            source.lines(f"""
+                if at < {first}:
+                    return -0x8000000000000000
+                if at > {last}:
+                    return 0x7FFFFFFFFFFFFFFF
+                return at * {pane.width} + ({pane.origin})
+            """)
+
+
+_AFTER = {Op.ADD: "at + ({})", Op.MUL: "at * {}", Op.FLOOR_DIV: "at // {}"}
+_BEFORE = {Op.ADD: "at - ({})", Op.MUL: "-(-at // {})", Op.FLOOR_DIV: "at * {}"}
+"""`lowmark.query.windows.panes.after` and `before`."""

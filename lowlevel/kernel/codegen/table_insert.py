@@ -1,0 +1,171 @@
+"""The text of one node's second pass over a batch: the rows go into the table, merged with their group, in the place of
+another one, or past it.
+
+In the templates `@` stands for the node's number, as in `node`.
+"""
+
+from __future__ import annotations
+
+from lowlevel.config import Order
+from lowlevel.kernel.codegen.folds import write_merge, write_sums
+from lowlevel.kernel.codegen.source_text import Source
+from lowlevel.kernel.row_form import RowForm
+from lowmark.query.plan.nodes import Reduction
+
+__all__ = ["CACHE_LINE", "TableText", "leaves_at_once", "slot_words"]
+
+CACHE_LINE = 8  # words
+
+
+def slot_words(words: int) -> int:
+    """Of a table's slot for rows of so many words: a small one is half a cache line or a whole one, so that it never
+    lies across two."""
+    return next((size for size in (CACHE_LINE // 2, CACHE_LINE) if words <= size), words)
+
+
+def leaves_at_once(reduction: Reduction, order: Order) -> bool:
+    """Whether a group's first tuple goes out when it comes; what is in the table counts it all the same."""
+    return reduction.at_once and order is not Order.PRESERVED
+
+
+class TableText:
+    """Of a node that groups."""
+
+    def __init__(self, source: Source, suffix: str, reduction: Reduction, prefetch: bool, order: Order) -> None:
+        self._source = source
+        self._suffix = suffix
+        self._reduction = reduction
+        self._prefetch = prefetch
+        self._ordered = order is Order.PRESERVED
+        self._at_once = leaves_at_once(reduction, order)
+        self._form = RowForm(reduction)
+        self._words = self._form.words
+
+    def _write(self, template: str) -> None:
+        self._source.lines(template.replace("@", self._suffix))
+
+    def write_rows(self) -> None:
+        """What of the state changes with each row stands in variables meanwhile: `NodeText.write_end` sees to that."""
+        if self._ordered:
+            self._write("empty_below = -0x8000000000000000")
+        if self._prefetch:
+            self._write_prefetch_of_pairs()
+        with self._source.block(f"for k in range(np.uint64(count{self._suffix})):"):
+            self._write_step()
+
+    def _write_prefetch_of_pairs(self) -> None:
+        """Of slots that have another group: a pass of its own, for by now their lines have come."""
+        self._write(f"""
+            for k in range(np.uint64(count@)):
+                slot = np.uint64(slots@[k])
+                pane = rows@[k, 1]
+                if table@[slot, 2] != 0 and table@[slot, 1] >= pane and not ({self._same_group("slot")}):
+                    prefetch(table@, np.int64(slot) ^ 1, 0)
+        """)
+
+    def _write_step(self) -> None:
+        source, reduction = self._source, self._reduction
+        self._write("""
+            slot = np.uint64(slots@[k])
+            pane, old_pane = rows@[k, 1], 0
+            tuples = table@[slot, 2]
+            goes_straight = False
+        """)
+        self._write_other_slot()
+        with source.block("if tuples != 0:"):
+            self._write("old_pane = table@[slot, 1]")
+            with source.block(f"if {self._same_group('slot')}:"):
+                names = (f"table{self._suffix}", f"rows{self._suffix}")
+                overflow = write_sums(source, reduction, *names)
+                with source.block(f"if not ({overflow}):"):
+                    write_merge(source, reduction, *names)
+                    source.line("continue")
+                if overflow != "False":
+                    source.line(f"state{self._suffix}[OVERFULL] += 1")
+            with source.block("elif pane < old_pane:"):
+                source.line("goes_straight = True")
+        self._write("""
+            place = pane & (PANES - 1)
+            if panes@[1, place] != 0 and panes@[0, place] != pane:
+                goes_straight = True
+        """)
+        if self._ordered:
+            self._write_older_first()
+        self._write(f"""
+            if goes_straight:
+                copy_row(out@, put@, rows@, k, {self._words})
+                put@ += 1
+                tuples_out += 1
+                straight += 1
+                continue
+        """)
+        with source.block("if tuples != 0:"):
+            self._write_eviction()
+        self._write(f"""
+            else:
+                ring@[np.uint64((head + length_) & (table@.shape[0] - 1))] = slot
+                length_ += 1
+            panes@[0, place] = pane
+            panes@[1, place] += 1
+            copy_row(table@, slot, rows@, k, {self._words})
+        """)
+        if self._at_once:
+            self._write(f"""
+                copy_row(out@, put@, rows@, k, {self._words})
+                put@ += 1
+                tuples_out += 1
+                straight += 1
+            """)
+        if self._ordered:
+            source.line("empty_below = min(empty_below, pane)")
+
+    def _write_eviction(self) -> None:
+        if self._at_once:
+            self._write(f"""
+                if tuples > 1:
+                    copy_row(out@, put@, table@, slot, {self._words})
+                    out@[np.uint64(put@), 2] = tuples - 1
+                    put@ += 1
+                    tuples_out += tuples - 1
+            """)
+        else:
+            self._write(f"""
+                copy_row(out@, put@, table@, slot, {self._words})
+                put@ += 1
+                tuples_out += tuples
+            """)
+        self._write("""
+            evicted += 1
+            panes@[1, old_pane & (PANES - 1)] -= 1
+            if old_pane < due:
+                old -= 1
+        """)
+
+    def _write_other_slot(self) -> None:
+        """Where another group of this pane or a newer one sits in a group's slot, the other slot of the pair may have
+        room for it (Li 8.3.3, footnote 4). The processor fetches the lines of a pair together."""
+        self._write(f"""
+            if tuples != 0 and table@[slot, 1] >= pane and not ({self._same_group("slot")}):
+                other = (slot ^ np.uint64(1)) & np.uint64(table@.shape[0] - 1)
+                if table@[other, 2] == 0 or table@[other, 1] < pane or ({self._same_group("other")}):
+                    slot = other
+                    tuples = table@[slot, 2]
+        """)
+
+    def _write_older_first(self) -> None:
+        """Where order is kept: everything older leaves before a row does."""
+        self._write(f"""
+            leaving = pane if goes_straight else old_pane if tuples != 0 else empty_below
+            if empty_below < leaving:
+                state@[OUT], state@[LENGTH], state@[OLD] = put@, length_, old
+                flush_below(table@, ring@, panes@, state@, out@, leaving, {self._words}, {slot_words(self._words)})
+                put@, length_, old, empty_below = state@[OUT], state@[LENGTH], state@[OLD], leaving
+        """)
+
+    def _same_group(self, slot: str) -> str:
+        bits = self._form.key_bits
+        tests = [f"table@[{slot}, 1] == pane"]
+        if bits:
+            tests.append(f"(table@[{slot}, 0] ^ rows@[k, 0]) & {bits} == 0")
+        tests += [f"table@[{slot}, {at}] == rows@[k, {at}]" for at in range(3, 3 + self._form.key_words)]
+        return " and ".join(tests).replace("@", self._suffix)

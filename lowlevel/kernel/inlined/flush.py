@@ -1,0 +1,119 @@
+"""How partials leave a table when their pane has ended (Li 8.3.3). Written into every kernel, as `panes` is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from lowlevel.kernel.inlined.panes import (
+    AHEAD,
+    DELAY,
+    DONE,
+    DUE,
+    EVERY,
+    FLUSHED,
+    GAP,
+    HEAD,
+    HURRY,
+    LENGTH,
+    MOST,
+    OLD,
+    OUT,
+    OUT_TUPLES,
+    PANES,
+    SINCE,
+    TAKEN,
+    WALK,
+    WITHIN,
+)
+
+if TYPE_CHECKING:
+    from lowlevel.kernel.machine import copy_row, of_width, prefetch
+
+__all__ = ["flush"]
+
+
+def flush(
+    table: npt.NDArray[np.int64],
+    ring: npt.NDArray[np.uint32],
+    panes: npt.NDArray[np.int64],  # [0]: which pane is counted, [1]: its residents
+    state: npt.NDArray[np.int64],
+    out: npt.NDArray[np.int64],
+    pane: np.int64,  # that of the low-watermark,
+    since: int,  # and how far this is into it, ns
+    force: int,  # 1: everything whose pane has ended leaves now; 2: everything
+    words: int,  # of a row,
+    slot_words: int,  # and of a slot
+    pane_length: int,  # ns
+    sent: int,  # of each slot's tuples, how many went out when they came
+) -> bool:
+    """Put out what has to leave by now; False: the output buffer is full, and there is more to do."""
+    due, ended = pane, pane
+    if force == 2:
+        due = np.int64(0x7FFFFFFFFFFFFFFF)
+    elif force == 0:
+        due -= state[DELAY]
+    if due > state[DUE]:
+        # A new walk. What is left of the one before has been due for a whole pane.
+        old, hurry = 0, 0
+        for place in range(PANES):
+            if panes[1, place] != 0 and panes[0, place] < due:
+                old += panes[1, place]
+                if panes[0, place] < due - state[GAP] and state[EVERY] == 0:
+                    hurry = 1
+        state[DUE] = due
+        state[OLD] = old
+        state[WALK] = state[LENGTH]
+        state[DONE] = 0
+        state[HURRY] = hurry
+        state[SINCE] = state[TAKEN]
+    if state[OLD] == 0:
+        return True
+    target = state[WALK]
+    if force == 0 and state[EVERY] != 0:
+        target = min(state[WALK], (state[TAKEN] - state[SINCE]) // state[EVERY])
+        oldest = ended
+        for place in range(PANES):
+            if panes[1, place] != 0 and panes[0, place] < oldest:
+                oldest = panes[0, place]
+        if oldest < ended - state[MOST]:
+            target = state[WALK]
+        elif oldest == ended - state[MOST]:
+            # Packets may be too few for the walk. What is left at the end of this pane would leave all at once, so the
+            # time sees to it, with an eighth to spare: no packet needs to come just before the end.
+            share = since / pane_length * (8.0 / 7.0)
+            target = max(target, np.int64(state[WALK] * min(1.0, share)))
+    elif force == 0 and state[HURRY] == 0 and since < state[WITHIN]:
+        target = np.int64(state[WALK] * (since / state[WITHIN]))
+
+    table, out = of_width(table, slot_words), of_width(out, words)
+    head, length, done, old = state[HEAD], state[LENGTH], state[DONE], state[OLD]
+    rows, tuples, flushed = state[OUT], 0, 0
+    slots = table.shape[0] - 1
+    while done < target and old != 0 and rows < out.shape[0]:
+        slot = ring[np.uint64(head)]
+        prefetch(table, np.int64(ring[np.uint64((head + AHEAD) & slots)]), 0)
+        head = (head + 1) & slots
+        resident = table[slot, 1]
+        if resident < due:
+            rest = table[slot, 2] - sent
+            if rest != 0:
+                copy_row(out, rows, table, np.int64(slot), words)
+                out[rows, 2] = rest
+                rows += 1
+                tuples += rest
+            table[slot, 2] = 0
+            panes[1, resident & (PANES - 1)] -= 1
+            length -= 1
+            old -= 1
+            flushed += 1
+        else:
+            ring[(head + length - 1) & slots] = slot
+        done += 1
+    state[HEAD], state[LENGTH], state[DONE], state[OLD] = head, length, done, old
+    state[OUT] = rows
+    state[OUT_TUPLES] += tuples
+    state[FLUSHED] += flushed
+    return bool(done >= target or old == 0)

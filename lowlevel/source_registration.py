@@ -1,0 +1,133 @@
+"""Registration of sources: how a life of a source gets its epoch, learns that a later life has begun, and says that it
+lives itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from lowmark.helpers import Helper
+from lowmark.wire.kafka.clients import (
+    KafkaProblem,
+    KafkaSettings,
+    KafkaSettingsError,
+    KafkaUnavailable,
+    consumer,
+    producer,
+    translate,
+)
+from lowmark.wire.records.codec import decode, encode
+from lowmark.wire.records.registration import Presence, PresenceState, Registration
+
+__all__ = ["EpochWatch", "SourcesLog"]
+
+_SAID_WITHIN_S = 2.0
+
+
+class SourcesLog:
+    """Appends to the topic of sources. Inert until the first record."""
+
+    def __init__(self, kafka: KafkaSettings, topic: str) -> None:
+        self._kafka = kafka
+        self._topic = topic
+        self._client: Producer | None = None
+
+    def append(self, record: Registration | Presence, timeout_s: float = 30.0) -> int:
+        """Waits for the offset that the record got: a registration's epoch. KafkaUnavailable when none comes; a
+        registration may yet arrive then, as an epoch that nobody uses."""
+        until = time.monotonic() + timeout_s
+        while True:
+            offset = self._offset(record, until - time.monotonic())
+            if offset is None:
+                what = "registration" if isinstance(record, Registration) else "word of who sends"
+                raise KafkaUnavailable(
+                    f"Kafka at {self._kafka.bootstrap} did not take a {what} within {timeout_s:.0f} s"
+                )
+            if offset >= 0:
+                return offset
+            # A request that had to be repeated is acknowledged without an offset: the next record has one.
+
+    def _offset(self, record: Registration | Presence, timeout_s: float) -> int | None:
+        outcome: list[int | KafkaError] = []
+        client = self._client or producer(self._kafka, 0)
+        self._client = None  # one that fails is of no more use
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            outcome.append(message.offset() if error is None else error)
+
+        sent = encode(record)
+        client.produce(self._topic, sent.value, sent.key, 0, on_delivery=delivered, headers=list(sent.headers))
+        client.flush(max(0.0, timeout_s))
+        if not outcome:
+            return None
+        if isinstance(outcome[0], KafkaError):
+            raise translate(outcome[0], self._kafka)
+        self._client = client
+        return outcome[0]
+
+
+class EpochWatch:
+    """Looks out for later registrations of these sources, and answers who asks whether they are being sent. Inert until
+    `start`; `helper` is its thread."""
+
+    def __init__(
+        self, kafka: KafkaSettings, topic: str, process: str, epochs: Mapping[str, int],
+        superseded: Callable[[str, int], None], sending: Callable[[str], bool],
+    ) -> None:  # fmt: skip
+        """`superseded` is told source and epoch, and `sending` asked whether a source is still sent, by the watch's
+        thread."""
+        self.helper = Helper("epochs", self._run, (KafkaProblem, KafkaSettingsError, KafkaException))
+        self._kafka = kafka
+        self._topic = topic
+        self._log = SourcesLog(kafka, topic)
+        self._process = process
+        self._epochs = epochs
+        self._superseded = superseded
+        self._sending = sending
+        self._lost: set[str] = set()  # sources that have a later life
+        self._next = min(epochs.values()) + 1  # offset
+
+    def start(self) -> None:
+        self.helper.start()
+
+    def stop(self) -> None:
+        """Says that the sources are not sent any more, if it can at once."""
+        self.helper.stop()
+        for source in self._epochs.keys() - self._lost:
+            try:
+                self._say(source, PresenceState.GONE)
+            except (KafkaProblem, KafkaSettingsError, KafkaException):
+                return  # whoever asks then gets no answer, which comes to the same later
+
+    def _run(self, stopping: threading.Event) -> None:
+        reader = consumer(self._kafka, f"lowmark-epochs-{uuid.uuid4()}")
+        try:
+            reader.assign([TopicPartition(self._topic, 0, self._next)])
+            while not stopping.is_set():
+                self._hear(reader)
+        finally:
+            reader.close()
+
+    def _hear(self, reader: Consumer) -> None:
+        for message in reader.consume(100, timeout=0.5):
+            if message.error() is not None:
+                raise translate(message.error(), self._kafka)
+            record = decode(message.headers(), message.value(), lambda origin: None)
+            offset = message.offset()
+            match record:
+                case Registration(source=source) if self._epochs.get(source, offset) < offset:
+                    self._lost.add(source)
+                    self._superseded(source, offset)
+                case Presence(source=source, epoch=epoch, state=PresenceState.ASKED) if (
+                    self._epochs.get(source) == epoch
+                ):
+                    self._say(source, PresenceState.HERE if self._sending(source) else PresenceState.GONE)
+            self._next = offset + 1
+
+    def _say(self, source: str, state: PresenceState) -> None:
+        self._log.append(Presence(source, self._epochs[source], self._process, state), _SAID_WITHIN_S)

@@ -1,0 +1,157 @@
+"""Whether a node's table is too small: how much leaves it because of collisions, and how many groups it would have to
+hold. Known from what leaves, without a clock."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lowmark.query.plan.nodes import Reduction
+from lowmark.wire.rows.words import Words
+
+__all__ = ["Crowded", "Pressure"]
+
+_SPAN = 1 << 20
+"""Tuples over which the rate is measured."""
+
+_REMEMBERED = 4096
+"""Groups of a pane that are remembered, at most: a sample by hash, from which their number is known within some 2%."""
+
+_PANES = 3
+"""Panes that are open side by side, at most: of others nothing is noted."""
+
+_WORTH, _FEWEST = 0.1, 256
+"""Rows a tuple, and rows of a pane, from which on it pays to save them."""
+
+_GLANCE = 16
+"""One of so many rows tells whether it is worth looking: where fewer leave by collisions, before their pane has ended,
+there is room."""
+
+_MOST_SLOTS = 1 << 31
+_MIXERS = np.random.default_rng(83).integers(1, 2**63, 64, np.uint64) * np.uint64(2) + np.uint64(1)
+
+_Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Crowded:
+    """A larger table would pay."""
+
+    slots: int  # of the table
+    groups: int  # of a pane, about
+    repeats: float  # rows a tuple that left for no other reason than that the table had no room for all groups
+    wanted: int  # slots that have room for them
+
+    def __str__(self) -> str:
+        return (
+            f"the table of {self.slots:,} slots is too small for the groups of a pane, about {self.groups:,}: "
+            f"{self.repeats:.2f} rows a packet leave for want of room"
+        )
+
+
+class Pressure:
+    """Of one node. `note` is for the thread that runs the node, everything else for any."""
+
+    def __init__(self, reduction: Reduction, slots: int) -> None:
+        words = sum(item.expr.kind.words for item in (*reduction.keys, *reduction.details))
+        self._keys = slice(3, 3 + words)
+        self._mixers = np.resize(_MIXERS, words)
+        self.slots = slots
+        self.rate = 0.0  # collisions a tuple, of the last span
+        self._lock = threading.Lock()
+        self._panes: dict[int, _Pane] = {}  # that have not ended
+        self._open = -(2**63)
+        self._settled: Crowded | None = None  # of the last pane that has
+        self._began = (0, 0)  # evictions and tuples when the present span did
+        self._evicted = 0
+        self._taken = 0
+
+    def note(self, rows: Words, evicted: int, taken: int, open_pane: int) -> None:
+        """Rows that leave; rows evicted and tuples taken so far, and the first pane that has not ended. What leaves of
+        an ended one would do so from any table."""
+        before, since = self._began
+        if taken - since >= _SPAN or (since == 0 and taken):
+            self.rate = (evicted - before) / (taken - since)
+            if taken - since >= _SPAN:
+                self._began = evicted, taken
+        if open_pane > self._open:
+            self._settle(open_pane)
+        collided, self._evicted, self._taken = evicted - self._evicted, evicted, taken
+        if collided * _GLANCE > len(rows) and (rows[::_GLANCE, 1].view(np.int64) >= open_pane).any():
+            early = np.flatnonzero(rows[:, 1].view(np.int64) >= open_pane)
+            with self._lock:
+                self._sample(rows if len(early) == len(rows) else rows[early])
+
+    def crowded(self) -> Crowded | None:
+        """None: a larger table would not pay, as far as is known."""
+        with self._lock:
+            found = [self._settled, *(self._judged(pane) for pane in self._panes.values())]
+        return max((one for one in found if one is not None), key=lambda one: one.wanted, default=None)
+
+    def _settle(self, open_pane: int) -> None:
+        with self._lock:
+            ended = {pane: self._panes.pop(pane) for pane in list(self._panes) if pane < open_pane}
+            self._settled = self._judged(ended[max(ended)]) if ended else None
+            self._open = open_pane
+
+    def _sample(self, rows: Words) -> None:
+        panes = rows[:, 1].view(np.int64)
+        hashes = rows[:, self._keys] @ self._mixers
+        hashes ^= hashes >> np.uint64(32)
+        hashes *= _MIXERS[0]
+        first, last = int(panes.min()), int(panes.max())
+        for pane in [first] if first == last else np.unique(panes).tolist():
+            if pane not in self._panes and len(self._panes) == _PANES:
+                continue
+            self._panes.setdefault(pane, _Pane(self._taken)).add(hashes if first == last else hashes[panes == pane])
+
+    def _judged(self, pane: _Pane) -> Crowded | None:
+        rows, groups = pane.counted()
+        tuples = max(rows, self._taken - pane.began)
+        wanted = min(_MOST_SLOTS, 1 << (2 * groups - 1).bit_length())  # half full, or collisions are many
+        repeats = rows - groups
+        if wanted <= self.slots or repeats < max(_FEWEST, _WORTH * tuples):
+            return None
+        return Crowded(self.slots, groups, repeats / tuples, wanted)
+
+
+class _Pane:
+    """Rows that left of one pane, and by a sample whose hashes end in so many zeros how many groups they are of."""
+
+    def __init__(self, began: int) -> None:
+        """`began`: tuples taken by then."""
+        self.began = began
+        self._zeros = 0
+        self._hashes: _Hashes = np.empty(0, np.uint64)
+        self._rows = np.empty(0, np.int64)  # of each of them
+        self._waiting: list[_Hashes] = []
+        self._waits = 0
+
+    def add(self, hashes: _Hashes) -> None:
+        sampled = self._sampled(hashes)
+        self._waiting.append(sampled)
+        self._waits += len(sampled)
+        if self._waits > 2 * _REMEMBERED:
+            self._merge()
+
+    def counted(self) -> tuple[int, int]:
+        """Rows and groups, about."""
+        self._merge()
+        return int(self._rows.sum()) << self._zeros, len(self._hashes) << self._zeros
+
+    def _sampled(self, hashes: _Hashes) -> _Hashes:
+        return hashes[hashes & np.uint64((1 << self._zeros) - 1) == 0] if self._zeros else hashes
+
+    def _merge(self) -> None:
+        found, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *self._waiting]), return_counts=True)
+        self._waiting, self._waits = [], 0
+        self._hashes, places = np.unique(np.concatenate([self._hashes, found]), return_inverse=True)
+        weights = np.concatenate([self._rows, counts])
+        self._rows = np.bincount(places, weights, len(self._hashes)).astype(np.int64)
+        while len(self._hashes) > _REMEMBERED:
+            self._zeros += 1
+            kept = self._hashes & np.uint64((1 << self._zeros) - 1) == 0
+            self._hashes, self._rows = self._hashes[kept], self._rows[kept]

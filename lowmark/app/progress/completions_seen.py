@@ -1,0 +1,68 @@
+"""What buckets have told of a query's answer, in one generation of its results."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from lowmark.app.local.lossy_windows import LossyWindows
+from lowmark.wire.records.verdicts import Amendment, Complete, OpenCount, Reason
+from lowmark.wire.rows import values
+
+__all__ = ["CompletionsSeen"]
+
+
+@dataclass(slots=True)
+class CompletionsSeen:
+    generation: int = -1
+    last: dict[int, Complete] = field(default_factory=dict)  # by bucket
+    rows: int = 0
+    tuples: int = 0
+    sources: set[str] = field(default_factory=set)  # that completions name
+    _windows: LossyWindows = field(default_factory=LossyWindows)
+    _late: Counter[int] = field(default_factory=Counter)  # by bucket: each tells those of the whole stream
+    _dropped: Counter[int] = field(default_factory=Counter)
+
+    def complete(self, record: Complete) -> None:
+        self.last[record.bucket] = record
+        self.rows += record.rows
+        self.tuples += record.merged
+        self.sources.update(record.covered_by)
+        self._count(record, record.verdict.reasons)
+
+    def amended(self, record: Amendment) -> None:
+        """A window that was complete is lossy from now on."""
+        self._count(record, record.reasons)
+
+    @property
+    def lossy(self) -> int:
+        """Windows, and of an answer without windows the bounds up to which it was told, each once for all buckets; at
+        least so many."""
+        return self._windows.count
+
+    @property
+    def late(self) -> int:
+        return max(self._late.values(), default=0)
+
+    @property
+    def dropped(self) -> int:
+        return max(self._dropped.values(), default=0)
+
+    @property
+    def open(self) -> OpenCount | None:
+        """Of partitions in all buckets: one that has told nothing has none. None: no bucket has told of such."""
+        told = [last.open for last in self.last.values() if last.open is not None]
+        return sum(told, OpenCount()) if told else None
+
+    def complete_to(self, buckets: int) -> int | None:
+        """Up to where all of so many buckets are; None: one has told nothing."""
+        return min(last.end for last in self.last.values()) if len(self.last) == buckets else None
+
+    def _count(self, record: Complete | Amendment, reasons: frozenset[Reason]) -> None:
+        if reasons and record.windows is not None:
+            self._windows.add(record.windows.first, record.windows.to, reasons)
+        elif reasons:
+            bound = values.parse_time(record.end) if isinstance(record.end, str) else int(record.end)
+            self._windows.add(bound, bound, reasons)
+        self._late[record.bucket] += record.late
+        self._dropped[record.bucket] += record.dropped

@@ -1,0 +1,47 @@
+"""Unions of windowed streams as the answer: whether all of it is in windows that are counted alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lowmark.query.bind.relations import WINDOW_END, Arm, Grouped
+from lowmark.query.expr.expressions import Field
+from lowmark.query.windows.window import Window, WindowKind
+from lowmark.wire.rows.schema import Kind
+
+__all__ = ["common_window"]
+
+
+def common_window(arms: Sequence[Arm]) -> Window | None:
+    """The windows that the rows of all arms belong to, and show; None where they have none, or not the same ones. Of
+    groups without windows, where they are the only arm, it says what closes them.
+
+    Of several arms only windows over a time are: how far one stream's row numbers have come says nothing of another's,
+    so that the rows of one might wait for ever.
+    """
+    if len(arms) == 1:
+        base = arms[0].base
+        return base.window if isinstance(base, Grouped) and base.window.kind is WindowKind.NONE else _shown(arms[0])
+    windows = [_shown(arm) for arm in arms]
+    first = windows[0]
+    if first is None or first.axis.kind is not Kind.TIME:
+        return None
+    return first if all(window is not None and _grid(window) == _grid(first) for window in windows) else None
+
+
+def _shown(arm: Arm) -> Window | None:
+    base, end = arm.base, arm.values.get(WINDOW_END)
+    if not isinstance(base, Grouped) or not _in_sequence(base):
+        return None
+    return base.window if isinstance(end, Field) and end.name == WINDOW_END else None
+
+
+def _in_sequence(base: Grouped) -> bool:
+    """Whether its windows are one sequence of numbers: not so without any, of partitions, or where the data decide."""
+    return base.window.kind in (WindowKind.SLIDING, WindowKind.LANDMARK) and not base.partition
+
+
+def _grid(window: Window) -> tuple[WindowKind, Kind, int, int, int]:
+    """Equal where windows of one number begin and end at the same values."""
+    axis = window.axis
+    return window.kind, axis.kind, axis.origin, window.size * axis.unit, window.slide * axis.unit

@@ -1,0 +1,368 @@
+"""Clients made from one configuration, with errors for people; topics created and checked against settings."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType, TopicMetadata
+
+from lowmark.wire.kafka.repeated_messages import Seldom, Unheard
+from lowmark.wire.kafka.settings import (
+    KafkaSettings,
+    KafkaSettingsError,
+    Options,
+    SaslMechanism,
+    Secret,
+    SecurityProtocol,
+    consumer_options,
+    producer_options,
+    spark_options,
+    transactional_options,
+)
+from lowmark.wire.kafka.topics import TopicSettings, suits
+
+__all__ = [
+    "KafkaProblem", "KafkaRefused", "KafkaSettings", "KafkaSettingsError", "KafkaUnavailable", "SaslMechanism",
+    "Secret", "SecurityProtocol", "TopicProblem", "admin", "consumer", "delete_topics", "ensure_topics",
+    "gapless_producer", "last_written_ms", "log_problem", "producer", "spark_options", "topic_ids",
+    "transactional_producer", "translate", "unasked_admin", "verify_topics", "watermarks",
+]  # fmt: skip
+
+_LOG = logging.getLogger("lowmark.kafka")
+_LOG.addFilter(Seldom())
+_LOG.addFilter(Unheard())
+
+_PAUSE_S = 0.02
+_MISSING_AFTER_MS = 5000  # that a topic is not there is said of it, and not that brokers may have yet to hear of it
+_ANSWER_WITHIN_S = 10.0
+_FIRST_ANSWER_WITHIN_S = 6.0  # a command that nobody answers says so within ten seconds, its own start included
+
+_UNAVAILABLE = {
+    KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
+    KafkaError._MSG_TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NETWORK_EXCEPTION,
+}  # fmt: skip
+_REFUSED = {
+    KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}  # fmt: skip
+
+_UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC}
+
+_NOT_YET = {
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE,
+    *_UNKNOWN,
+}  # fmt: skip
+
+
+class KafkaProblem(Exception):
+    """What Kafka said, where, and what may help. `fatal`: the client that said it is of no more use."""
+
+    def __init__(self, message: str, fatal: bool = False) -> None:
+        super().__init__(message)
+        self.fatal = fatal
+
+
+class KafkaUnavailable(KafkaProblem):
+    """No broker answers, or not now: trying again may help."""
+
+
+class KafkaRefused(KafkaProblem):
+    """A broker answers and refuses: credentials, certificates or rights are wrong."""
+
+
+def translate(error: KafkaError, settings: KafkaSettings) -> KafkaProblem:
+    """librdkafka's error as one of ours."""
+    return _problem(error, f"Kafka at {settings.bootstrap} ({settings.security.value})")
+
+
+def _problem(error: KafkaError, where: str) -> KafkaProblem:
+    said = f"{where}: {error.str()}"
+    if error.code() in _UNAVAILABLE:
+        hint = "Is the address right, the broker up, and does its listener speak this protocol?"
+        return KafkaUnavailable(f"{said}. {hint}", error.fatal())
+    if error.code() in _REFUSED:
+        return KafkaRefused(f"{said}. Check user, password, certificates and the rights of this user.", error.fatal())
+    if error.code() in _UNKNOWN:
+        return KafkaProblem(
+            f"{said}. Was the topic deleted? `lowmark topics` lists those that are wanted", error.fatal()
+        )
+    return KafkaProblem(said, error.fatal())
+
+
+OnProblem = Callable[[KafkaProblem], None]
+
+
+def log_problem(problem: KafkaProblem) -> None:
+    """Clients say many times a second that a broker is away. Who has to know asks Kafka
+    (`lowmark.app.kafka.reachability`)."""
+    if not isinstance(problem, KafkaUnavailable) or problem.fatal:
+        _LOG.warning("%s", problem)
+
+
+def _reporting(options: Options, settings: KafkaSettings, on_problem: OnProblem) -> dict[str, object]:
+    return {**options, "error_cb": lambda error: on_problem(translate(error, settings))}
+
+
+def producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: OnProblem = log_problem) -> Producer:
+    """An idempotent producer. It connects in the background; `on_problem` is called from its `poll`."""
+    return _made(Producer, producer_options(settings, linger_ms), settings, on_problem)
+
+
+def gapless_producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: OnProblem = log_problem) -> Producer:
+    """As `producer`; and a message that cannot be delivered is fatal, so that none behind it arrives without it. For
+    messages that are compressed already."""
+    options = producer_options(settings, linger_ms) | {
+        "enable.gapless.guarantee": True,
+        "compression.type": "none",
+        "topic.metadata.propagation.max.ms": _MISSING_AFTER_MS,
+    }
+    return _made(Producer, options, settings, on_problem)
+
+
+def transactional_producer(
+    settings: KafkaSettings, transactional_id: str, linger_ms: int = 0, on_problem: OnProblem = log_problem
+) -> Producer:
+    """A producer of transactions. `init_transactions`, which fences the predecessor, is the caller's to call."""
+    options = transactional_options(settings, transactional_id, linger_ms)
+    return _made(Producer, options | {"topic.metadata.propagation.max.ms": _MISSING_AFTER_MS}, settings, on_problem)
+
+
+def consumer(
+    settings: KafkaSettings, group: str, reset: str = "earliest", on_problem: OnProblem = log_problem,
+    tell_ends: bool = False,
+) -> Consumer:  # fmt: skip
+    """A read_committed consumer that commits only when told to. With `tell_ends` it says when a partition has no more
+    records for now (_PARTITION_EOF), and soon: brokers answer half a second late when there is nothing."""
+    ends: dict[str, str | int | bool] = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    options = consumer_options(settings, group, reset) | (ends if tell_ends else {})
+    return _made(Consumer, options, settings, on_problem)
+
+
+def watermarks(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> tuple[int, int]:
+    """The first offset of a partition, and the one behind its last. Asked again while the partition is moving, or was
+    made a moment ago: brokers hear of that one after the other."""
+    deadline = time.monotonic() + _ANSWER_WITHIN_S
+    while True:
+        try:
+            low, high = reader.get_watermark_offsets(place, timeout=_ANSWER_WITHIN_S)
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+                raise translate(error.args[0], settings) from None
+            time.sleep(_PAUSE_S)
+        else:
+            return low, high
+
+
+C = TypeVar("C")
+
+
+def _made(client: Callable[..., C], options: Options, settings: KafkaSettings, on_problem: OnProblem) -> C:
+    try:
+        return client(_reporting(options, settings, on_problem), logger=_LOG)
+    except KafkaException as error:  # a file that is no certificate, mostly
+        raise KafkaSettingsError(f"Kafka's client does not accept the settings: {error.args[0].str()}") from None
+
+
+def unasked_admin(settings: KafkaSettings, on_problem: OnProblem) -> AdminClient:
+    """A client for topics and the cluster, that connects in the background; `on_problem` is called from its `poll`."""
+    return _made(AdminClient, settings.librdkafka(), settings, on_problem)
+
+
+def admin(
+    settings: KafkaSettings, timeout_s: float = _FIRST_ANSWER_WITHIN_S, waiting: OnProblem | None = None
+) -> AdminClient:  # fmt: skip
+    """A client for topics, after a broker has answered it. KafkaUnavailable or KafkaRefused otherwise; with `waiting`,
+    which is told every few seconds why none has, only KafkaRefused."""
+    problems: list[KafkaProblem] = []
+    client = unasked_admin(settings, problems.append)
+    until, step_s = time.monotonic() + timeout_s, 1.0  # short at first: a signal is heard behind each
+    while True:
+        try:
+            client.list_topics(timeout=step_s if waiting else min(step_s, max(0.1, until - time.monotonic())))
+        except KafkaException as error:
+            client.poll(0)  # brings what was the matter while it waited
+            refused = [problem for problem in problems if isinstance(problem, KafkaRefused)]
+            problem = (refused or problems or [translate(error.args[0], settings)])[0]
+        else:
+            return client
+        if refused or not isinstance(problem, KafkaUnavailable) or (waiting is None and time.monotonic() >= until):
+            raise problem
+        if waiting is not None:
+            waiting(problem)
+        del problems[1:]  # it would grow for as long as nobody answers
+        step_s = min(2 * step_s, 5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicProblem:
+    topic: str
+    what: str
+    there: str
+    wanted: str
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}: {self.what} is {self.there}, wanted is {self.wanted}"
+
+
+def ensure_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_s: float = 30.0) -> list[TopicProblem]:
+    """Create what is missing; what is there already is checked and never changed. The problems that are left."""
+    present = _topics(client, timeout_s)
+    missing = [settings for settings in wanted if settings.name not in present]
+    problems = _create(client, missing, timeout_s)
+    failed = {problem.topic for problem in problems}
+    _await_visible(client, {settings.name for settings in missing} - failed, timeout_s)
+    rest = [settings for settings in wanted if settings.name not in failed]
+    return problems + verify_topics(client, rest, timeout_s)
+
+
+def _topics(client: AdminClient, timeout_s: float) -> dict[str, TopicMetadata]:
+    try:
+        topics: dict[str, TopicMetadata] = client.list_topics(timeout=timeout_s).topics
+    except KafkaException as error:
+        raise _problem(error.args[0], "Kafka, asked for its topics") from None
+    return topics
+
+
+def _await_visible(client: AdminClient, names: set[str], timeout_s: float) -> None:
+    """A broker hears of a topic a moment after the controller has made it."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        topics = _topics(client, timeout_s)
+        if all(name in topics and _has_leaders(topics[name]) for name in names):
+            return
+        client.poll(_PAUSE_S)
+
+
+def _has_leaders(topic: TopicMetadata) -> bool:
+    return topic.error is None and all(partition.leader >= 0 for partition in topic.partitions.values())
+
+
+def topic_ids(client: AdminClient, names: Sequence[str], timeout_s: float = 30.0) -> dict[str, str]:
+    """Of those that are there: what tells a topic from another one of its name, which was made after it was deleted."""
+    if not names:
+        return {}
+    answers = client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
+    found = {}
+    for name, answer in answers.items():
+        try:
+            found[name] = str(answer.result().topic_id)
+        except KafkaException as error:
+            if error.args[0].code() not in _UNKNOWN:
+                raise _problem(error.args[0], "Kafka, asked for its topics") from None
+    return found
+
+
+def _create(client: AdminClient, missing: Sequence[TopicSettings], timeout_s: float) -> list[TopicProblem]:
+    if not missing:
+        return []
+    topics = [
+        NewTopic(wanted.name, wanted.partitions, wanted.replication, config=dict(wanted.config)) for wanted in missing
+    ]
+    answers = client.create_topics(topics, operation_timeout=timeout_s, request_timeout=timeout_s)
+    problems = []
+    for name, answer in answers.items():
+        try:
+            answer.result()
+        except KafkaException as error:
+            # Another process may have created it in the meantime: then it is checked like any other.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                there = f"refused ({error.args[0].str()})"
+                problems.append(TopicProblem(name, "its creation", there, "a new topic"))
+    return problems
+
+
+def delete_topics(client: AdminClient, names: Sequence[str], timeout_s: float = 30.0) -> dict[str, str]:
+    """All that they hold is lost. Those that could not be deleted, and why."""
+    answers = client.delete_topics(list(names), operation_timeout=timeout_s, request_timeout=timeout_s)
+    refused = {}
+    for name, answer in answers.items():
+        try:
+            answer.result()
+        except KafkaException as error:
+            if error.args[0].code() not in _UNKNOWN:  # somebody else has deleted it meanwhile
+                refused[name] = error.args[0].str()
+    return refused
+
+
+def last_written_ms(
+    client: AdminClient, partitions: Mapping[str, int], timeout_s: float = 30.0
+) -> dict[str, int | None]:
+    """By topic: the time of its newest record, by the broker's clock; None: it holds none. Asked again while a
+    partition is moving, or was made a moment ago."""
+    written: dict[str, int | None] = dict.fromkeys(partitions)
+    parts = [TopicPartition(name, part) for name, count in partitions.items() for part in range(count)]
+    deadline = time.monotonic() + timeout_s
+    while parts:
+        answers = client.list_offsets(dict.fromkeys(parts, OffsetSpec.max_timestamp()), request_timeout=timeout_s)
+        parts = []
+        for part, answer in answers.items():
+            try:
+                at_ms = answer.result().timestamp
+            except KafkaException as error:
+                if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+                    raise _problem(error.args[0], f"Kafka, asked when topic {part.topic} was written to") from None
+                parts.append(part)
+                time.sleep(_PAUSE_S)
+            else:
+                if at_ms >= 0:
+                    written[part.topic] = max(at_ms, written[part.topic] or 0)
+    return written
+
+
+def verify_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_s: float = 30.0) -> list[TopicProblem]:
+    """How the topics that are there differ from what is wanted of them."""
+    topics = _topics(client, timeout_s)
+    there = [settings.name for settings in wanted if settings.name in topics and topics[settings.name].error is None]
+    configs = _configs(client, there, timeout_s)
+    problems: list[TopicProblem] = []
+    for settings in wanted:
+        topic = topics.get(settings.name)
+        if topic is None:
+            size = "1 partition" if settings.partitions == 1 else f"{settings.partitions} partitions"
+            problems.append(TopicProblem(settings.name, "the topic", "missing", size))
+        elif topic.error is not None:
+            problems.append(TopicProblem(settings.name, "the topic", topic.error.str(), "a readable topic"))
+        else:
+            problems += _differences(settings, topic, configs[settings.name])
+    return problems
+
+
+def _configs(client: AdminClient, names: Sequence[str], timeout_s: float) -> dict[str, dict[str, str]]:
+    """By topic: its settings."""
+    if not names:
+        return {}
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    deadline = time.monotonic() + timeout_s
+    while True:
+        # A part of the time for each try: the client does not repeat a request whose answer is lost with a connection.
+        answers = client.describe_configs(resources, request_timeout=max(1.0, timeout_s / 3))
+        try:
+            return {
+                resource.name: {entry.name: str(entry.value) for entry in answer.result().values()}
+                for resource, answer in answers.items()
+            }
+        except KafkaException as error:
+            if error.args[0].code() not in _UNAVAILABLE or time.monotonic() > deadline:
+                raise _problem(error.args[0], "Kafka, asked for the settings of its topics") from None
+
+
+def _differences(settings: TopicSettings, topic: TopicMetadata, config: dict[str, str]) -> list[TopicProblem]:
+    found = []
+    if len(topic.partitions) != settings.partitions:
+        found.append(("the number of partitions", str(len(topic.partitions)), str(settings.partitions)))
+    replicas = min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+    if replicas < settings.replication:
+        found.append(("the number of replicas", str(replicas), str(settings.replication)))
+    for name, value in settings.config:
+        there = config.get(name)
+        if there is None or not suits(name, there, value):
+            found.append((name, there or "not known to the broker", value))
+    return [TopicProblem(settings.name, *difference) for difference in found]

@@ -1,0 +1,82 @@
+"""What the user of a connection may do: asked of the broker, without doing it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from lowmark.wire.kafka.topics import TopicSettings
+
+__all__ = ["TopicRights", "missing_rights", "refused_creations"]
+
+TopicRights = Mapping[str, frozenset[str]]
+"""By topic: what is to be done with it, as Kafka calls it: READ, WRITE …"""
+
+_ANSWER_WITHIN_S = 30.0
+_PASSING = {
+    KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
+}  # fmt: skip
+_PAUSE_S = 0.1
+
+
+def missing_rights(client: AdminClient, topics: TopicRights, group: str | None = None) -> list[str]:
+    """What this user may not do with topics that exist, and with a consumer group's offsets; a line each.
+
+    The right to a transactional id cannot be asked for: Kafka tells it to none but who begins a transaction.
+    """
+    problems = []
+    described = client.describe_topics(
+        TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=_ANSWER_WITHIN_S
+    )
+    for topic, wanted in topics.items():
+        if problem := _problem(f"topic {topic}", wanted, described[topic]):
+            problems.append(problem)
+    if group is not None:
+        problem = _problem(f"consumer group {group}", frozenset({"READ"}), _described(client, group))
+        problems += [problem] if problem else []
+    return problems
+
+
+def _described(client: AdminClient, group: str) -> Future[object]:
+    """Asked again while the broker that knows of the group is only finding out that it does."""
+    deadline = time.monotonic() + _ANSWER_WITHIN_S
+    while True:
+        answer: Future[object] = client.describe_consumer_groups(
+            [group], include_authorized_operations=True, request_timeout=_ANSWER_WITHIN_S
+        )[group]
+        error = answer.exception()
+        passing = isinstance(error, KafkaException) and error.args[0].code() in _PASSING
+        if not passing or time.monotonic() > deadline:
+            return answer
+        client.poll(_PAUSE_S)
+
+
+def _problem(what: str, wanted: frozenset[str], answer: Future[object]) -> str | None:
+    try:
+        operations = getattr(answer.result(), "authorized_operations", None)
+    except KafkaException as error:
+        return f"{what}: {error.args[0].str()}"
+    allowed = {operation.name for operation in operations or ()}
+    lacking = wanted - allowed
+    return f"{what}: this user may not {' or '.join(sorted(lacking))}" if lacking else None
+
+
+def refused_creations(client: AdminClient, missing: Iterable[TopicSettings]) -> list[str]:
+    """Which of these topics this user could not create here, and why; a line each. Nothing is created."""
+    topics = [
+        NewTopic(wanted.name, wanted.partitions, wanted.replication, config=dict(wanted.config)) for wanted in missing
+    ]
+    if not topics:
+        return []
+    problems = []
+    answers = client.create_topics(topics, validate_only=True, request_timeout=_ANSWER_WITHIN_S)
+    for topic, answer in answers.items():
+        try:
+            answer.result()
+        except KafkaException as error:
+            problems.append(f"topic {topic} is missing and cannot be created: {error.args[0].str()}")
+    return problems

@@ -1,0 +1,199 @@
+"""One configuration of the connection to Kafka, rendered for both clients: librdkafka and, for Spark, Java's.
+
+Secrets are named by file or environment variable, read when the configuration is rendered, and never shown.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from lowmark.wire.kafka.topics import MAX_MESSAGE_BYTES
+
+__all__ = [
+    "KafkaSettings", "KafkaSettingsError", "SaslMechanism", "Secret", "SecurityProtocol", "consumer_options",
+    "producer_options", "spark_options", "transactional_options",
+]  # fmt: skip
+
+Options = dict[str, str | int | bool]
+
+_TRANSACTION_TIMEOUT_MS = 60_000
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
+
+
+class KafkaSettingsError(ValueError):
+    """The configuration is wrong: the message says where and what would be right."""
+
+
+class SecurityProtocol(Enum):
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+class SaslMechanism(Enum):
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Where a secret is: in a file (a line end after it is not part of it) or in an environment variable."""
+
+    file: Path | None = None
+    env: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.file is None) == (self.env is None):
+            raise KafkaSettingsError("a secret is in a file or in an environment variable: give one of the two")
+
+    def read(self) -> str:
+        if self.env is not None:
+            value = os.environ.get(self.env)
+            if not value:
+                raise KafkaSettingsError(f"the environment variable {self.env}, which should hold a secret, is not set")
+            return value
+        assert self.file is not None
+        try:
+            content = self.file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            raise KafkaSettingsError(f"the secret in {self.file} cannot be read: {reason}") from None
+        secret = content.removesuffix("\n").removesuffix("\r")
+        if not secret:
+            raise KafkaSettingsError(f"the file {self.file}, which should hold a secret, is empty")
+        return secret
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """How to reach Kafka. All programs, Spark's executors included, find the files under the same paths."""
+
+    bootstrap: str  # host:port, several with commas between
+    security: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    sasl_mechanism: SaslMechanism | None = None
+    username: str | None = None
+    password: Secret | None = None
+    ssl_ca: Path | None = None  # PEM; None: the system's
+    ssl_client: Path | None = None  # PEM: this client's private key (PKCS #8) and its certificate chain, in one file
+    ssl_key_password: Secret | None = None
+    ssl_verify_hostname: bool = True
+    client_id: str = "lowmark"
+
+    def __post_init__(self) -> None:
+        for server in self.bootstrap.split(","):
+            match = _HOST.fullmatch(server.strip())
+            if match is None or not 0 < int(match[2]) < 65_536:
+                raise KafkaSettingsError(f"bootstrap: {server.strip()!r} is not host:port")
+        sasl = (self.sasl_mechanism, self.username, self.password)
+        if "SASL" in self.security.value and None in sasl:
+            raise KafkaSettingsError(f"{self.security.value} needs sasl_mechanism, username and password")
+        if "SASL" not in self.security.value and sasl != (None, None, None):
+            raise KafkaSettingsError(f"sasl_mechanism, username and password do not go with {self.security.value}")
+        if not self._tls and (self.ssl_ca or self.ssl_client or self.ssl_key_password):
+            raise KafkaSettingsError(f"ssl_ca, ssl_client and ssl_key_password do not go with {self.security.value}")
+        if self.ssl_key_password and not self.ssl_client:
+            raise KafkaSettingsError("ssl_key_password is given, but no ssl_client whose key it opens")
+
+    @property
+    def _tls(self) -> bool:
+        return self.security in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    def librdkafka(self) -> Options:
+        """What all librdkafka clients share. Holds secrets: not to be printed."""
+        options: Options = {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": self.client_id,
+            "security.protocol": self.security.value,
+        }
+        if self.sasl_mechanism and self.username and self.password:
+            options["sasl.mechanism"] = self.sasl_mechanism.value
+            options["sasl.username"] = self.username
+            options["sasl.password"] = self.password.read()
+        if self._tls:
+            options["ssl.endpoint.identification.algorithm"] = "https" if self.ssl_verify_hostname else "none"
+        if self.ssl_ca:
+            options["ssl.ca.location"] = _readable("ssl_ca", self.ssl_ca)
+        if self.ssl_client:
+            options["ssl.certificate.location"] = options["ssl.key.location"] = _readable("ssl_client", self.ssl_client)
+        if self.ssl_key_password:
+            options["ssl.key.password"] = self.ssl_key_password.read()
+        return options
+
+    def java(self) -> dict[str, str]:
+        """The same for the Java client. Holds secrets, under names that Spark redacts."""
+        options = {"bootstrap.servers": self.bootstrap, "security.protocol": self.security.value}
+        if self.sasl_mechanism and self.username and self.password:
+            options["sasl.mechanism"] = self.sasl_mechanism.value
+            options["sasl.jaas.config"] = _jaas(self.sasl_mechanism, self.username, self.password.read())
+        if self._tls:
+            options["ssl.endpoint.identification.algorithm"] = "https" if self.ssl_verify_hostname else ""
+        if self.ssl_ca:
+            options["ssl.truststore.type"] = "PEM"
+            options["ssl.truststore.location"] = _readable("ssl_ca", self.ssl_ca)
+        if self.ssl_client:
+            options["ssl.keystore.type"] = "PEM"
+            options["ssl.keystore.location"] = _readable("ssl_client", self.ssl_client)
+        if self.ssl_key_password:
+            options["ssl.key.password"] = self.ssl_key_password.read()
+        return options
+
+
+def _readable(name: str, file: Path) -> str:
+    try:
+        with file.open("rb"):
+            return str(file)
+    except OSError as error:
+        raise KafkaSettingsError(f"{name}: {file} cannot be read: {error.strerror}") from None
+
+
+def _jaas(mechanism: SaslMechanism, username: str, password: str) -> str:
+    name = "plain.PlainLoginModule" if mechanism is SaslMechanism.PLAIN else "scram.ScramLoginModule"
+    quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (username, password))
+    return 'org.apache.kafka.common.security.{} required username="{}" password="{}";'.format(name, *quoted)
+
+
+def producer_options(settings: KafkaSettings, linger_ms: int = 5) -> Options:
+    """Idempotent, acknowledged by all replicas; a message never expires: it is sent again until it is there."""
+    return settings.librdkafka() | {
+        "acks": "all",
+        "enable.idempotence": True,
+        "compression.type": "lz4",
+        "linger.ms": linger_ms,
+        "message.max.bytes": MAX_MESSAGE_BYTES,
+        "message.timeout.ms": 0,
+    }
+
+
+def transactional_options(settings: KafkaSettings, transactional_id: str, linger_ms: int = 0) -> Options:
+    """As `producer_options`; but what a transaction cannot deliver in its time fails with the transaction."""
+    return producer_options(settings, linger_ms) | {
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+        "message.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+    }
+
+
+def consumer_options(settings: KafkaSettings, group: str, reset: str = "earliest") -> Options:
+    """Sees committed records only, and commits offsets only when told to. `reset`: earliest, latest or error."""
+    return settings.librdkafka() | {
+        "group.id": group,
+        "auto.offset.reset": reset,
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "fetch.message.max.bytes": MAX_MESSAGE_BYTES,
+    }
+
+
+def spark_options(settings: KafkaSettings) -> dict[str, str]:
+    """Options of Spark's Kafka source: the Java client's, with the prefix that Spark wants."""
+    options = settings.java() | {
+        "isolation.level": "read_committed",
+        "max.partition.fetch.bytes": str(MAX_MESSAGE_BYTES),
+    }
+    return {f"kafka.{name}": value for name, value in options.items()}

@@ -1,0 +1,119 @@
+"""Result rows as records: one flat JSON object each (the default), or many in an Arrow batch.
+
+Both show values as `lowmark query` does: as `--format jsonl` writes them, and as `--format arrow` does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+from lowmark.wire.records.announcements import result_headers
+from lowmark.wire.records.json_fields import Fields, parse
+from lowmark.wire.records.record import MAX_RECORD_BYTES, BadReason, Headers, RecordKind, Refused, WireRecord, sized
+from lowmark.wire.rows.arrow_stream import read_rows, write_rows
+from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.text import text_column
+from lowmark.wire.rows.words import Words, to_batch, to_words
+
+__all__ = [
+    "ResultRow", "ResultRowsRecord", "RowFormat", "arrow_records", "decode_result_row", "decode_result_rows",
+    "encode_result_row", "encode_result_rows", "shown",
+]  # fmt: skip
+
+_AS_TEXT = (Kind.IP, Kind.MAC, Kind.COMMUNITY_ID, Kind.STR)
+_KINDS = {
+    pa.int64(): Kind.INT, pa.float64(): Kind.FLOAT, pa.bool_(): Kind.BOOL, pa.timestamp("ns", "UTC"): Kind.TIME,
+    pa.duration("ns"): Kind.DURATION,
+}  # fmt: skip
+"""Columns of other kinds are text."""
+
+_MOST_BYTES = 512 * 1024
+"""Of a batch, nearly: a record holds twice that."""
+
+
+class RowFormat(StrEnum):
+    """How a job writes rows: by the names that `lowmark query --format` has for it."""
+
+    JSONL = "jsonl"
+    ARROW = "arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """One row as `text` writes it: a JSON object without a line end."""
+
+    generation: int
+    row: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResultRowsRecord:
+    """Rows as `shown` gives them."""
+
+    generation: int
+    rows: pa.RecordBatch
+
+    def one_by_one(self) -> list[ResultRow]:
+        """The same rows as they are without a format, to the byte."""
+        names = [json.dumps(name, ensure_ascii=False) for name in self.rows.schema.names]
+        texts = [
+            [f"{name}:{value}" for value in _json(column)]
+            for name, column in zip(names, self.rows.columns, strict=True)
+        ]
+        return [ResultRow(self.generation, f"{{{','.join(row)}}}".encode()) for row in zip(*texts, strict=True)]
+
+
+def arrow_records(generation: int, schema: Schema, words: Words) -> Iterator[WireRecord]:
+    """As many as the rows need."""
+    rows = shown(schema, words)
+    each = max(1, _MOST_BYTES * len(words) // max(1, rows.nbytes))
+    for start in range(0, len(words), each):
+        yield encode_result_rows(ResultRowsRecord(generation, rows.slice(start, each)))
+
+
+def shown(schema: Schema, words: Words) -> pa.RecordBatch:
+    """Rows in columns that any Arrow reader understands: addresses, MACs and strings are text, times and durations
+    Arrow's own."""
+    arrays, fields = [], []
+    for column, array in zip(schema, to_batch(schema, words).columns, strict=True):
+        if column.kind in _AS_TEXT:
+            array = text_column(schema, words, column.name).cast(pa.string())
+        arrays.append(array)
+        fields.append(pa.field(column.name, array.type, column.nullable))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _json(column: pa.Array) -> Iterator[str]:
+    if column.type == pa.string():
+        return (json.dumps(value, ensure_ascii=False) for value in column.to_pylist())
+    kind = _KINDS[column.type]
+    schema = Schema((Column("value", kind, True),))
+    words = to_words(schema, pa.RecordBatch.from_arrays([column], schema.names))
+    form = '"{}"' if kind is Kind.TIME else "{}"
+    return ("null" if text is None else form.format(text) for text in text_column(schema, words, "value").to_pylist())
+
+
+def encode_result_row(row: ResultRow) -> WireRecord:
+    return sized(WireRecord(None, row.row, result_headers(RecordKind.ROW, row.generation)))
+
+
+def decode_result_row(headers: Headers, value: bytes) -> ResultRow:
+    Fields(parse(value))  # refuses all but an object
+    return ResultRow(headers.natural("generation"), value)
+
+
+def encode_result_rows(rows: ResultRowsRecord) -> WireRecord:
+    return sized(WireRecord(None, write_rows(rows.rows), result_headers(RecordKind.ROWS, rows.generation)))
+
+
+def decode_result_rows(headers: Headers, value: bytes) -> ResultRowsRecord:
+    rows = read_rows(value, None, MAX_RECORD_BYTES)
+    for field in rows.schema:
+        if field.type not in _KINDS and field.type != pa.string():
+            raise Refused(BadReason.SCHEMA, f"column {field.name} is of {field.type}, as no column of results is")
+    return ResultRowsRecord(headers.natural("generation"), rows)
