@@ -12,9 +12,9 @@ from highlevel.interface import Words
 from highlevel.state import MemoryState
 from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.rows.values import FOREVER
-from tests.aggregate.harness import TUPLE, AskedCall, Row, Sink, axis, panes_ended, plans, reduced, values
-from tests.aggregate.naive import expected
-from tests.aggregate.test_aggregate import assert_same_rows
+from tests.operators.harness import TUPLE, AskedCall, Row, Sink, axis, panes_ended, plans, reduced, values
+from tests.operators.naive import expected
+from tests.operators.test_aggregate import assert_same_rows
 from tests.wire.strategies import matrix
 
 CALLS = [AskedCall("count"), AskedCall("max", ("len",))]

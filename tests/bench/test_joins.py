@@ -14,8 +14,8 @@ from bench.baselines.ordered_joins import InputBufferedJoin, OutputBufferedJoin
 from bench.papers.join_order import OPIB, OPOB, measure_bands, measure_delay
 from bench.papers.join_skew import measure_late, measure_skew
 from highlevel.interface import Operator, Words
-from tests.aggregate.harness import Live, Sink, Stored
 from tests.join.harness import Scene, nested_loops, numbers, scenes, send, times
+from tests.operators.harness import Live, Sink, Stored
 
 
 @pytest.mark.parametrize("kind", [OutputBufferedJoin, InputBufferedJoin])

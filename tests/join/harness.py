@@ -20,7 +20,7 @@ from lowmark.wire.records.punctuations import Bound, Promise
 from lowmark.wire.rows.schema import Column, Kind, Schema
 from lowmark.wire.rows.values import FOREVER
 from lowmark.wire.rows.words import column_of
-from tests.aggregate.harness import Sink
+from tests.operators.harness import Sink
 from tests.wire.strategies import V4, V6
 
 UNIT = 4

@@ -14,7 +14,6 @@ from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.nodes import Extreme
 from lowmark.wire.records.punctuations import Promise
 from lowmark.wire.rows.values import FOREVER
-from tests.aggregate.harness import Live, Sink, Stored
 from tests.join.harness import (
     OUTER,
     UNIT,
@@ -35,6 +34,7 @@ from tests.join.harness import (
     send,
     times,
 )
+from tests.operators.harness import Live, Sink, Stored
 
 
 def run(scene: Scene, kind: type[Live] | type[Stored]) -> Sink:

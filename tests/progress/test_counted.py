@@ -23,7 +23,7 @@ from lowmark.query.plan.nodes import QueryPlan
 from lowmark.query.windows.window import Axis, Window, WindowKind
 from lowmark.wire.records.verdicts import Complete, OpenCount
 from lowmark.wire.rows.schema import Kind
-from tests.aggregate.test_opencount import naive
+from tests.operators.test_open_windows import naive
 from tests.progress.harness import Item, Sender, completes, finite
 
 SECOND = 10**9

@@ -21,7 +21,7 @@ from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateR
 from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.values import NEVER, show
 from tests.progress.harness import plain
-from tests.progress.test_lateness import Feed, planned, run
+from tests.progress.test_late_rows import Feed, planned, run
 from tests.spark.plans import OUTPUT, SECOND, window
 
 SLIDING = window(4, 2)

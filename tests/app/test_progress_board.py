@@ -11,7 +11,7 @@ from lowmark.query.compile import compile_query
 from lowmark.wire.records.partials import Origin
 from lowmark.wire.records.punctuations import Bound, Ending, LaneLedger, Promise, Punctuation
 from lowmark.wire.records.verdicts import Amendment, Complete, Reason, Verdict, WindowSpan
-from tests.app.boardfeed import NOW, SECOND, completed, only, waits
+from tests.app.board_feed import NOW, SECOND, completed, only, waits
 
 WINDOWED = "SELECT srcIP, count(*) [RANGE 20 s, SLIDE 10 s] FROM Main GROUP BY srcIP"
 PLAN = compile_query(WINDOWED, name="q", streams={"Main": 2}, buckets=2)

@@ -14,7 +14,7 @@ from highlevel.groups.layout import Layout
 from highlevel.interface import Words
 from lowmark.query.plan.nodes import Fold, FoldOp
 from lowmark.wire.rows.schema import Column, Kind, Schema
-from tests.aggregate.harness import Row, values
+from tests.operators.harness import Row, values
 from tests.wire.strategies import STRINGS, VALUES, matrix
 
 DISORDERED = [FoldOp.ADD, FoldOp.ADD_WIDE, FoldOp.MIN, FoldOp.MAX, FoldOp.BIT_AND, FoldOp.BIT_OR, FoldOp.FIRST]

@@ -16,7 +16,7 @@ from lowmark.query.plan.nodes import Aggregate
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Bound, Promise
 from lowmark.wire.rows.values import FOREVER
-from tests.aggregate.harness import Sink
+from tests.operators.harness import Sink
 
 PLAN = compile_query("SELECT DISTINCT ts / 10 AS tens, srcPort, destPort FROM A", buckets=1).steps[0].plan
 assert isinstance(PLAN, Aggregate)

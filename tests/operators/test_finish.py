@@ -18,7 +18,7 @@ from lowmark.wire.records.punctuations import Bound, Promise
 from lowmark.wire.records.verdicts import Reason
 from lowmark.wire.rows.schema import Column, Kind, Schema
 from lowmark.wire.rows.values import FOREVER
-from tests.aggregate.harness import Live, Row, Sink, Stored, axis, panes_ended, values
+from tests.operators.harness import Live, Row, Sink, Stored, axis, panes_ended, values
 from tests.wire.strategies import V4, V6, matrix
 
 INPUT = Schema(

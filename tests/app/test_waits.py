@@ -11,7 +11,7 @@ from lowmark.query.compile import compile_query
 from lowmark.wire.records.partials import PANE, Origin
 from lowmark.wire.records.punctuations import Account, Bound, Ending, LaneLedger, Promise, Punctuation
 from lowmark.wire.records.verdicts import OpenCount, WindowSpan
-from tests.app.boardfeed import NOW, SECOND, completed, go_on, lagging, only, waits
+from tests.app.board_feed import NOW, SECOND, completed, go_on, lagging, only, waits
 
 STAGED = """
 CREATE STREAM p AS SELECT srcIP, count(*) AS n [RANGE 10 s] FROM Main GROUP BY srcIP;

@@ -22,8 +22,8 @@ from lowmark.query.optimize.shared_panes import cells_of
 from lowmark.query.options import Strategy
 from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.rows.values import FOREVER
-from tests.aggregate.harness import TUPLE, AskedCall, Live, Plans, Sink, Stored, axis, panes_ended, plans, reduced
-from tests.aggregate.test_aggregate import CALLS, SUMS, check, rows_of, run, tuples
+from tests.operators.harness import TUPLE, AskedCall, Live, Plans, Sink, Stored, axis, panes_ended, plans, reduced
+from tests.operators.test_aggregate import CALLS, SUMS, check, rows_of, run, tuples
 from tests.wire.strategies import matrix
 
 RESTLESS = Costs(tup=4, back=10**6, least=1)

@@ -8,7 +8,7 @@ from lowmark.app.job.roster import listing, roster_of_job
 from lowmark.app.progress.board import ProgressBoard
 from lowmark.query.compile import compile_query
 from lowmark.wire.records.verdicts import Complete, WindowSpan
-from tests.app.boardfeed import completed, go_on, lagging, only, waits
+from tests.app.board_feed import completed, go_on, lagging, only, waits
 
 PLAN = compile_query(
     "SELECT srcIP, count(*) [RANGE 10 s] FROM Main GROUP BY srcIP", name="q", streams={"Main": 2}, buckets=1

@@ -21,7 +21,7 @@ from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.records.verdicts import Reason
 from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.values import FOREVER
-from tests.aggregate.harness import (
+from tests.operators.harness import (
     TUPLE,
     AskedCall,
     Live,
@@ -36,7 +36,7 @@ from tests.aggregate.harness import (
     reduced,
     values,
 )
-from tests.aggregate.naive import expected, windows_of
+from tests.operators.naive import expected, windows_of
 from tests.wire.strategies import V4, V6, VALUES, matrix
 
 CALLS = (

@@ -17,7 +17,7 @@ from lowmark.query.parse.errors import QueryError
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.nodes import Join, QueryPlan
 from lowmark.query.windows.join_bands import Bands
-from tests.aggregate.harness import Sink
+from tests.operators.harness import Sink
 
 CHAIN = (
     "SELECT {} a.ts, b.len, c.len FROM M1 AS a [RANGE 3 minutes], M2 AS b [RANGE 2 minutes], M3 AS c [RANGE 1 minute] "

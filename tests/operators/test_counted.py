@@ -1,4 +1,4 @@
-"""The operators of windows that count tuples against the definitions of Li 5.1 (`tests.query.windowids`), and against
+"""The operators of windows that count tuples against the definitions of Li 5.1 (`tests.query.window_ids`), and against
 fig. 6-7: any cuts, any promises, state as bytes at any time."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lowmark.wire.records.punctuations import Bound, Promise
 from lowmark.wire.records.verdicts import Reason
 from lowmark.wire.rows.schema import Column, Kind, Schema
 from lowmark.wire.rows.values import FOREVER
-from tests.aggregate.harness import (
+from tests.operators.harness import (
     TUPLE,
     AskedCall,
     Live,
@@ -43,9 +43,9 @@ from tests.aggregate.harness import (
     reduced,
     values,
 )
-from tests.aggregate.naive import grouped
-from tests.aggregate.test_aggregate import CALLS, close_to, rows_of, tuples
-from tests.query.windowids import Tuple, Windows, extent, windows
+from tests.operators.naive import grouped
+from tests.operators.test_aggregate import CALLS, close_to, rows_of, tuples
+from tests.query.window_ids import Tuple, Windows, extent, windows
 from tests.wire.strategies import matrix
 
 PANE = 7

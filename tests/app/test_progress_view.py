@@ -14,7 +14,7 @@ from lowmark.app.progress.query_progress import QueryProgress
 from lowmark.app.progress.view import ProgressView
 from lowmark.query.compile import compile_query
 from lowmark.wire.records.verdicts import OpenCount, WindowSpan
-from tests.app.boardfeed import NOW, SECOND, completed, go_on, lagging
+from tests.app.board_feed import NOW, SECOND, completed, go_on, lagging
 
 WINDOWED = "SELECT srcIP, count(*) [RANGE 20 s, SLIDE 10 s] FROM Main GROUP BY srcIP"
 PARTED = "SELECT srcIP, count(*) [RANGE 5 rows, WA row_num, PA srcIP] FROM Main"

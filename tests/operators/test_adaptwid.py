@@ -12,8 +12,8 @@ from highlevel.groups.layout import Layout
 from highlevel.strategies.adaptwid_switching import COSTS, Costs, Mode, mode_space
 from lowmark.query.options import Strategy
 from lowmark.query.windows.window import Window, WindowKind
-from tests.aggregate.harness import axis, plans
-from tests.aggregate.test_strategies import COUNT, Stream
+from tests.operators.harness import axis, plans
+from tests.operators.test_strategies import COUNT, Stream
 
 OFTEN = 1 << 100
 FINE = Window(WindowKind.SLIDING, 21, 2, axis(1))

@@ -20,8 +20,8 @@ from lowmark.query.options import Rates, Strategy
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.nodes import Aggregate, QueryPlan
 from lowmark.query.windows.window import Window, WindowKind
-from tests.aggregate.harness import AskedCall, axis, plans
-from tests.aggregate.test_strategies import COUNT, Stream
+from tests.operators.harness import AskedCall, axis, plans
+from tests.operators.test_strategies import COUNT, Stream
 
 
 def aggregates(plan: QueryPlan) -> list[Aggregate]:

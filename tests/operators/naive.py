@@ -10,8 +10,8 @@ from fractions import Fraction
 
 from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.rows.schema import Kind
-from tests.aggregate.harness import TUPLE, AskedCall, Row, Value
 from tests.naive.sketching import coarse, distinct, word_of
+from tests.operators.harness import TUPLE, AskedCall, Row, Value
 
 _INT64 = range(-(2**63), 2**63)
 _INT128 = range(-(2**127), 2**127)

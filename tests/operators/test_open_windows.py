@@ -15,9 +15,9 @@ from lowmark.query.windows.window import Axis, Window, WindowKind
 from lowmark.wire.records.verdicts import OpenCount
 from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.values import FOREVER
-from tests.aggregate.harness import AskedCall, Live, Row, Sink, Stored, panes_ended
-from tests.aggregate.test_aggregate import rows_of
-from tests.aggregate.test_counted import PANE, PARTITIONS, arriving, over_rows, partials, planned, settled
+from tests.operators.harness import AskedCall, Live, Row, Sink, Stored, panes_ended
+from tests.operators.test_aggregate import rows_of
+from tests.operators.test_counted import PANE, PARTITIONS, arriving, over_rows, partials, planned, settled
 
 COUNT = [AskedCall("count")]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lowmark.query.bind.relations import Turn
 from lowmark.query.windows.window import Axis, Window, WindowKind
 from lowmark.wire.rows.schema import Kind
-from tests.query.windowids import Tuple, WindowId, Windows, extent, wids, windows
+from tests.query.window_ids import Tuple, WindowId, Windows, extent, wids, windows
 
 SIZES = st.integers(1, 12)
 UNITS = st.integers(1, 4)
