@@ -18,7 +18,7 @@ from highlevel.operators.incoming import panes_of
 from highlevel.progress.apply_punctuation import receive
 from highlevel.progress.exchange_channel import bucket_source
 from highlevel.progress.frontier import granule_of_time
-from highlevel.progress.future import MAX_AHEAD_NS, is_future
+from highlevel.progress.future_records import MAX_AHEAD_NS, is_future
 from highlevel.progress.lanes import LANES, UPSTREAM_LANES, Lane, Lanes
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Outcome, Rejection

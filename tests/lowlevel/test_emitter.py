@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
 from lowlevel.sender import TopicState
-from lowlevel.source_registration import EpochWatch, SourcesLog
+from lowlevel.source_epochs import EpochWatch, SourcesLog
 from lowmark.wire.kafka.clients import KafkaSettings, KafkaUnavailable
 from lowmark.wire.kafka.topics import MAX_MESSAGE_BYTES
 from lowmark.wire.records.record import WireRecord, header

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from highlevel.progress.future import MAX_AHEAD_NS
+from highlevel.progress.future_records import MAX_AHEAD_NS
 from highlevel.progress.outputs import Rejection, ResultRows
 from highlevel.progress.records import Arrival
 from highlevel.progress.roster import Roster

@@ -20,7 +20,8 @@ from lowlevel.kernel.codegen import membership
 from lowlevel.kernel.codegen.node import BATCH, SECRETS, NodeText, node_parameters
 from lowlevel.kernel.codegen.parse_frame import KNOWN, write_parser
 from lowlevel.kernel.codegen.source_text import Source
-from lowlevel.kernel.inlined import arithmetic, community, flush, layers, ordered_flush, overflow, panes, tunnels
+from lowlevel.kernel.inlined import arithmetic, community, flush, layers, ordered_flush, panes, tunnels
+from lowlevel.kernel.inlined import integer_overflow as overflow
 from lowmark.query.expr import expressions
 from lowmark.query.plan.nodes import Node, Reduction
 

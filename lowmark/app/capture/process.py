@@ -17,7 +17,7 @@ from ingest.metrics import IngestMetrics
 from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
 from lowlevel.metrics import LowLevelMetrics, Watched
-from lowlevel.source_registration import EpochWatch, SourcesLog
+from lowlevel.source_epochs import EpochWatch, SourcesLog
 from lowlevel.table_pressure import Crowded
 from lowmark.app.capture.drain import check_all_sent, wait_until_sent
 from lowmark.app.capture.frame_filter import OUTSIDE

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from lowlevel.source_registration import SourcesLog
+from lowlevel.source_epochs import SourcesLog
 from lowmark.wire.kafka.clients import KafkaSettings, admin, consumer, translate, watermarks
 from lowmark.wire.kafka.topics import Topic, TopicKind, parse_topic
 from lowmark.wire.records.codec import decode
