@@ -1,7 +1,7 @@
-"""What the high level counts, for Prometheus: fed from what each bucket reports of a micro-batch.
+"""Prometheus metrics of the job, fed by each bucket's report of a micro-batch.
 
-Whatever may be counted is there from the start, at 0: a counter that is born with its first value shows no increase.
-What time alone changes is computed when it is asked for.
+Every counter series exists from the start, at 0: `increase()` misses the first value of a series that appears with it.
+Values that change with time alone are computed at each scrape.
 """
 
 from __future__ import annotations
@@ -27,23 +27,29 @@ _QUERY: Final = ("query",)
 _SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
 
 _COUNTERS: Final = {
-    "rows_in": ("lowmark_partials_merged", "Rows of partials that were merged."),
-    "merged": ("lowmark_tuples_merged", "Tuples that the merged partials stand for."),
-    "late": ("lowmark_tuples_after_close", "Tuples that came after their granule had ended, and were not merged."),
-    "duplicates": ("lowmark_records_duplicate", "Records at or below the last sequence number of their lane."),
-    "gaps": ("lowmark_records_missing", "Sequence numbers that are missing in a lane."),
-    "fenced": ("lowmark_records_fenced", "Records of an epoch that a later one had ended."),
-    "replayed": ("lowmark_tuples_replayed", "Tuples that a restarted finite source sent again."),
+    "rows_in": ("lowmark_partials_merged", "Partials that the job merged."),
+    "merged": ("lowmark_tuples_merged", "Tuples that the merged partials hold."),
+    "late": (
+        "lowmark_tuples_after_close",
+        "Late tuples, not merged: their granule had ended at the source or in the job.",
+    ),
+    "duplicates": ("lowmark_records_duplicate", "Records ignored: at or below the last sequence number of their lane."),
+    "gaps": ("lowmark_records_missing", "Sequence numbers missing in a lane: records that never arrived."),
+    "fenced": (
+        "lowmark_records_fenced",
+        "Records ignored: a later epoch of their source, or a later generation of the job, had begun.",
+    ),
+    "replayed": ("lowmark_tuples_replayed", "Tuples ignored because a restarted file source had sent them before."),
     "unlisted": (
         "lowmark_tuples_unlisted",
-        "Tuples of sources from granules in which their stream does not list them.",
+        "Tuples not merged because their stream did not list their source for that granule.",
     ),
 }
-"""By the name in `BucketReport.counters`."""
+"""Metric name and help text, by the key in `BucketReport.counters`."""
 
 
 class BucketReport(SourceReport, Protocol):
-    """What a bucket counted in a micro-batch, and where it stands after it. Reasons are `None` for exact windows."""
+    """A bucket's counts of one micro-batch, and its progress after it. The reason of an exact window is `None`."""
 
     @property
     def counters(self) -> Mapping[str, int]: ...
@@ -70,10 +76,10 @@ class BucketReport(SourceReport, Protocol):
 
 
 class HighLevelMetrics(Collector):
-    """The job's metrics in one registry. A bucket that had no records stands where it stood.
+    """The job's metrics in one registry. A bucket without records keeps its last progress.
 
-    `roster` has the sources of each stream, `ended` the buckets (stage, number) that had come to their end before the
-    job began. `now_ns` is the clock, which attributes in ns since 1970 are behind.
+    `roster` holds the sources of each stream, `ended` the buckets (stage, number) that had ended before the job began.
+    Lags are measured against the clock `now_ns`, in ns since 1970.
     """
 
     def __init__(
@@ -83,7 +89,7 @@ class HighLevelMetrics(Collector):
         self._plans = tuple(plans)
         self._now_ns = now_ns
         self._count_from_the_start(registry)
-        self._lock = threading.Lock()  # of what follows: one thread reports, and others ask
+        self._lock = threading.Lock()  # guards the fields below: one thread reports, others scrape
         self._standing: dict[tuple[str, int], BucketReport] = {}
         self._waits = SourceWaits(plans, roster, ended, now_ns())
         registry.register(self)
@@ -93,31 +99,28 @@ class HighLevelMetrics(Collector):
             name: Counter(metric, text, ("stage",), registry=registry) for name, (metric, text) in _COUNTERS.items()
         }
         self._dead = Counter(
-            "lowmark_dead_letters", "Records that could not be used.", ("stage", "reason"), registry=registry
+            "lowmark_dead_letters", "Records that the job could not use.", ("stage", "reason"), registry=registry
         )
-        self._rows = Counter("lowmark_result_rows", "Rows of results.", _QUERY, registry=registry)
+        self._rows = Counter("lowmark_result_rows", "Result rows written.", _QUERY, registry=registry)
         self._exchanged = Counter(
-            "lowmark_exchange_rows", "Rows that buckets sent each other.", _QUERY, registry=registry
+            "lowmark_exchange_rows", "Rows that buckets sent to each other.", _QUERY, registry=registry
         )
-        self._late_rows = Counter("lowmark_late_rows", "Rows of late tuples.", _QUERY, registry=registry)
+        self._late_rows = Counter("lowmark_late_rows", "Rows of late tuples written.", _QUERY, registry=registry)
         self._corrections = Counter(
-            "lowmark_corrections", "Corrections of windows that had closed.", _QUERY, registry=registry
+            "lowmark_corrections", "Corrections written for windows that had closed.", _QUERY, registry=registry
         )
         self._windows = Counter(
-            "lowmark_windows_completed", "Windows of buckets that were completed; one with two reasons counts twice.",
+            "lowmark_windows_completed", "Windows completed, counted per bucket; one with two reasons counts twice.",
             ("query", "verdict", "reason"), registry=registry,
         )  # fmt: skip
         self._amended = Counter(
             "lowmark_windows_amended",
-            "Windows of buckets said to be lossy after they had been completed, as often as it was said; with two "
-            "reasons twice.",
+            "Times a completed window of a bucket was declared lossy afterwards; with two reasons it counts twice.",
             ("query", "reason"), registry=registry,
         )  # fmt: skip
-        self._state = Counter(
-            "lowmark_state_written_bytes", "Bytes of state that were written.", ("stage",), registry=registry
-        )
+        self._state = Counter("lowmark_state_written_bytes", "Bytes of state written.", ("stage",), registry=registry)
         self._seconds = Histogram(
-            "lowmark_micro_batch_seconds", "How long a micro-batch took.", buckets=_SECONDS, registry=registry
+            "lowmark_micro_batch_seconds", "Duration of a micro-batch, in seconds.", buckets=_SECONDS, registry=registry
         )
         for stage in {plan.stage.fingerprint for plan in self._plans}:
             for counter in (*self._counters.values(), self._state):
@@ -133,7 +136,7 @@ class HighLevelMetrics(Collector):
                 self._amended.labels(query, reason.value)
 
     def micro_batch(self, reports: Sequence[BucketReport], seconds: float) -> None:
-        """A micro-batch has been written."""
+        """Count a micro-batch that has been written."""
         self._seconds.observe(seconds)
         for report in reports:
             self._count(report)
@@ -170,13 +173,14 @@ class HighLevelMetrics(Collector):
 
     def _queries(self, now_ns: int) -> Iterator[Metric]:
         lag = GaugeMetricFamily(
-            "lowmark_frontier_lag_seconds", "How far the last bucket's frontier is behind the clock; 0 when ended.",
+            "lowmark_frontier_lag_seconds",
+            "Seconds by which the slowest bucket's frontier trails the clock; 0 after all ended.",
             labels=_QUERY,
         )  # fmt: skip
         open_windows = GaugeMetricFamily(
             "lowmark_windows_open",
-            "At most so many windows hold tuples and are not closed, over all buckets; none of those that slide by "
-            "tuple is counted.",
+            "Upper bound of the open windows that hold tuples, over all buckets; windows that slide by tuple are not "
+            "counted.",
             labels=_QUERY,
         )
         bounds: dict[str, int] = {}
@@ -196,14 +200,13 @@ class HighLevelMetrics(Collector):
     def _sources(self, now_ns: int) -> Iterator[Metric]:
         awaited = GaugeMetricFamily(
             "lowmark_source_awaited",
-            "Buckets that wait for this source: their frontier, which it holds, has stood still for 10 s and three "
-            "granules.",
+            "Buckets whose frontier this source has held back for more than 10 s plus three granules.",
             labels=("node", "source"),
         )
         silent = GaugeMetricFamily(
             "lowmark_source_silent_seconds",
-            "Time since Kafka took the source's last record or promise, of those that the job has read; until it has "
-            "read one, since the job began; 0 when it has ended.",
+            "Seconds since Kafka took the newest record or promise of the source that the job has read; before the job "
+            "has read one, seconds since the job began; 0 after the source ended.",
             labels=("source",),
         )
         for place, buckets in self._waits.awaited(now_ns).items():
@@ -213,12 +216,13 @@ class HighLevelMetrics(Collector):
         yield from (awaited, silent)
 
     def _names(self) -> Iterator[Metric]:
-        """One series of each: all names of what several queries read are in one label, so that a join finds it once."""
+        """One series a stage or node: one label holds the names of all its queries, so that a join matches once."""
         stage_info = InfoMetricFamily(
-            "lowmark_stage", "The queries that read a stage, by name, with commas between.", labels=("stage", "queries")
-        )
+            "lowmark_stage", "Names of the queries that read the stage, separated by commas.",
+            labels=("stage", "queries"),
+        )  # fmt: skip
         node_info = InfoMetricFamily(
-            "lowmark_node", "The queries that read a node's stage, by name, with commas between.",
+            "lowmark_node", "Names of the queries that read the node's stage, separated by commas.",
             labels=("node", "stage", "queries"),
         )  # fmt: skip
         for name, stage in {plan.stage.fingerprint: plan.stage for plan in self._plans}.items():

@@ -1,4 +1,4 @@
-"""What the sources count, for Prometheus. Counted per block."""
+"""Prometheus metrics of the sources, counted once per block."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ class IngestMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.received = Counter(
-            "lowmark_frames_received_total", "Frames that a source delivered.", _LABELS, registry=registry
+            "lowmark_frames_received_total", "Frames that the source delivered.", _LABELS, registry=registry
         )
         self.read = Counter(
             "lowmark_capture_read_bytes_total",
-            "Bytes of capture files that have been read.",
+            "Bytes read from capture files.",
             _LABELS,
             registry=registry,
         )
         self.damaged = Counter(
             "lowmark_capture_damaged_total",
-            "Times that something of a capture could not be read.",
+            "Times that part of a capture could not be read.",
             _LABELS,
             registry=registry,
         )
         self.merged = Counter(
             "lowmark_frames_merged_total",
-            "Frames longer than the interface's MTU allows: several packets that offloading made one of.",
+            "Frames longer than the interface's MTU allows: offloading merged several packets into one.",
             _LABELS,
             registry=registry,
         )
         self.bound = Gauge(
             "lowmark_disorder_bound_seconds",
-            "Of measured disorder: how far the low-watermark is behind the newest time at present.",
+            "Present bound of measured disorder: the low-watermark trails the newest packet time by these seconds.",
             _LABELS,
             registry=registry,
         )
         self.low = Gauge(
             "lowmark_source_low_watermark_seconds",
-            "Low-watermark of a source that has not ended, in seconds since 1970.",
+            "Low-watermark of the source, in seconds since 1970; it keeps its last value after the source ends.",
             _LABELS,
             registry=registry,
         )
@@ -62,7 +62,7 @@ class IngestMetrics:
 
 
 class SourceMetrics:
-    """One source's share of them."""
+    """The metrics of one source."""
 
     def __init__(
         self,
@@ -78,17 +78,17 @@ class SourceMetrics:
         self._damaged = damaged
         self._merged = merged
         self._low = low
-        self._bound = bound  # it is there for sources that measure
+        self._bound = bound  # called, and so served, only for sources that measure their disorder
         self._read_before = 0
 
     def block(self, frames: int, low_after_ns: int | None) -> None:
-        """A block was delivered; its low-watermark, where there is one to tell."""
+        """Count a delivered block, and set the low-watermark if it has one."""
         self._received.inc(frames)
         if low_after_ns is not None:
             self._low.set(low_after_ns / 1e9)
 
     def read_to(self, read_bytes: int) -> None:
-        """So many bytes of the file have been read by now."""
+        """Take the number of bytes read from the file so far."""
         self._read.inc(max(0, read_bytes - self._read_before))
         self._read_before = read_bytes
 
@@ -96,9 +96,9 @@ class SourceMetrics:
         self._damaged.inc()
 
     def merged(self, frames: int) -> None:
-        """So many of the frames that were delivered are several packets each."""
+        """Count delivered frames that hold several merged packets each."""
         self._merged.inc(frames)
 
     def bounded(self, bound_ns: int) -> None:
-        """Of measured disorder: the bound at present."""
+        """Set the present bound of measured disorder."""
         self._bound().set(bound_ns / 1e9)

@@ -1,4 +1,4 @@
-"""Metrics of the low level, read from its own counters when they are asked for: what is shown is what was counted."""
+"""Prometheus metrics of the low level, read from its own counters at each scrape, so that both always agree."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ _TOPIC = ("topic",)
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A source's part in the metrics. `outboxes` and `topics` by node; `node` of a label is the stage and the node's
-    name in it."""
+    """One source in the metrics. `outboxes` and `topics` are by node; the label `node` is `stage/node name`."""
 
     source: str
     stream: str
@@ -34,7 +33,7 @@ class Watched:
 
 
 class LowLevelMetrics(Collector):
-    """`now_ns` is the clock that low-watermarks are behind."""
+    """The capture's metrics in one registry. Low-watermark lags are measured against the clock `now_ns`."""
 
     def __init__(
         self,
@@ -55,13 +54,14 @@ class LowLevelMetrics(Collector):
         yield from self._queue()
 
     def _names(self) -> Iterator[Metric]:
-        """One series of each: all names of what several queries read are in one label, so that a join finds it once."""
+        """One series a stage, node or topic: one label holds the names of all its queries, so that a join matches
+        once."""
         of_topic = InfoMetricFamily(
-            "lowmark_topic", "The queries that read what is sent to a topic, by name, with commas between.",
+            "lowmark_topic", "Names of the queries that read the topic, separated by commas.",
             labels=("topic", "queries"),
         )  # fmt: skip
         of_node = InfoMetricFamily(
-            "lowmark_node", "The queries that read a node's stage, by name, with commas between.",
+            "lowmark_node", "Names of the queries that read the node's stage, separated by commas.",
             labels=("node", "stage", "queries"),
         )  # fmt: skip
         queries = {state.topic: ",".join(sorted(state.readers)) for state in self._topics()}
@@ -76,13 +76,14 @@ class LowLevelMetrics(Collector):
             "lowmark_frames_skipped", "Frames that carry no usable IP packet.", labels=(*_SOURCE, "reason")
         )
         decoded = CounterMetricFamily(
-            "lowmark_packets_decoded", "Packets; received = skipped + decoded.", labels=_SOURCE
+            "lowmark_packets_decoded", "IP packets decoded; frames received = skipped + decoded.", labels=_SOURCE
         )
         dropped = CounterMetricFamily(
-            "lowmark_frames_dropped", "Frames that the kernel dropped before they could be received.", labels=_SOURCE
+            "lowmark_frames_dropped", "Frames that the kernel dropped before lowmark received them.", labels=_SOURCE
         )
         lag = GaugeMetricFamily(
-            "lowmark_low_watermark_lag_seconds", "How far a source's low-watermark is behind the clock; 0 when ended.",
+            "lowmark_low_watermark_lag_seconds",
+            "Seconds by which the source's low-watermark trails the clock; 0 after it ended.",
             labels=_SOURCE,
         )  # fmt: skip
         for at in self._watched():
@@ -101,38 +102,51 @@ class LowLevelMetrics(Collector):
             name: CounterMetricFamily(f"lowmark_{metric}", text, labels=_NODE)
             for name, (metric, text) in {
                 "filtered": ("tuples_filtered", "Tuples that the query's WHERE left out."),
-                "late": ("tuples_late", "Tuples whose granule had ended at the low-watermark: counted and left out."),
-                "put_out": ("tuples_in_partials", "Tuples in partials that left the table (or were selected)."),
+                "late": (
+                    "tuples_late",
+                    "Late tuples: the low-watermark had passed their granule. They are left out of its partials.",
+                ),
+                "put_out": (
+                    "tuples_in_partials",
+                    "Tuples in partials that left the node, and tuples that the query selects.",
+                ),
                 "evicted": (
                     "partials_evicted",
-                    "Partials that left the table because of a collision, or before a sum left 64 bits.",
+                    "Partials that left the table because of a collision, or because a sum would exceed 64 bits.",
                 ),
                 "flushed": ("partials_flushed", "Partials that left the table because their pane had ended."),
-                "straight": ("partials_straight", "Partials that never were in the table, and selected tuples."),
+                "straight": (
+                    "partials_straight",
+                    "Partials sent with one tuple, without waiting in the table, and tuples that the query selects.",
+                ),
             }.items()
         }
         sent = {
             name: CounterMetricFamily(f"lowmark_{metric}", text, labels=_NODE)
             for name, (metric, text) in {
-                "tuples": ("tuples_queued", "Tuples in records that got a sequence number."),
-                "given_up": ("tuples_given_up", "Tuples given up because the queue to Kafka was full."),
+                "tuples": ("tuples_queued", "Tuples in records put into the queue to Kafka; late ones not included."),
+                "given_up": (
+                    "tuples_given_up",
+                    "Tuples given up: the queue to Kafka was full; late ones not included.",
+                ),
                 "late_given_up": (
                     "tuples_late_given_up",
-                    "Late tuples that were to be sent and for the same reason were not.",
+                    "Late tuples given up: a query wants them sent, but the queue to Kafka was full.",
                 ),
             }.items()
         }
-        resident = GaugeMetricFamily("lowmark_tuples_resident", "Tuples in partials in the table.", labels=_NODE)
+        resident = GaugeMetricFamily("lowmark_tuples_resident", "Tuples in the table's partials.", labels=_NODE)
         groups = GaugeMetricFamily("lowmark_groups_resident", "Partials in the table.", labels=_NODE)
         tables = {
             "rate": GaugeMetricFamily(
                 "lowmark_table_collisions_per_tuple",
-                "Partials that left the table because of a collision, a tuple: of the last million of tuples.",
+                "Partials that left the table because of a collision, per tuple, over the last million tuples.",
                 labels=_NODE,
             ),
             "slots": GaugeMetricFamily("lowmark_table_slots", "Slots of the table.", labels=_NODE),
             "wanted": GaugeMetricFamily(
-                "lowmark_table_slots_wanted", "Slots with which the table would be faster; its own if none would be.",
+                "lowmark_table_slots_wanted",
+                "Slots that would make the table faster; its present number if more would not help.",
                 labels=_NODE,
             ),
         }  # fmt: skip
@@ -160,8 +174,8 @@ class LowLevelMetrics(Collector):
             name: CounterMetricFamily(f"lowmark_{metric}", text, labels=_TOPIC)
             for name, (metric, text) in {
                 "records": ("kafka_records", "Records that Kafka acknowledged."),
-                "size": ("kafka_bytes", "Bytes of the values of records that Kafka acknowledged."),
-                "restarts": ("producer_restarts", "Producers that were replaced because they had failed."),
+                "size": ("kafka_bytes", "Bytes of record values that Kafka acknowledged, headers not included."),
+                "restarts": ("producer_restarts", "Producers replaced because they had failed."),
             }.items()
         }
         gauges = {
@@ -170,14 +184,15 @@ class LowLevelMetrics(Collector):
                 "queued_records": ("queue_records", "Records that wait for Kafka."),
                 "queued_bytes": (
                     "queue_bytes",
-                    "Bytes that records take that wait for Kafka: values, headers, and half a KiB each for the queue.",
+                    "Bytes of the records that wait for Kafka: values, headers, and 512 bytes of overhead each.",
                 ),
-                "spilled_bytes": ("queue_disk_bytes", "Bytes of lowmark_queue_bytes that wait on disk."),
+                "spilled_bytes": ("queue_disk_bytes", "Part of lowmark_queue_bytes that waits on disk."),
             }.items()
         }
         failing = GaugeMetricFamily(
             "lowmark_topic_failing_seconds",
-            "For how long Kafka has taken no records of the topic, or of one of its partitions; 0: it takes them.",
+            "Seconds for which Kafka has taken no records of the topic, or of one of its partitions; 0 while it takes "
+            "them.",
             labels=_TOPIC,
         )
         for state in self._topics():

@@ -1,4 +1,4 @@
-"""What every process of lowmark serves of itself: its version, and what the system says of it."""
+"""Metrics that every lowmark process serves about itself: its version and its use of the system."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["process_registry"]
 
 
 def process_registry() -> CollectorRegistry:
-    """A registry for the metrics of one process, with `process_…`, `python_…` and the version."""
+    """A registry for one process, with `process_…`, `python_…` and the version in it."""
     registry = CollectorRegistry()
-    build = Info("lowmark_build", "The version of lowmark that runs.", ("version",), registry=registry)
+    build = Info("lowmark_build", "Version of lowmark that runs.", ("version",), registry=registry)
     build.labels(__version__).info({})
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
