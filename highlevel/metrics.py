@@ -1,7 +1,7 @@
-"""Prometheus metrics of the job, fed by each bucket's report of a micro-batch.
+"""What the high level counts, for Prometheus: fed from what each bucket reports of a micro-batch.
 
-Every counter series exists from the start, at 0: `increase()` misses the first value of a series that appears with it.
-Values that change with time alone are computed at each scrape.
+Whatever may be counted is there from the start, at 0: a counter that is born with its first value shows no increase.
+What time alone changes is computed when it is asked for.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _COUNTERS: Final = {
 
 
 class BucketReport(SourceReport, Protocol):
-    """A bucket's counts of one micro-batch, and its progress after it. The reason of an exact window is `None`."""
+    """What a bucket counted in a micro-batch, and where it stands after it. Reasons are `None` for exact windows."""
 
     @property
     def counters(self) -> Mapping[str, int]: ...
@@ -76,10 +76,10 @@ class BucketReport(SourceReport, Protocol):
 
 
 class HighLevelMetrics(Collector):
-    """The job's metrics in one registry. A bucket without records keeps its last progress.
+    """The job's metrics in one registry. A bucket that had no records stands where it stood.
 
-    `roster` holds the sources of each stream, `ended` the buckets (stage, number) that had ended before the job began.
-    Lags are measured against the clock `now_ns`, in ns since 1970.
+    `roster` has the sources of each stream, `ended` the buckets (stage, number) that had come to their end before the
+    job began. `now_ns` is the clock, which attributes in ns since 1970 are behind.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class HighLevelMetrics(Collector):
         self._plans = tuple(plans)
         self._now_ns = now_ns
         self._count_from_the_start(registry)
-        self._lock = threading.Lock()  # guards the fields below: one thread reports, others scrape
+        self._lock = threading.Lock()  # of what follows: one thread reports, and others ask
         self._standing: dict[tuple[str, int], BucketReport] = {}
         self._waits = SourceWaits(plans, roster, ended, now_ns())
         registry.register(self)

@@ -30,22 +30,22 @@ _TABLES = ("kafka", "topics", "capture", "job", "streams", "sources", "queries")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSource:
-    """One capture point. With `host`, only the capture process on that host runs it; without, every one may."""
+    """One capture point. `host`: only the capture process on this host runs it; without, every one that is asked to."""
 
     stream: str
     file: Path | None = None
     interface: str | None = None
     host: str | None = None
     disorder: str | None = None  # overrides the stream's
-    follow: bool = False  # files only: wait at the end for more
-    fanout: int = 1  # interfaces only: threads that divide the packets, each a source of its own
-    promiscuous: bool = False  # interfaces only: capture packets for other hosts too
-    kernel_filter: bool = False  # interfaces only: the kernel leaves out packets that no query would keep
-    cpus: tuple[int, ...] = ()  # CPUs of its threads, the first thread on the first CPU and so on; empty: any
-    priority: int = 0  # SCHED_FIFO priority of its threads; 0: none
+    follow: bool = False  # of a file: at its end more is waited for
+    fanout: int = 1  # threads among which an interface's packets are divided, each a source of its own
+    promiscuous: bool = False  # of an interface: packets for other hosts too
+    kernel_filter: bool = False  # of an interface: the kernel leaves out what no query would keep
+    cpus: tuple[int, ...] = ()  # that its threads run on, the first on the first and so on; empty: on any
+    priority: int = 0  # of SCHED_FIFO, of its threads; 0: none
 
     def scheduling(self, member: int) -> Scheduling:
-        """CPU and priority of the source's thread number `member`."""
+        """Of the source's thread of this number."""
         return Scheduling(self.cpus[member % len(self.cpus)] if self.cpus else None, self.priority)
 
     def __post_init__(self) -> None:
@@ -54,19 +54,19 @@ class CaptureSource:
         if not 1 <= self.fanout <= 64:
             raise ValueError(f"fanout is {self.fanout}; it is 1 to 64")
         if self.interface is None and (self.fanout > 1 or self.promiscuous or self.kernel_filter):
-            raise ValueError("`fanout`, `promiscuous` and `kernel_filter` are for interfaces; this source reads a file")
+            raise ValueError("`fanout`, `promiscuous` and `kernel_filter` are of interfaces; this source reads a file")
         if self.promiscuous and self.interface == ANY:
             raise ValueError(ANY_PROMISCUOUS)
         if not 0 <= self.priority <= 99:
             raise ValueError(f"priority is {self.priority}; it is 1 to 99, or 0 for none")
         if self.follow and self.file is None:
-            raise ValueError("`follow` is for files; an interface has no end in any case")
+            raise ValueError("`follow` is of files, and an interface has no end in any case")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """Settings of the capture processes: `[capture.table]` for each source's nodes, `[capture.queue]` for the queue to
-    Kafka, `[capture.ring]` for the memory of each interface."""
+    """Of the capture processes: `[capture.table]` is each source's nodes, `[capture.queue]` the way to Kafka,
+    `[capture.ring]` the memory behind each interface."""
 
     metrics: str = "127.0.0.1:9464"
     table: LowLevelConfig = field(default_factory=LowLevelConfig)
@@ -79,19 +79,18 @@ class Capture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """`roster`: the sources that windows wait for; empty: those that the file lists for the stream."""
+    """`roster`: the sources that windows wait for; without, those that the file lists for the stream."""
 
-    disorder: str | None = None
-    """None: scan for files, ordered for standard input and followed files, within 50 ms for interfaces."""
+    disorder: str | None = None  # without: scan for files, ordered for standard input, within 50 ms for interfaces
     roster: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryLimits:
-    """A query's own limits; the job's apply where none is given."""
+    """What is not given is as the job has it."""
 
-    groups: int | None = None  # replaces the job's
-    expire_idle: str | None = None  # a length of time: drop values of PA that had no tuple for longer
+    groups: int | None = None  # in place of the job's
+    expire_idle: str | None = None  # a length of time: values of PA without a tuple for longer are let go of
 
     def __post_init__(self) -> None:
         self.of(JobLimits())
@@ -108,15 +107,15 @@ class QueryLimits:
 class Query:
     sql: str | None = None
     file: Path | None = None  # relative to the configuration file
-    buckets: int | None = None  # partitions of its partials; None: the job's
+    buckets: int | None = None  # partitions of its partials; without, the job's
     late: Late = Late.COUNT
-    rates: Mapping[str, float] = field(default_factory=dict)  # rows a second, by input of a join or by stream
-    selectivities: Mapping[str, float] = field(default_factory=dict)  # by pair of inputs, "A,B"
-    groups: int | None = None  # expected groups of a pane, at most
+    rates: Mapping[str, float] = field(default_factory=dict)  # rows a second, of inputs of joins or of streams
+    selectivities: Mapping[str, float] = field(default_factory=dict)  # of pairs of inputs, "A,B"
+    groups: int | None = None  # of a pane, at the most
     strategy: Strategy = Strategy.AUTO
     limits: QueryLimits = field(default_factory=QueryLimits)
     format: RowFormat = RowFormat.JSONL  # of its rows on the result topic
-    share: str | None = None  # queries with the same name share one stage, whatever their aggregates keep
+    share: str | None = None  # queries of one such name have one stage, whatever states their aggregates keep
 
     @property
     def expected(self) -> Expected:
@@ -135,7 +134,7 @@ class Config:
     path: Path
     kafka: KafkaSettings
     topics: Provision = field(default_factory=Provision)
-    prefix: str = ""  # prefix of topic names, on shared clusters
+    prefix: str = ""  # of topic names, on shared clusters
     capture: Capture
     job: JobConfig
     streams: Mapping[str, Stream]
@@ -149,12 +148,12 @@ class Config:
         return tuple(sorted(declared or fed))
 
     def members(self, source: str) -> tuple[str, ...]:
-        """The names that the source registers: its own, or one for each thread that takes a share of its packets."""
+        """The names under which it registers: its own, or one for each thread that takes a share of its packets."""
         fanout = self.sources[source].fanout
         return (source,) if fanout == 1 else tuple(f"{source}-{member}" for member in range(fanout))
 
     def disorder(self, source: str) -> Disorder | None:
-        """The disorder declared for the source, else for its stream, else None: the kind of file decides."""
+        """What is declared of a source: its own, else its stream's, else None (a file's kind decides)."""
         at = self.sources[source]
         text = at.disorder or self.streams[at.stream].disorder
         if text is None:
@@ -165,13 +164,13 @@ class Config:
         return disorder
 
     def capture_path(self, source: str) -> str:
-        """The path that a file source reads; `-` is standard input."""
+        """Of a source that reads a file; `-` is standard input."""
         file = str(self.sources[source].file)
         return STANDARD_INPUT if file == STANDARD_INPUT else str(self.path.parent / file)
 
     @property
     def priority(self) -> int:
-        """The highest priority of its sources."""
+        """The highest of its sources."""
         return max((source.priority for source in self.sources.values()), default=0)
 
     def sql(self, query: str) -> str:
@@ -194,7 +193,7 @@ class Config:
 
 
 def load_config(path: Path) -> Config:
-    """Read and check the file; its relative paths start at its folder. ConfigError says what is wrong and where."""
+    """Read and check the file; paths in it are relative to it. ConfigError says what is wrong and where."""
     try:
         with path.open("rb") as file:
             tables = tomllib.load(file)
@@ -237,7 +236,7 @@ def _config(path: Path, tables: Toml) -> Config:
 
 
 def _beside(path: Path, kafka: KafkaSettings) -> KafkaSettings:
-    """The settings with the paths of their files relative to the configuration file's folder."""
+    """The files that the table names, relative to the configuration."""
 
     def secret(given: Secret | None) -> Secret | None:
         return given if given is None or given.file is None else Secret(file=path.parent / given.file)
@@ -259,7 +258,7 @@ def _table(tables: Toml, name: str) -> Toml:
 
 
 def _named(tables: Toml, name: str) -> list[tuple[str, object]]:
-    """The tables inside a table; environment variables in their names are replaced."""
+    """The tables below one, their names with environment variables put in."""
     return [(expand(key, f"{name}.{key}"), value) for key, value in _table(tables, name).items()]
 
 
@@ -267,11 +266,11 @@ def _check(config: Config) -> None:
     folded: dict[str, str] = {}
     for stream in config.streams:
         if (other := folded.setdefault(stream.lower(), stream)) != stream:
-            raise ConfigError(f"streams.{stream} and streams.{other} differ only in case: stream names ignore case")
+            raise ConfigError(f"streams.{stream} and streams.{other} differ in case alone: stream names ignore it")
     members = [member for name in config.sources for member in config.members(name)]
     for member in members:
         if members.count(member) > 1:
-            raise ConfigError(f"two sources are called {member}: with fanout, a source is called NAME-0, NAME-1 …")
+            raise ConfigError(f"sources: two of them are called {member}: with fanout N a source is NAME-0, NAME-1 …")
     for name, source in config.sources.items():
         if source.stream not in config.streams:
             valid = ", ".join(config.streams) or "none is declared"
@@ -283,8 +282,8 @@ def _check(config: Config) -> None:
         missing = [member for member in config.members(name) if member not in config.roster(source.stream)]
         if source.fanout > 1 and missing:
             raise ConfigError(
-                f"streams.{source.stream}.roster: with fanout, {name} is called {', '.join(missing)}: list these"
+                f"streams.{source.stream}.roster: with fanout, {name} is {', '.join(missing)}: list those"
             )
     for stream in config.streams:
         if not config.roster(stream):
-            raise ConfigError(f"streams.{stream}: no source feeds it; give it a `roster` or a [sources.NAME]")
+            raise ConfigError(f"streams.{stream}: no source feeds it; give its `roster` or a [sources.NAME]")
