@@ -1,6 +1,6 @@
-"""The sections of the guide that are made from the code: `.venv/bin/python docs/sections.py` writes them anew.
+"""Makes sections of the guide from the code: `.venv/bin/python docs/sections.py` writes them anew.
 
-A section stands in a Markdown file of this folder between the lines `<!-- made: NAME -->` and `<!-- end of NAME -->`.
+A section is between the lines `<!-- made: NAME -->` and `<!-- end of NAME -->` of a Markdown file in this folder.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ FOLDER = Path(__file__).parent
 SECTION = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 
 _SUFFIX = {"counter": "_total", "info": "_info"}
-"""Of a metric's name, where it is served."""
+"""Suffix that Prometheus sees after a metric's name, by kind."""
 
 _LEADING = 2**sketches.LEADING_BITS
 _MEANING = {
-    "approx_count_distinct": "Number of different values (of several arguments: of combinations), with a standard "
-    f"error of {100 * sketches.CELL_ERROR:.1f}%: two of three answers are nearer, 95 of 100 within twice that.",
-    "approx_quantile": f"The value that `quantile` gives, up to 1/{_LEADING} of itself; whole numbers below {_LEADING} "
-    "are exact.",
-    "avg": "The exact sum, of however many bits, divided once by the number of values: of integers the nearest double.",
+    "approx_count_distinct": "Number of different values, or of different combinations of several arguments. The "
+    f"standard error is {100 * sketches.CELL_ERROR:.1f}%: two of three answers are nearer, 95 of 100 within twice it.",
+    "approx_quantile": f"The value of `quantile`, with an error of at most 1/{_LEADING} of itself; whole numbers below "
+    f"{_LEADING} are exact.",
+    "avg": "The exact sum, of any number of bits, divided once by the number of values: for integers the nearest "
+    "double.",
     "bit_and": "Bitwise and of all values.",
     "bit_or": "Bitwise or of all values.",
     "count": "`count(*)` counts tuples, `count(x)` those where x is not null.",
-    "count distinct": "Number of different values; of several arguments, of different combinations without a null.",
+    "count distinct": "Number of different values, or of different combinations of several arguments without a null.",
     "first": "Value of the earliest tuple, by `ts`, then arrival.",
-    "heavy_hitter": "`heavy_hitter(x, n)`: the value that comes n-th most often, exactly; of equally frequent ones the "
-    "least first; null where there are fewer.",
-    "heavy_hitter_count": "`heavy_hitter_count(x, n)`: how often that value comes.",
+    "heavy_hitter": "`heavy_hitter(x, n)`: the exact n-th most frequent value; among equally frequent values the least "
+    "comes first; null if there are fewer than n values.",
+    "heavy_hitter_count": "`heavy_hitter_count(x, n)`: the number of times that value occurs.",
     "last": "Value of the latest tuple, by `ts`, then arrival.",
     "max": "Greatest value; IPv6 addresses are greater than IPv4 ones.",
-    "median": "Middle value; of an even number of values the mean of the middle two.",
+    "median": "Middle value; with an even number of values, the mean of the middle two.",
     "min": "Least value; IPv4 addresses are less than IPv6 ones.",
     "quantile": "`quantile(x, q)`: the value at rank max(1, ceil(q·n)), q taken as the exact decimal.",
-    "stddev": "Square root of the variance, within one unit in the last place where that is the nearest double.",
-    "sum": "Exact for integers; a sum that leaves 64 bits is null and makes its window lossy. Of floats "
-    "what they come to in twice a double's digits, rounded at the end: the same in whatever order they come, but for a "
-    "last digit now and then.",
-    "variance": "Variance of the population, of integers the nearest double, of floats from sums of twice "
-    "the digits; null, and the window lossy, where the sum of squares leaves 128 bits.",
+    "stddev": "Square root of the variance, within one unit in the last place if the variance is the nearest double.",
+    "sum": "Exact for integers; a sum that exceeds 64 bits is null and makes its window lossy. Floats are summed with "
+    "twice a double's digits and rounded at the end: their order changes at most the last digit, and rarely.",
+    "variance": "Variance of the population: the nearest double for integers, computed from sums with twice a double's "
+    "digits for floats. If the sum of squares exceeds 128 bits, it is null and its window lossy.",
 }
 
 
@@ -74,7 +74,7 @@ def made() -> dict[str, str]:
 
 
 def rewritten(text: str) -> str:
-    """A file's text with its sections as the code has them now; KeyError for a section that is not made here."""
+    """The text with its sections made anew; KeyError for a section that is not made here."""
     sections = made()
 
     def fill(match: re.Match[str]) -> str:
@@ -84,7 +84,7 @@ def rewritten(text: str) -> str:
 
 
 def _registries() -> dict[str, CollectorRegistry]:
-    """The metrics of each process."""
+    """The registry of each process."""
     capture, job = process_registry(), process_registry()
     IngestMetrics(capture)
     LowLevelMetrics(capture, lambda: (), lambda: (), lambda: 0)
@@ -127,7 +127,7 @@ def _call(name: str, function: calls.AggregateFunction) -> str:
 
 def _limits() -> str:
     rows = [(limit.name, f"{limit.most:,}", limit.of, limit.reason) for limit in size_limits.LIMITS]
-    return _table(("limit", "at most", "counted is", "why"), rows)
+    return _table(("limit", "at most", "counts", "why"), rows)
 
 
 def _commands() -> Iterator[str]:
@@ -151,11 +151,11 @@ def _metrics() -> str:
     rows = []
     for process, registry in _registries().items():
         for collector in registry._collector_to_names:
-            # Its own form knows the labels also where nothing has been counted.
+            # A wrapper knows its labels even before anything is counted; a collected family does not.
             families = [collector] if isinstance(collector, MetricWrapperBase) else list(collector.collect())
             for item in families:
                 name, kind, text, labels = _described(item)
-                if not name.startswith("lowmark_"):  # prometheus-client's own, of the process
+                if not name.startswith("lowmark_"):  # prometheus-client's own metrics of the process
                     continue
                 shown = ", ".join(f"`{label}`" for label in labels)
                 rows.append((f"`{name}{_SUFFIX.get(kind, '')}`", process, kind, shown, text))
