@@ -1,4 +1,4 @@
-"""Prometheus metrics of the low level, read from its own counters at each scrape, so that both always agree."""
+"""Metrics of the low level, read from its own counters when they are asked for: what is shown is what was counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _TOPIC = ("topic",)
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One source in the metrics. `outboxes` and `topics` are by node; the label `node` is `stage/node name`."""
+    """A source's part in the metrics. `outboxes` and `topics` by node; `node` of a label is the stage and the node's
+    name in it."""
 
     source: str
     stream: str
@@ -33,7 +34,7 @@ class Watched:
 
 
 class LowLevelMetrics(Collector):
-    """The capture's metrics in one registry. Low-watermark lags are measured against the clock `now_ns`."""
+    """`now_ns` is the clock that low-watermarks are behind."""
 
     def __init__(
         self,

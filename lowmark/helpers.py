@@ -1,5 +1,5 @@
-"""Threads beside the main one. None of them ends unseen: one that cannot go on now starts again, and one that cannot go
-on at all ends the process.
+"""Threads beside the main one. None ends unnoticed: a thread that cannot go on for the moment starts again, and one
+that cannot go on at all ends the process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LONGEST_S = 30.0
 
 
 class Backoff:
-    """Waits that double from the first one on, up to 30 s."""
+    """Waits that start at `first_s` and double, up to 30 s."""
 
     def __init__(self, first_s: float = 1.0) -> None:
         self._first_s = first_s
@@ -32,16 +32,17 @@ class Backoff:
 
 
 class HelperEnded(Exception):
-    """A thread has ended without which the process does not do its work: the message says which, and why."""
+    """A thread that the process needs has ended; the message names it and the reason."""
 
     exit_code = 1
 
 
 class Helper:
-    """Runs `run` in a thread of its own until `stop`. `run` is given the event by which it is told to return.
+    """Runs `run` in its own thread until `stop`. `run` must return when the event that it gets is set.
 
-    What `run` raises of the kinds in `passing` starts it again, each time behind a longer wait. However else it ends,
-    that is what `failure` and `check` say from then on, to a main thread that asks now and then."""
+    If `run` raises an exception of a kind in `passing`, it starts again, each time after a longer wait. If it ends in
+    any other way, `failure` and `check` report this from then on; the main thread has to ask now and then.
+    """
 
     def __init__(
         self, name: str, run: Callable[[threading.Event], None], passing: tuple[type[Exception], ...] = ()
@@ -50,7 +51,7 @@ class Helper:
         self.failure: HelperEnded | None = None
         self._run = run
         self._passing = passing
-        self._trouble: Exception | None = None  # behind which it is waiting to start again
+        self._trouble: Exception | None = None  # the reason while it waits to start again
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._supervise, name=name, daemon=True)
 
@@ -58,19 +59,19 @@ class Helper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Waits until it has ended; does nothing where it was not started."""
+        """Stop the thread and wait until it has ended; do nothing if it was not started."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     def check(self) -> None:
-        """Raises HelperEnded when it has ended without having been told to."""
+        """Raise HelperEnded if the thread has ended without `stop`."""
         if self.failure is not None:
             raise self.failure
 
     @property
     def state(self) -> str:
-        """For a person."""
+        """The thread's line on the health page."""
         if self.failure is not None:
             return str(self.failure)
         if self._trouble is not None:
@@ -93,7 +94,7 @@ class Helper:
                 _LOG.warning("the thread %r starts again in %.0f s: %s", self.name, wait_s, error)
                 self._stopping.wait(wait_s)
                 self._trouble = None
-            except BaseException as error:  # whatever it is, nobody else would see it
+            except BaseException as error:  # any other error would end the thread unnoticed
                 self._end(f"{type(error).__name__}: {error}", error)
                 return
             else:

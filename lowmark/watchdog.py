@@ -1,7 +1,7 @@
-"""What a process waits for has a time: a call that has not returned in it ends the process, with its reason.
+"""Limits the time of calls: a call that has not returned in time ends the process, with the reason.
 
-For calls into libraries that may hang whatever time they are given. Nothing but the end of the process ends such a
-call, so this is for processes that lose nothing by ending.
+For calls into libraries that may hang in spite of their own time limits. Only the end of the process ends such a call,
+so this is for processes that lose nothing by ending.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Call:
 
 
 class Watchdog:
-    """Inert until `start`. `end` is given the reason, by the watchdog's thread, and ends the process."""
+    """Inert outside a `with` block. The watchdog's thread calls `end` with the reason; `end` ends the process."""
 
     def __init__(self, end: Callable[[str], None], now_s: Callable[[], float] = time.monotonic) -> None:
         self.helper = Helper("watchdog", self._run)
@@ -46,7 +46,7 @@ class Watchdog:
 
     @contextmanager
     def within(self, limit_s: float, what: str) -> Iterator[None]:
-        """The block has so long. `what`, for a person, is what it does."""
+        """Limit the time of the block. `what` names its work in messages."""
         number = self.begin(limit_s, what)
         try:
             yield
@@ -54,13 +54,13 @@ class Watchdog:
             del self._calls[number]
 
     def begin(self, limit_s: float, what: str) -> int:
-        """From now on the process has so long, for something that ends with it. A signal handler may call this."""
+        """Limit the time until the process ends. A signal handler may call this."""
         number = next(self._numbers)
         self._calls[number] = _Call(what, self._now_s(), limit_s)
         return number
 
     def slow(self, after_s: float) -> str | None:
-        """What has taken longest, if it has taken longer than this, and for how long: for a person."""
+        """The call that has taken longest and its time, as text, if it has taken longer than `after_s`."""
         now_s = self._now_s()
         longest = min(self._under_way(), key=lambda call: call.since_s, default=None)
         if longest is None or now_s - longest.since_s <= after_s:
@@ -68,15 +68,15 @@ class Watchdog:
         return f"{longest.what}, for {now_s - longest.since_s:.0f} s"
 
     def look(self) -> None:
-        """End the process if something is overdue."""
+        """End the process if a call is overdue."""
         now_s = self._now_s()
         for call in self._under_way():
             if now_s - call.since_s > call.limit_s:
-                self._end(f"{call.what} has not come to an end within {call.limit_s:.0f} s")
+                self._end(f"{call.what} took longer than {call.limit_s:.0f} s")
                 return
 
     def _under_way(self) -> list[_Call]:
-        return list(self._calls.values())  # one step for other threads
+        return list(self._calls.values())  # atomic for other threads
 
     def _run(self, stopping: threading.Event) -> None:
         while not stopping.wait(_LOOK_EVERY_S):

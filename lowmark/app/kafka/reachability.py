@@ -1,6 +1,5 @@
-"""Checks all the time whether Kafka answers this process, which would not notice while it has nothing to send.
-
-Only this module logs it: one line when Kafka stops answering, one a minute until it answers, and one when it does.
+"""Whether Kafka answers this process: asked all the time, since one that has nothing to send would not notice. It alone
+says so: a line when Kafka goes, one a minute while it is away, and one when it is back.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from lowmark.wire.kafka.clients import (
 
 __all__ = ["KafkaReach"]
 
-_LOG = logging.getLogger("lowmark.kafka.reach")  # a logger of its own: this module limits how often it repeats itself
+_LOG = logging.getLogger("lowmark.kafka.reach")  # of its own: it says the same thing seldom by itself
 
 _EVERY_S = 2.0
 _ANSWER_WITHIN_S = 5.0
@@ -37,8 +36,8 @@ _TOLD_AGAIN_S = 60.0
 
 
 class KafkaReach:
-    """Inert outside a `with` block; `helper` is the thread that asks. Kafka counts as answering at first: the process
-    has reached it before."""
+    """Inert outside a `with` block; `helper` is the thread that asks. Until it knows better Kafka answers: it has been
+    asked before."""
 
     def __init__(
         self, kafka: KafkaSettings, registry: CollectorRegistry, now_s: Callable[[], float] = time.monotonic
@@ -46,8 +45,8 @@ class KafkaReach:
         self.helper = Helper("kafka", self._run, (KafkaSettingsError,))
         self._kafka = kafka
         self._now_s = now_s
-        self._failing: tuple[str, float] | None = None  # the reason, and the monotonic time it began
-        self._told_s: float | None = None  # time of the last log line about the failure; None: no failure
+        self._failing: tuple[str, float] | None = None  # why, and since when by the monotonic clock
+        self._told_s: float | None = None  # when it was last said that it is failing; None: it is not
         unreachable = Gauge(
             "lowmark_kafka_unreachable_seconds", "Seconds for which no broker has answered; 0 while one answers.",
             registry=registry,
@@ -60,7 +59,7 @@ class KafkaReach:
 
     @property
     def detail(self) -> dict[str, str]:
-        """The line for the health page."""
+        """For whoever reads the page."""
         failing = self._failing
         if failing is None:
             return {"kafka": "answers"}
@@ -100,11 +99,11 @@ class KafkaReach:
             stopping.wait(_EVERY_S)
 
     def _asked(self, client: AdminClient, heard: list[KafkaProblem], stopping: threading.Event) -> KafkaProblem | None:
-        """The reason for no answer; None: an answer arrived, or the thread is stopping."""
+        """Why no answer has come; None: one has, or nobody waits for it any more."""
         answer = client.describe_cluster(request_timeout=_ANSWER_WITHIN_S)
         while not wait([answer], _LOOK_S).done and not stopping.is_set():
             client.poll(0)
-        client.poll(0)  # delivers the errors that arrived meanwhile
+        client.poll(0)  # brings what was the matter while it waited
         if stopping.is_set():
             return None
         try:

@@ -25,7 +25,7 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
 
 
 class KafkaSettingsError(ValueError):
-    """A wrong configuration; the message says where, and what would be right."""
+    """The configuration is wrong: the message says where and what would be right."""
 
 
 class SecurityProtocol(Enum):
@@ -43,7 +43,7 @@ class SaslMechanism(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a secret is: in a file, without its last line end, or in an environment variable."""
+    """Where a secret is: in a file (a line end after it is not part of it) or in an environment variable."""
 
     file: Path | None = None
     env: str | None = None
@@ -72,15 +72,15 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """How to reach Kafka. All programs, Spark's executors included, need the files at the same paths."""
+    """How to reach Kafka. All programs, Spark's executors included, find the files under the same paths."""
 
-    bootstrap: str  # host:port; commas separate several
+    bootstrap: str  # host:port, several with commas between
     security: SecurityProtocol = SecurityProtocol.PLAINTEXT
     sasl_mechanism: SaslMechanism | None = None
     username: str | None = None
     password: Secret | None = None
     ssl_ca: Path | None = None  # PEM; None: the system's
-    ssl_client: Path | None = None  # one PEM file: this client's private key (PKCS #8) and certificate chain
+    ssl_client: Path | None = None  # PEM: this client's private key (PKCS #8) and its certificate chain, in one file
     ssl_key_password: Secret | None = None
     ssl_verify_hostname: bool = True
     client_id: str = "lowmark"
@@ -105,7 +105,7 @@ class KafkaSettings:
         return self.security in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
     def librdkafka(self) -> Options:
-        """The options of every librdkafka client. They hold secrets: never print them."""
+        """What all librdkafka clients share. Holds secrets: not to be printed."""
         options: Options = {
             "bootstrap.servers": self.bootstrap,
             "client.id": self.client_id,
@@ -126,7 +126,7 @@ class KafkaSettings:
         return options
 
     def java(self) -> dict[str, str]:
-        """The options of the Java client. They hold secrets, under names that Spark redacts."""
+        """The same for the Java client. Holds secrets, under names that Spark redacts."""
         options = {"bootstrap.servers": self.bootstrap, "security.protocol": self.security.value}
         if self.sasl_mechanism and self.username and self.password:
             options["sasl.mechanism"] = self.sasl_mechanism.value

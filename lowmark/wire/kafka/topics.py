@@ -73,7 +73,7 @@ def parse_topic(name: str) -> Topic | None:
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """Replication and retention of an installation's topics. On a cluster: replication 3."""
+    """What an installation grants its topics. On a cluster: replication 3."""
 
     replication: int = 1
     retention_ms: int = 24 * _HOUR_MS  # of partials and exchanges: longer than the longest stall plus downtime
@@ -82,7 +82,7 @@ class Provision:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """The settings that a topic is created with and must keep. `config` is sorted by name."""
+    """What a topic is created with and must have. `config` is in the order of its names."""
 
     name: str
     partitions: int
