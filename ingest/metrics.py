@@ -1,4 +1,4 @@
-"""Prometheus metrics of the sources, counted once per block."""
+"""What the sources count, for Prometheus. Counted per block."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class IngestMetrics:
 
 
 class SourceMetrics:
-    """The metrics of one source."""
+    """One source's share of them."""
 
     def __init__(
         self,
@@ -78,17 +78,17 @@ class SourceMetrics:
         self._damaged = damaged
         self._merged = merged
         self._low = low
-        self._bound = bound  # called, and so served, only for sources that measure their disorder
+        self._bound = bound  # it is there for sources that measure
         self._read_before = 0
 
     def block(self, frames: int, low_after_ns: int | None) -> None:
-        """Count a delivered block, and set the low-watermark if it has one."""
+        """A block was delivered; its low-watermark, where there is one to tell."""
         self._received.inc(frames)
         if low_after_ns is not None:
             self._low.set(low_after_ns / 1e9)
 
     def read_to(self, read_bytes: int) -> None:
-        """Take the number of bytes read from the file so far."""
+        """So many bytes of the file have been read by now."""
         self._read.inc(max(0, read_bytes - self._read_before))
         self._read_before = read_bytes
 
@@ -96,9 +96,9 @@ class SourceMetrics:
         self._damaged.inc()
 
     def merged(self, frames: int) -> None:
-        """Count delivered frames that hold several merged packets each."""
+        """So many of the frames that were delivered are several packets each."""
         self._merged.inc(frames)
 
     def bounded(self, bound_ns: int) -> None:
-        """Set the present bound of measured disorder."""
+        """Of measured disorder: the bound at present."""
         self._bound().set(bound_ns / 1e9)
