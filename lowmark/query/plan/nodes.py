@@ -190,7 +190,7 @@ class Finish:
     within: tuple[str, ...] = ()
     """Columns of the input: rows that agree on them form one unit for totals, ORDER BY, DISTINCT and LIMIT. If empty:
     window_start and window_end, where the input begins with them. Queries without windows list the progressing
-    expressions here; windows over rows with PA list the partition's fields too."""
+    expressions here; windows over rows with PA list window_start, window_end and the partition's fields."""
     window: Window | None = None
     """The window that the input's rows show (for groups without windows: the key that is cut into panes). It names the
     windows in which something overflows."""
