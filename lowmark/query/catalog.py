@@ -11,7 +11,7 @@ from lowmark.wire.rows.schema import Kind
 
 @dataclass(frozen=True, slots=True)
 class PacketField:
-    """A field that every packet tuple has. `unit` is empty for names and for numbers without a unit."""
+    """A field of packet tuples. `unit` is empty for names and for numbers without a unit."""
 
     name: str
     kind: Kind

@@ -1,7 +1,7 @@
 """Compiles query text to a plan: the passes of query analysis, in order (`PASSES`).
 
 Every pass is a pure function of the draft that the earlier passes made. Equal arguments give equal plans in every
-process, so the job hands a plan on as its text.
+process, so a query's text is enough to pass its plan on.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Draft:
 
     asked: Question
     script: Script | None = None
-    strings: tuple[str, ...] = ()  # the query's table of string constants
+    strings: tuple[str, ...] = ()  # the query's table of texts (`bind.script.texts`)
     relation: Relation | None = None
-    ordered: bool = False  # whether all rows of the answer are sorted
+    ordered: bool = False  # whether the answer has ORDER BY
     limit: int | None = None  # LIMIT over all rows of the answer
     halves: Halves | None = None
     plan: QueryPlan | None = None
@@ -110,7 +110,7 @@ def compile_query(
 
 
 def parse_text(draft: Draft) -> Draft:
-    """Parse the text to a syntax tree and the table of its string constants."""
+    """Parse the text to a syntax tree and the table of its texts."""
     asked = draft.asked
     script = parse(asked.sql)
     check_names(asked.expected, script)

@@ -18,7 +18,7 @@ class Late(Enum):
     """What happens to tuples that arrive after their granule has ended, beside being counted."""
 
     COUNT = "count"  # nothing more: they stay in the capture process
-    EMIT = "emit"  # they are sent on, each as a row of its own
+    EMIT = "emit"  # they are sent on, as rows of their own
     CORRECT = "correct"  # their change to closed windows is reported
 
 

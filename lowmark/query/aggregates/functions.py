@@ -42,7 +42,7 @@ class AggregateFunction:
     details: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] | None = None
     """Gives the expressions that split a group, with a row for each combination of values; None: one row a group."""
     most: Callable[[Kind], int] | None = None  # the most rows that details make of a group, by the first detail's kind
-    error: str = ""  # for an approximate value: its greatest deviation
+    error: str = ""  # for an approximate value: how far it may be off
     ordered: bool = False  # it needs the order of the input
     wide: bool = False  # `finish` corrects sums (ADD) that left 64 bits by what they lack; else the value is null
 

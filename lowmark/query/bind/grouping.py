@@ -103,7 +103,7 @@ def group(
 
 
 def _check_columns(grouped: Grouped) -> None:
-    """Limit the columns of a group: those that nodes send, and those shown when its window closes."""
+    """Refuse groups with too many columns, in what nodes send of them or in what a closed window shows of them."""
     kept = [(call.column.name, sum(len(grouped.folds[n].columns) for n in call.folds)) for call in grouped.calls]
     states = sum(len(fold.columns) for fold in grouped.folds)
     below = len(grouped.keys) + len(grouped.details) + states + 2

@@ -232,8 +232,8 @@ class Lowering:
         return disjoin([*([among(sought[1].expr, spans)] if spans or not others else ()), *others])
 
     def _choice(self, node: s.Expression) -> _Lowered:
-        """A text in a list is a text even beside other kinds; where texts are sought, `_spans` has turned it into its
-        code."""
+        """The lowered choice. A text gets a placeholder, since `_spans` has found its code already where texts are
+        sought; for other kinds the text itself is read."""
         return (node, Operand(_TEXT, text=node.value)) if isinstance(node, s.StringLiteral) else self._lowered(node)
 
     def _spans(self, sought: _Lowered, choice: s.Expression) -> Sequence[KeyRange] | None:

@@ -85,7 +85,7 @@ def _expects(plan: Join) -> Iterator[str]:
 
 
 _SPARE = 1.5
-"""Factor for spare room in kept state: there is between none and as much again."""
+"""Average memory of kept state, relative to its content: between none and as much again is spare."""
 
 _INDEX_WORDS = 3
 """Words for a row in an index, beside its keys: its time, the next row of its chain, the head of a chain."""

@@ -22,7 +22,7 @@ def notes(halves: Halves, wanted: int, limits: Limits, ends: bool) -> tuple[str,
 
 
 def gaps(steps: Iterable[Step]) -> tuple[str, ...]:
-    """Warnings that windows do not cover everything. They are shown unasked, because the answer does not show it."""
+    """Warnings that windows do not cover everything. They are shown unasked: no row of the answer reveals it."""
     windows = [step.plan.window for step in steps if isinstance(step.plan, Aggregate | Counted)]
     return tuple(dict.fromkeys(
         f"windows have gaps: of each {_length(window, window.slide)} of {window.axis.attribute} the last "

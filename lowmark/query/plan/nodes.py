@@ -157,7 +157,7 @@ class Aggregate:
     """Many windows close at a time, each with few tuples."""
     at_once: bool = False
     """Without windows, if rows show nothing but keys: a group's row is emitted at its first tuple."""
-    strategy: Strategy = Strategy.PANED  # for sliding windows; others know no other one. The state depends on it
+    strategy: Strategy = Strategy.PANED  # for sliding windows; others have only this one. State depends on it
     asked: Strategy = field(default=Strategy.AUTO, repr=False)  # by a hint in the query's text
 
 
@@ -192,8 +192,8 @@ class Finish:
     window_start and window_end, where the input begins with them. Queries without windows list the progressing
     expressions here; windows over rows with PA list window_start, window_end and the partition's fields."""
     window: Window | None = None
-    """The window that the input's rows show (for groups without windows: the key that is cut into panes). It names the
-    windows in which something overflows."""
+    """The window that the input's rows show (for groups without windows: the key that is cut into panes). Overflows
+    are reported for its windows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def bind_order(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> tupl
 
 
 def order_of_arrival(limit: s.IntegerLiteral, scope: Scope) -> tuple[Order, ...]:
-    """The order in which the first rows of a stream of packets come first; () for a single source, which is in order
+    """The order that LIMIT over packets takes its first rows from: arrival. () for a single source, which is in it
     already."""
     arms = scope.relation.arms
     if not all(isinstance(arm.base, Packets) for arm in arms):
