@@ -36,7 +36,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window clause. The data decide where slide-by-tuple windows lie: `windowids` has those, not these methods."""
+    """A window clause. The methods do not apply to slide-by-tuple windows: the data decide where those lie."""
 
     kind: WindowKind
     size: int  # RANGE in panes; landmark: 0; slide-by-tuple: in units of the axis
