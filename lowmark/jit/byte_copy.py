@@ -1,4 +1,4 @@
-"""Short copies inside kernels, by pieces of SLACK bytes: twice as quick as a loop over bytes, for texts of some ten."""
+"""Short copies inside kernels, by pieces of SLACK bytes: for texts of about ten bytes, twice as fast as a byte loop."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lowmark.jit.compiled import Intrinsic, compiled
 __all__ = ["SLACK", "copy"]
 
 SLACK = 16
-"""Sources and targets are longer by this than what is in them: the last piece is copied whole."""
+"""Sources and targets are this much longer than their content: the last piece is copied whole."""
 
 
 @Intrinsic
 def _move_piece(typing, out, at, source, start):  # type: ignore[no-untyped-def]
-    """out[at : at + SLACK] = source[start : start + SLACK], as one load and one store of any alignment."""
+    """out[at : at + SLACK] = source[start : start + SLACK], as one load and one store at any alignment."""
     from llvmlite import ir
     from numba import types
 
@@ -33,7 +33,7 @@ def _move_piece(typing, out, at, source, start):  # type: ignore[no-untyped-def]
 
 @compiled
 def copy(out: npt.NDArray[np.uint8], at: int, source: npt.NDArray[np.uint8], start: int, end: int) -> int:
-    """out[at:] = source[start:end]; the place behind it."""
+    """out[at:] = source[start:end]; returns the place after the copy."""
     done = 0
     while done < end - start:
         _move_piece(out, at + done, source, start + done)

@@ -1,5 +1,5 @@
-"""Where this machine keeps what it can make again: a folder of the user's own. Keeping is best effort: what cannot be
-written is made again by the next process."""
+"""The user's own folder for files that this machine can make again. Storing is best effort: if a file cannot be
+written, the next process makes it again."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ __all__ = ["cache_root", "load_cached", "store_cached"]
 
 _MOST_BYTES = 256 << 20
 _MOST_IDLE = 60 * 86_400.0  # seconds
-_TOUCHED = 86_400.0  # seconds within which a file that is used again is not marked as used again
+_TOUCHED = 86_400.0  # seconds after a use in which further uses are not recorded
 
 logger = logging.getLogger("lowmark.cache")
 
 
 def cache_root() -> Path:
-    """$LOWMARK_CACHE, else lowmark/ in $XDG_CACHE_HOME, else in ~/.cache; it need not be there. A user without a home
-    gets a folder that ends with the process."""
+    """$LOWMARK_CACHE, else lowmark/ in $XDG_CACHE_HOME, else in ~/.cache; it may not exist yet. A user without a home
+    gets a folder that is deleted with the process."""
     if chosen := os.environ.get("LOWMARK_CACHE"):
         return Path(chosen).absolute()
-    # The specification of XDG says that a relative path in its variables is to be ignored.
+    # The XDG specification says that a relative path in its variables must be ignored.
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if base.is_absolute():
         return base / "lowmark"
     try:
         return Path.home() / ".cache" / "lowmark"
-    except RuntimeError:  # an arbitrary uid, as containers have them, with neither $HOME nor an entry in passwd
+    except RuntimeError:  # an arbitrary uid, as in containers, with neither $HOME nor an entry in passwd
         return Path(_private().name)
 
 
 def load_cached(kind: str, name: str) -> bytes | None:
-    """What `store_cached` was given, by this process or an earlier one; None where it is not there."""
+    """The content given to `store_cached` by this process or an earlier one; None if it is not there."""
     path = cache_root() / kind / name
     try:
         if not _is_ours(path.parent):
@@ -44,15 +44,15 @@ def load_cached(kind: str, name: str) -> bytes | None:
         content = path.read_bytes()
     except OSError:
         return None
-    with suppress(OSError):  # the folder may be another's image, mounted to be read
+    with suppress(OSError):  # the folder may be part of an image, mounted read-only
         if time.time() - path.stat().st_mtime > _TOUCHED:
-            os.utime(path)  # files that nobody uses leave first
+            os.utime(path)  # the files unused for longest are removed first
     return content
 
 
 def store_cached(kind: str, name: str, content: bytes) -> Path | None:
-    """Writes the file whole, though several processes do it at once; None, which the log says once, where it cannot be
-    written. What lies there may be run: a folder that others can write to is not used."""
+    """Write the file atomically, so several processes may do it at once. None if it cannot be written; the log says so
+    once. The content may be run as code: a folder that others can write to is not used."""
     folder = cache_root() / kind
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,10 +83,10 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _prune(folder: Path) -> None:
-    """Removes what has not been used for long and, while the rest takes too much room, what was used longest ago."""
+    """Remove files that were unused for long and, while the rest takes too much room, those unused for longest."""
     files = []
     for path in folder.iterdir():
-        with suppress(OSError):  # another process prunes, too
+        with suppress(OSError):  # another process may prune too
             status = path.stat()
             files.append((status.st_mtime, status.st_size, path))
     room = _MOST_BYTES

@@ -1,7 +1,7 @@
-"""How kernels are compiled, in one place: native code kept on disk, and no GIL while it runs.
+"""The one place in which kernels are compiled: native code is kept on disk, and runs without the GIL.
 
-What was compiled before is loaded without numba, whose import takes longer than all else of a start. A kernel that
-needs numba while it runs, because it allocates or raises what Python can catch, goes through its dispatcher as usual.
+Code that was compiled before is loaded without numba, whose import takes longer than the rest of a start. A kernel that
+needs numba at run time, because it allocates or raises exceptions that Python can catch, is called through numba.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _lock = threading.RLock()
 
 
 class Intrinsic:
-    """A function written in LLVM's terms, for compiled functions to call. numba sees it when it compiles one."""
+    """A function written in LLVM's terms, for compiled functions to call. numba sees it when it compiles a caller."""
 
     def __init__(self, define: Callable[..., object]) -> None:
         self.file = cast(FunctionType, define).__code__.co_filename
@@ -57,8 +57,8 @@ class Intrinsic:
 
 
 class Compiled:
-    """A function as native code, one for each combination of kinds of arguments, compiled at its first call or loaded
-    from where an earlier process left it. Arguments that follow each other may be given as one `Laid`."""
+    """A function as native code, one version for each combination of argument kinds. A version is compiled at its first
+    call, or loaded if an earlier process stored it. Consecutive arguments may be given as one `Laid`."""
 
     def __init__(self, function: FunctionType) -> None:
         self.__wrapped__ = function
@@ -75,17 +75,17 @@ class Compiled:
         return native(*arguments)
 
     def dispatcher(self, inner: bool) -> Dispatcher:
-        """numba's form of it; `inner`: for compiled functions alone to call, which spares what Python would need."""
+        """numba's form of it; `inner`: only compiled functions call it, so what Python would need is left out."""
         if inner not in self._dispatchers:
             from numba import njit
 
-            # Not kept by numba on disk: its names follow the function's own file and not what the function calls.
+            # numba does not cache it on disk: its cache depends on the function's file, not on the functions it calls.
             options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False} if inner else {}
             self._dispatchers[inner] = njit(nogil=True, boundscheck=False, **options)(self._linked())
         return self._dispatchers[inner]
 
     def parts(self) -> Iterator[bytes]:
-        """All that its native code is made of: its name, the files of all functions in it, the constants they name."""
+        """Everything that its native code is made from: its name, the files of all its functions, their constants."""
         yield f"{self.__wrapped__.__module__}.{self.__wrapped__.__qualname__}".encode()
         files: set[str] = set()
         constants: set[str] = set()
@@ -105,17 +105,17 @@ class Compiled:
             elif isinstance(value, np.ndarray):
                 constants.add(f"{name}={value.dtype}{value.shape}{value.tobytes().hex()}")
             elif value is not np:
-                # Were it passed over, code of its former value would be found under the same name.
+                # If this were ignored, code compiled with its former value would be found under the same name.
                 named = f"{self.__wrapped__.__module__}.{self.__wrapped__.__qualname__}"
                 raise TypeError(f"{named} names {name}: compiled code can name numbers, arrays and compiled code only")
 
     def _globals(self) -> dict[str, object]:
-        """What it names of its module."""
+        """The names of its module that it uses, with their values."""
         module = self.__wrapped__.__globals__
         return {name: module[name] for name in _names(self.__wrapped__.__code__) if name in module}
 
     def _linked(self) -> FunctionType:
-        """The function with what numba knows in place of what stands for it here."""
+        """The function with numba's objects in place of their stand-ins here."""
         function = self.__wrapped__
         names = dict(function.__globals__)
         for name, value in self._globals().items():
@@ -145,12 +145,12 @@ class Compiled:
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """The function as native code, compiled when it is first called and kept for later processes."""
+    """The function as native code, compiled at its first call and stored for later processes."""
     return cast(Callable[P, R], Compiled(cast(FunctionType, function)))
 
 
 def _kind(argument: Argument) -> object:
-    """What numba would tell apart."""
+    """The properties of an argument by which numba compiles different code."""
     if isinstance(argument, np.ndarray):
         flags = argument.flags
         order = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"

@@ -1,5 +1,5 @@
-"""From functions to native code that needs no numba when it is loaded again. The only module that drives the compiler:
-it is imported when something has to be compiled."""
+"""Compiles functions to native code that can be loaded again without numba. This is the only module that drives the
+compiler; it is imported only when something must be compiled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any  # of numba's and llvmlite's untyped values, inside this module alone
+from typing import Any  # for untyped values of numba and llvmlite, inside this module alone
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -22,7 +22,7 @@ __all__ = ["native_code", "room_to_recurse"]
 _I32, _I64, _POINTER = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
 _LETTERS = {types.int64: "q", types.uint64: "Q", types.float64: "d"}
 _FOREIGN = ("NRT_", "numba_", "Py")
-"""What names begin with that only a process with numba, or the interpreter's lock, can offer."""
+"""Beginnings of names that only a process with numba, or with the interpreter's lock, can offer."""
 
 _DEPTH = 50_000
 _deepening = threading.RLock()
@@ -30,8 +30,8 @@ _deepening = threading.RLock()
 
 @contextmanager
 def room_to_recurse() -> Iterator[None]:
-    """numba follows the branches of a function by recursion, two calls each, and Python has room for 1,000 calls: less
-    than the kernel of some dozen nodes takes."""
+    """Raise Python's recursion limit: numba recurses along a function's branches, two calls each, and the default of
+    1,000 calls is too few for the kernel of a few dozen nodes."""
     with _deepening:
         before = sys.getrecursionlimit()
         sys.setrecursionlimit(max(before, _DEPTH))
@@ -42,12 +42,12 @@ def room_to_recurse() -> Iterator[None]:
 
 
 def native_code(function: Callable[..., object], arguments: Sequence[Any], error_model: str) -> NativeCode | None:
-    """The function for arguments of these numba types; None where it needs numba at run time (it allocates, say) or
-    has results of other kinds than numbers."""
+    """The function compiled for these numba types; None if it needs numba at run time (because it allocates, say) or
+    has results other than numbers."""
     flags = compiler.Flags()
     flags.no_cpython_wrapper = True
     flags.no_cfunc_wrapper = True
-    flags.nrt = False  # arrays are the caller's: nothing counts references to them
+    flags.nrt = False  # the caller owns the arrays: nothing counts references to them
     flags.error_model = error_model
     typing_context, target_context = cpu_target.typing_context, cpu_target.target_context
     typing_context.refresh()
@@ -55,7 +55,7 @@ def native_code(function: Callable[..., object], arguments: Sequence[Any], error
     try:
         with room_to_recurse():
             made = compiler.compile_extra(typing_context, target_context, function, tuple(arguments), None, flags, {})
-    except errors.NumbaError:  # it allocates; or it is wrong, as its dispatcher will say
+    except errors.NumbaError:  # it allocates; or it is wrong, and its dispatcher will report that
         return None
     results = _results(made.signature.return_type)
     library = made.library
@@ -81,7 +81,7 @@ def _results(kind: Any) -> str | None:
 
 
 def _entry(shape: Any, name: str, results: int) -> bytes:
-    """Object code of the entry point: it unpacks words for a function of numba's calling convention."""
+    """Object code of the entry point: it unpacks words for a function with numba's calling convention."""
     module = ir.Module()
     module.triple = llvm.get_process_triple()
     callee = ir.Function(module, shape, name)

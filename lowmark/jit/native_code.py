@@ -1,7 +1,7 @@
-"""Native code that was compiled before: kept in files, and called without the compiler that made it.
+"""Native code compiled earlier: stored in files, and called without the compiler that made it.
 
 A file holds object code whose entry point takes one pointer to 64-bit words: first the results, then the arguments as
-`_lay` lays them out. It names no symbol that a process without numba does not have.
+`_lay` lays them out. It refers to no symbol that a process without numba lacks.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ NativeFunction = Callable[..., Result]
 
 
 class Laid:
-    """Arguments that are the same in many calls, laid out once: an array takes half a microsecond."""
+    """Arguments that are equal in many calls, laid out once: laying out an array takes half a microsecond."""
 
     def __init__(self, *arguments: Argument) -> None:
-        self.arguments = arguments  # keeps the arrays
+        self.arguments = arguments  # keeps the arrays alive
         self.words = array("q")
         _lay(arguments, self.words)
         self.mark = _MARKS.setdefault(tuple(map(mark_of, arguments)), object())
@@ -47,11 +47,11 @@ class Laid:
 
 _MARKS: dict[tuple[object, ...], object] = {}
 _IN_ORDER, _FORTRAN, _TOLD_APART = 0x1, 0x2, 0x503
-"""numpy's flags of arrays: contiguous in C's order; in Fortran's; these two, aligned and writeable."""
+"""numpy's flags of arrays: contiguous in C's order; in Fortran's; these two, with aligned and writeable."""
 
 
 def mark_of(argument: Argument | Laid) -> object:
-    """Found quickly, and different where compiled code must be."""
+    """Cheap to compute; changes whenever the compiled code would change."""
     if isinstance(argument, np.ndarray):
         flags = argument.flags.num & _TOLD_APART
         return argument.dtype, argument.ndim, flags & ~_FORTRAN if flags & _IN_ORDER else flags
@@ -63,7 +63,7 @@ def mark_of(argument: Argument | Laid) -> object:
 
 
 def flat(arguments: Iterable[Argument | Laid]) -> Iterator[Argument]:
-    """Each argument by itself."""
+    """The arguments one by one, those of a `Laid` included."""
     for argument in arguments:
         if isinstance(argument, Laid):
             yield from argument.arguments
@@ -77,7 +77,7 @@ _FORMAT = b"lowmark-native-1\n"
 
 @dataclass(frozen=True, slots=True)
 class NativeCode:
-    """`results` has a letter for each: q int64, Q uint64, d double, ? truth. `single`: it is a value, not a tuple."""
+    """`results` has a letter for each: q int64, Q uint64, d double, ? bool. `single`: a value, not a tuple of one."""
 
     results: str
     single: bool
@@ -90,7 +90,7 @@ class NativeCode:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> NativeCode | None:
-        """None for a file that is damaged or not one of these."""
+        """The code in a file; None if the file is damaged or of another format."""
         digest, body = content[len(_FORMAT) : len(_FORMAT) + 32], content[len(_FORMAT) + 32 :]
         if not content.startswith(_FORMAT) or hashlib.sha256(body).digest() != digest:
             return None
@@ -103,7 +103,7 @@ class NativeCode:
         return cls(head["results"], head["single"], tuple(objects))
 
     def load(self) -> NativeFunction:
-        """The function. It holds no lock of Python's while it works."""
+        """The function. It releases Python's lock while it runs."""
         import llvmlite.binding as llvm
 
         engine = _engine()
@@ -115,7 +115,7 @@ class NativeCode:
         return _caller(entry, self.results, self.single)
 
 
-_engines: list[ExecutionEngine] = []  # own the code that has been loaded: it is never given back
+_engines: list[ExecutionEngine] = []  # own all loaded code, which is never unloaded
 
 
 def _engine() -> ExecutionEngine:
@@ -148,7 +148,7 @@ def _caller(entry: Callable[[int], int], results: str, single: bool) -> NativeFu
 
 
 def _lay(arguments: tuple[Argument | Laid, ...], words: array[int]) -> None:
-    """Behind the words that there are."""
+    """Append the arguments to the words."""
     for argument in arguments:
         if isinstance(argument, Laid):
             words += argument.words
@@ -159,8 +159,8 @@ def _lay(arguments: tuple[Argument | Laid, ...], words: array[int]) -> None:
             words.append(_word(argument))
 
 
-# An array is a Python object that begins with the address of its data (numpy's C interface: PyArrayObject). Asked for
-# in any other way it takes longer than many a kernel.
+# An array is a Python object that begins with the address of its data (numpy's C interface: PyArrayObject). Any other
+# way to get the address takes longer than many kernels.
 _DATA = object.__basicsize__
 _pointer = ctypes.c_int64.from_address
 
@@ -186,7 +186,7 @@ def _value(letter: str, word: int) -> int | float | bool:
 
 @cache
 def _circumstances() -> bytes:
-    """What native code depends on besides its source: compiler, processor, and how it is called."""
+    """What native code depends on besides its source: compiler, processor, and calling convention."""
     import llvmlite.binding as llvm
 
     compilers = (version("numba"), version("llvmlite"), sys.version_info[:2])

@@ -11,7 +11,7 @@ from lowmark.wire.rows.schema import Kind
 
 @dataclass(frozen=True, slots=True)
 class PacketField:
-    """A field that every packet tuple has. `unit` is empty where the value is a number or a name without one."""
+    """A field of packet tuples. `unit` is empty for names and for numbers without a unit."""
 
     name: str
     kind: Kind
@@ -25,10 +25,10 @@ class PacketField:
 _BYTE = (0, 255)
 _PORT = (0, 65_535)
 _IP_LENGTH = (0, 65_575)  # IPv6's payload length field, and its header
-_FRAME_LENGTH = (0, 2**32 + 3)  # captures state it in 32 bits; on a ring the tag that the kernel took out is added
+_FRAME_LENGTH = (0, 2**32 + 3)  # captures state it in 32 bits; a ring adds the tag that the kernel took out
 
 
-# In the order in which `SELECT *` shows them.
+# In the order of `SELECT *`.
 PACKET_FIELDS = (
     PacketField(
         "ts", Kind.TIME, "Time of capture since 1970-01-01T00:00:00Z; finer resolutions are rounded down.", "ns"
@@ -127,7 +127,7 @@ PACKET_FIELDS = (
         "Position of the packet in its stream, from 1; frames that are skipped have none.",
         "rows",
         ("row-num",),
-        range=(1, 2**60),  # at a thousand million packets a second, those of 36 years
+        range=(1, 2**60),  # 36 years at a thousand million packets a second
     ),
     PacketField("arrival_ts", Kind.TIME, "Time of arrival since 1970; for files the same as ts.", "ns"),
 )
@@ -183,7 +183,7 @@ DERIVED_FIELDS = (
         for name, kind, what, unit, aliases, of in _INNER
     ),
 )
-"""Fields that `*` does not show: they are made of others, or there for some packets only."""
+"""Fields that `*` does not show: derived from other fields, or present in some packets only."""
 
 _BY_FOLDED_NAME = MappingProxyType(
     {name.casefold(): field for field in (*PACKET_FIELDS, *DERIVED_FIELDS) for name in (field.name, *field.aliases)}
@@ -208,13 +208,13 @@ _UNITS_NS = MappingProxyType(
 
 
 def packet_field(name: str) -> PacketField | None:
-    """The field of that name or alias, whatever its case; None if there is none."""
+    """The field with this name or alias, in any case; None if there is none."""
     return _BY_FOLDED_NAME.get(name.casefold())
 
 
 def unit_ns(word: str) -> int:
-    """Nanoseconds of a unit of time that grammar.lark knows (its DURATION), whatever its case."""
-    # Upper case first: it unites the letters that a regular expression takes as equal (µ and μ, s and ſ, i and ı).
+    """Nanoseconds of a unit of time that grammar.lark knows (its DURATION), in any case."""
+    # Upper case first: it unites the letters that a regular expression treats as equal (µ and μ, s and ſ, i and ı).
     return _UNITS_NS[word.upper().lower()]
 
 

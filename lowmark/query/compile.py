@@ -1,7 +1,7 @@
-"""Text to plan: the passes of query analysis, in order (`PASSES`).
+"""Compiles query text to a plan: the passes of query analysis, in order (`PASSES`).
 
-Every pass is a pure function of the draft that the passes before it have made. Equal arguments give equal plans in
-every process, so that a plan is handed on as its text.
+Every pass is a pure function of the draft that the earlier passes made. Equal arguments give equal plans in every
+process, so a query's text is enough to pass its plan on.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from lowmark.query.plan.planner import plan_query
 __all__ = ["DEFAULT_BUCKETS", "PASSES", "compile_query"]
 
 DEFAULT_BUCKETS = 16
-"""Partitions of a stage whose groups can be spread."""
+"""Partitions of a stage whose groups can be distributed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked: the arguments of `compile_query`."""
+    """The arguments of `compile_query`."""
 
     sql: str
     name: str
@@ -53,20 +53,20 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What the passes have made so far: each fills in what stands behind its name in `PASSES`, or makes it anew."""
+    """The result of the passes so far; each pass fills in or replaces the field named beside it in `PASSES`."""
 
     asked: Question
     script: Script | None = None
-    strings: tuple[str, ...] = ()  # the query's table of texts
+    strings: tuple[str, ...] = ()  # the query's table of texts (`bind.script.texts`)
     relation: Relation | None = None
-    ordered: bool = False  # the answer is
-    limit: int | None = None  # of all its rows
+    ordered: bool = False  # whether the answer has ORDER BY
+    limit: int | None = None  # LIMIT over all rows of the answer
     halves: Halves | None = None
     plan: QueryPlan | None = None
 
     @property
     def answer(self) -> Span:
-        """The statement that is answered, for errors that are about all of it."""
+        """The span of the statement that is answered, for errors about the whole of it."""
         assert self.script is not None
         return self.script.statements[-1].span
 
@@ -87,15 +87,15 @@ def compile_query(
     limits: Limits = DEFAULT_LIMITS,
     ends: bool = False,
 ) -> QueryPlan:
-    """The plan of a query, or QueryError with the spot in the text.
+    """Compile a query to its plan; raise QueryError with the place in the text if it cannot run.
 
-    `streams`: the streams that are bound, each with its number of sources, called as `link` shows them; None: any name
-    is a stream of one source. `buckets`: wanted; a plan whose rows must meet in one place has 1, and a note on why.
-    `late`: what becomes of late tuples; corrections that would be wrong are refused. `expected`: what is known of the
-    data; UnknownInput where it is said of what the query has not. `strategy`: how sliding windows are evaluated; AUTO:
-    as costs least. It is no part of the stage. `stored`: where it runs state is stored, as in the job.
-    `limits`: on what it keeps for ever, and what it lets go of. `ends`: where it runs it may end before its streams do:
-    LIMIT of all rows is refused elsewhere.
+    `streams`: number of sources of each bound stream, by the name that `link` shows; None: any name is a stream of one
+    source. `buckets`: the number wanted; a plan whose rows must all meet has 1, and a note on why. `late`: what happens
+    to late tuples; corrections that would be wrong are refused. `expected`: known statistics of the data; UnknownInput
+    if they name an input that the query does not have. `strategy`: how sliding windows are evaluated; AUTO takes the
+    cheapest. The strategy is not part of the stage. `stored`: whether the runner stores state, as the job does.
+    `limits`: bounds on the state that no window end removes. `ends`: whether the runner may stop before its streams
+    end; if not, LIMIT over all rows is refused.
     """
     if buckets < 1:
         raise ValueError(f"{buckets} buckets: at least one is needed")
@@ -110,7 +110,7 @@ def compile_query(
 
 
 def parse_text(draft: Draft) -> Draft:
-    """Text to syntax tree, and the table of the texts in it."""
+    """Parse the text to a syntax tree and the table of its texts."""
     asked = draft.asked
     script = parse(asked.sql)
     check_names(asked.expected, script)
@@ -118,7 +118,7 @@ def parse_text(draft: Draft) -> Draft:
 
 
 def bind_names(draft: Draft) -> Draft:
-    """Syntax tree to relation: names, types, windows, groups and joins."""
+    """Turn the syntax tree into a relation: resolve names, types, windows, groups and joins."""
     assert draft.script is not None
     bound = analyse(draft.script, draft.asked.sql, draft.asked.streams, draft.strings)
     if bound.limit is not None and not draft.asked.ends:
@@ -130,15 +130,15 @@ def bind_names(draft: Draft) -> Draft:
 
 
 def push_down(draft: Draft) -> Draft:
-    """The same relation: conditions stand as low as they can, and joins know their keys."""
+    """Move conditions as close to the capture as possible, and find the keys of joins."""
     assert draft.relation is not None
     with placed(draft.answer):
         return replace(draft, relation=pushed(draft.relation))
 
 
 def plan_steps(draft: Draft) -> Draft:
-    """Relation to the nodes of capture processes and the steps of a bucket. Which keys choose the bucket, where rows
-    must change it, and in which order joins probe is decided here."""
+    """Turn the relation into the nodes of capture processes and the steps of a bucket. This pass decides which keys
+    choose the bucket, where rows change it, and the order in which joins probe."""
     assert draft.relation is not None
     asked = draft.asked
     exchanging = asked.name if asked.buckets > 1 and asked.late is not Late.CORRECT else None
@@ -152,7 +152,7 @@ def plan_steps(draft: Draft) -> Draft:
 
 
 def expire_idle_partitions(draft: Draft) -> Draft:
-    """The same steps: those that count tuples for values of PA let go of idle values, where that is asked for."""
+    """Let steps that count tuples for values of PA drop idle values, if `limits` asks for that."""
     assert draft.halves is not None
     idle_ns = draft.asked.limits.expire_idle_ns
     if idle_ns is None:
@@ -166,7 +166,7 @@ def expire_idle_partitions(draft: Draft) -> Draft:
 
 
 def name_stage(draft: Draft) -> Draft:
-    """Nodes and steps to the plan: the stage is named after all that decides its partials."""
+    """Assemble the plan from nodes and steps; the stage is named by everything that decides its partials."""
     assert draft.halves is not None
     asked, halves = draft.asked, draft.halves
     spread = 1 if halves.reasons else asked.buckets
@@ -191,8 +191,8 @@ def name_stage(draft: Draft) -> Draft:
 
 
 def choose_window_strategies(draft: Draft) -> Draft:
-    """The same plan: each windowed aggregate has its strategy, as asked for or as costs least. It is named already: a
-    strategy changes neither partials nor exchanges."""
+    """Give each windowed aggregate the strategy asked for, or the cheapest. The plan keeps its name: a strategy changes
+    neither partials nor exchanges."""
     assert draft.plan is not None
     asked, plan = draft.asked, draft.plan
     tuples = asked.expected.together({stream for node in plan.stage.nodes for stream in node.streams})
@@ -212,7 +212,7 @@ def choose_window_strategies(draft: Draft) -> Draft:
 
 
 def check_corrections(draft: Draft) -> Draft:
-    """The same plan, or an error: late tuples are to correct its results, and would make wrong ones."""
+    """Raise an error if late tuples must correct the results and the corrections would be wrong."""
     assert draft.plan is not None
     if draft.asked.late is not Late.CORRECT:
         return draft

@@ -1,5 +1,5 @@
-"""What a query is asked to be, beside its text: what becomes of late tuples, by which strategy windows are evaluated,
-what is kept. A module of its own: the command line needs no more of a plan."""
+"""Options of a query beside its text: handling of late tuples, window strategy, limits on state. They have a module of
+their own because the command line needs no other part of a plan."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["DEFAULT_LIMITS", "DEFAULT_RATES", "Late", "Limits", "Rates", "Strate
 
 
 class Late(Enum):
-    """What becomes of tuples that come after their granule has ended, beside their being counted."""
+    """What happens to tuples that arrive after their granule has ended, beside being counted."""
 
-    COUNT = "count"  # nothing: they stay in the capture process
+    COUNT = "count"  # nothing more: they stay in the capture process
     EMIT = "emit"  # they are sent on, as rows of their own
-    CORRECT = "correct"  # what they change in closed windows is told
+    CORRECT = "correct"  # their change to closed windows is reported
 
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([^\W\d_]+)", re.ASCII)
@@ -27,10 +27,10 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([^\W\d_]+)", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Raises ValueError for what cannot be."""
+    """Bounds on the state that no window end removes. Raises ValueError for impossible values."""
 
-    groups: int = 4_000_000  # of a query in a bucket that no window's end lets go: of landmark windows, values of PA
-    expire_idle_ns: int | None = None  # a value of PA without a tuple for longer is let go of; None: none is
+    groups: int = 4_000_000  # per query and bucket, of groups that no window end removes: landmark windows, PA values
+    expire_idle_ns: int | None = None  # drop a value of PA after this long without a tuple; None: never
 
     def __post_init__(self) -> None:
         if self.groups < 1:
@@ -41,7 +41,7 @@ DEFAULT_LIMITS = Limits()
 
 
 def parse_span(text: str) -> int:
-    """Nanoseconds of a length of time as queries write it. ValueError for any other text, and for none at all."""
+    """Nanoseconds of a length of time as queries write it; ValueError for any other text, also for an empty one."""
     match = _SPAN.fullmatch(text.strip())
     try:
         span = Fraction(0) if match is None else Fraction(match[1]) * unit_ns(match[2])
@@ -53,20 +53,20 @@ def parse_span(text: str) -> int:
 
 
 class Strategy(Enum):
-    """How groups of open windows are held (Li ch. 6). None of them changes a row."""
+    """How groups of open windows are held (Li ch. 6). No strategy changes a row."""
 
-    AUTO = "auto"  # the plan's own choice, by cost
+    AUTO = "auto"  # the plan chooses the cheapest
     WID = "wid"  # 6.1: each partial is merged into every open window that holds it
-    PANED = "paned"  # 6.2: each partial is merged into its pane, and windows are put together from panes as they close
-    ADAPT = "adapt"  # 6.3: by group one or the other, whichever keeps less, with switches while it runs
+    PANED = "paned"  # 6.2: each partial is merged into its pane; windows are assembled from panes when they close
+    ADAPT = "adapt"  # 6.3: WID or PANED for each group, whichever keeps less state; groups switch while it runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What costs are computed of. Raises ValueError for what cannot be."""
+    """The rates that costs are computed from. Raises ValueError for impossible values."""
 
-    tuples: float = 10_000.0  # that a stage reduces, a second (where windows go over seconds)
-    groups: int = 10_000  # at the most in a pane
+    tuples: float = 10_000.0  # per second, that a stage reduces (for windows over time)
+    groups: int = 10_000  # in one pane, at most
     stored: bool = True  # state is read and written with each batch of rows, as in the job
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Blocks of captured frames: what crosses from a source into a node."""
+"""Blocks of captured frames: the data that a source hands to a node."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from lowmark.wire.records.verdicts import Reason
 __all__ = ["BAD_TIME", "FUTURE_NS", "NO_TIME", "NO_VLAN", "UNKNOWN_INTERFACE", "Flaw", "FrameBlock"]
 
 BAD_TIME = -1
-"""`link` of a frame whose timestamp does not fit int64 nanoseconds: it is skipped as `malformed`. Frames that have no
-time have a `link` below 0, and those that have one another."""
+"""`link` of a frame whose timestamp does not fit int64 nanoseconds: it is skipped as `malformed`. `link` is below 0
+exactly for frames without a time."""
 
 NO_TIME = -2
 """`link` of a frame for which its capture has no timestamp: it is skipped as `no_time`."""
 
 UNKNOWN_INTERFACE = -3
-"""`link` of a frame from an interface that its capture does not describe, which alone would say what timestamp and link
-type mean: it is skipped as `unknown_interface`."""
+"""`link` of a frame from an interface that its capture does not describe, so timestamp and link type are unknown: it
+is skipped as `unknown_interface`."""
 
 NO_VLAN = -1
-"""`vlan` of a frame whose tag, if it has one, still stands in its bytes."""
+"""`vlan` of a frame without a tag, or whose tag is still in its bytes."""
 
 FUTURE_NS = 60 * 1_000_000_000
-"""A live frame that is stamped so far ahead of the clock is skipped as `future`."""
+"""A live frame whose timestamp is this far ahead of the clock is skipped as `future`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """What a source has to say against the time from `from_ns` to `until_ns`, that included. From INT64_MIN:
-    whatever was before; until FOREVER: whatever comes."""
+    """A reason against a source's data from `from_ns` to `until_ns`, included. From INT64_MIN: all earlier data; until
+    FOREVER: all later data."""
 
     reason: Reason
     from_ns: int
@@ -41,8 +41,8 @@ class Flaw:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameBlock:
-    """Frames in order of arrival, all of one source. The arrays have one entry a frame; `data` is borrowed from the
-    source (a buffer that is read into, a ring block) and valid until the next block is asked for."""
+    """Frames of one source in order of arrival. The arrays have one entry for each frame; `data` is borrowed from the
+    source (a read buffer, a ring block) and valid until the next block is requested."""
 
     data: npt.NDArray[np.uint8]
     offset: npt.NDArray[np.int64]  # of the frame's first byte in data
@@ -53,8 +53,8 @@ class FrameBlock:
     low: npt.NDArray[np.int64]  # the source's low-watermark just before this frame, ns: never regresses
     low_after: int  # the low-watermark after the last frame, ns: no later tuple has a smaller ts
     vlan: npt.NDArray[np.int32] | None = None  # outermost VLAN id that the kernel took out of the frame, or NO_VLAN
-    dropped: int = 0  # frames the kernel dropped since the block before (live sources)
-    taken_ns: int | None = None  # of live sources: the clock that stamps frames, when block and drops had been taken
+    dropped: int = 0  # frames that the kernel dropped since the block before (live sources)
+    taken_ns: int | None = None  # live sources: the clock that stamps frames, after block and drops were taken
     flaws: tuple[Flaw, ...] = ()  # that became known since the block before
 
     def __len__(self) -> int:

@@ -1,12 +1,12 @@
-"""Calls of aggregate functions, planned: the functions themselves are declared in `functions`, and by users.
+"""Plans calls of aggregate functions; the functions themselves are declared in `functions`, and by users.
 
-A call is planned into *lifts* (folds that have no names yet) and, where its value does not follow from folds alone,
-into *details*: expressions whose values split the groups. `CallPlanner` collects the calls of one SELECT, shares what
-they have in common, and names the columns.
+A call is planned into *lifts* (folds without names) and, if folds alone do not determine its value, into *details*:
+expressions whose values split the groups. `CallPlanner` collects the calls of one SELECT, shares equal folds and
+details, and names the columns.
 
 - `count(*)`, and every count of an expression that is never null, is the partials' own column of tuples: no fold.
-- Aggregates skip nulls. A sum over a nullable argument therefore goes with a count of its values, and is null where
-  that is 0: null and 0 need not be told apart in a column that adds up, so that it can be subtracted again.
+- Aggregates skip nulls. A sum over a nullable argument therefore has a count of its values beside it, and is null where
+  that is 0. The column of sums need not tell null from 0, so it can be subtracted again.
 - A column of sums of integers is nullable in the result: null where the sum left int64 (the window is then lossy).
 - Means, deviations and medians of durations are doubles, in seconds (variances in s²).
 """
@@ -31,15 +31,15 @@ __all__ = [
 ]  # fmt: skip
 
 ENTRY_POINTS = "lowmark.aggregates"
-"""The entry-point group of users' own aggregates: each gives an `AggregateFunction`."""
+"""The entry-point group of users' own aggregates: each entry point gives an `AggregateFunction`."""
 
 DIFFERENTIAL = frozenset({FoldOp.ADD, FoldOp.ADD_WIDE})
-"""Folds that a merge can be taken back from, exactly (Li 6.2.2). Sums of floats are never subtracted."""
+"""Folds whose merges can be undone exactly (Li 6.2.2). Sums of floats are never subtracted."""
 
 
 class BadAggregate(Exception):
-    """A call that cannot be: `reason` is a sentence for the query's author. `argument` is the index of the argument
-    (parameters count on behind the arguments) that is wrong, None: the call; `valid` lists what would be right."""
+    """An impossible call: `reason` is a sentence for the query's author. `argument` is the index of the wrong argument
+    (parameters are counted after the arguments), None: the call; `valid` lists what would be right."""
 
     def __init__(self, reason: str, argument: int | None = None, valid: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
@@ -58,13 +58,13 @@ class PlannedCall:
 
 
 def function(name: str, distinct: bool = False) -> AggregateFunction:
-    """The function of a name, in lower case, or of an `AggregateCall`; KeyError when there is none. `count` with
-    `distinct` is another function."""
+    """The function with this lower-case name, or of an `AggregateCall`; KeyError if there is none. `count` with
+    `distinct` is a function of its own."""
     return _registry()[f"{name} distinct" if distinct else name]
 
 
 def names() -> tuple[str, ...]:
-    """What a query may call, sorted."""
+    """The aggregates that a query may call, sorted."""
     return tuple(sorted(name for name in _registry() if " " not in name))
 
 
@@ -75,7 +75,7 @@ def plan_aggregate(
     parameters: tuple[str, ...] = (),
     order: tuple[Named, ...] = (),
 ) -> PlannedCall:
-    """The plan of `name(args, parameters)`. `count(*)` has no arguments; parameters stand here as they were written.
+    """The plan of `name(args, parameters)`. `count(*)` has no arguments; parameters are given as they were written.
     `order`: the columns by which the input is ordered, for first and last. Raises BadAggregate; KeyError for a name
     that is not in `names()`."""
     if distinct and f"{name} distinct" not in _registry():
@@ -109,7 +109,7 @@ def _check(called: AggregateFunction, name: str, args: tuple[Expr, ...], paramet
 
 
 def kept_columns(plan: Aggregate) -> tuple[str, ...]:
-    """For people, what tells rows of its state apart: keys, and what splits groups, by the first call it is for."""
+    """For people: what distinguishes rows of its state: keys, and details, named after the first call with them."""
     split: dict[str, str] = {}
     for call in plan.calls:
         for detail in call.details:
@@ -120,9 +120,9 @@ def kept_columns(plan: Aggregate) -> tuple[str, ...]:
 
 @dataclass
 class CallPlanner:
-    """Collects the calls of one SELECT. `keys` are the groups' keys; `order` as for `plan_aggregate`, by integers where
-    there are `ties` in it that no arrival decides; `taken` further names that no column may have. Equal folds and
-    details are shared; a detail that is a key is that key."""
+    """Collects the calls of one SELECT. `keys` are the groups' keys; `order` as for `plan_aggregate`, by integers if it
+    has `ties` that no arrival decides; `taken`: further names that no column may have. Equal folds and details are
+    shared; a detail that equals a key is that key."""
 
     keys: tuple[Named, ...]
     order: tuple[Named, ...] = ()
@@ -151,7 +151,7 @@ class CallPlanner:
         distinct: bool = False,
         parameters: tuple[str, ...] = (),
     ) -> AggregateCall:
-        """Plan a call whose value is to be called `column`; raises as `plan_aggregate` does."""
+        """Plan a call whose value gets the name `column`; raises as `plan_aggregate` does."""
         planned = plan_aggregate(name, args, distinct, parameters, self.order)
         opposites = [(lift, other) for lift in planned.lifts if self.ties and (other := opposite(lift)) is not None]
         return AggregateCall(

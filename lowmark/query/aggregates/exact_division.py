@@ -1,4 +1,4 @@
-"""Quotients of what is longer than a double: of whole numbers, rounded once; of sums kept as two doubles, (high, low),
+"""Quotients of numbers longer than a double: of whole numbers, rounded once; of sums kept as two doubles, (high, low),
 to about 106 bits. Vectorised; Dekker 1971, Knuth's TwoSum."""
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ Long = tuple[Floats, Floats]
 
 _SPLIT = 2.0**27 + 1
 _NOISE = 2.0**-90
-"""Of n·Q, the part to which n·Q - S² is known at the least: values that are all alike have no variance."""
+"""The precision of n·Q - S², as a part of n·Q: values that are all equal must have no variance."""
 
 
 def float_variance(n: npt.NDArray[np.int64], squares: Long, sums: Long) -> Floats:
-    """(n·Q - S²) / n² with Q = Σx², S = Σx: of values far from 0 most digits of the two are the same."""
+    """(n·Q - S²) / n² with Q = Σx², S = Σx: for values far from 0 the two have most digits in common."""
     with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite have no variance
         count = n.astype(np.float64)
         high, low = _sum(*squares)
@@ -50,14 +50,14 @@ def _halves(x: Floats) -> Long:
 
 
 _WHOLE = 1 << np.finfo(np.float64).nmant + 1
-"""Whole numbers up to it are doubles."""
+"""Whole numbers up to this one are exact as doubles."""
 
 
 def quotient(
     dividends: npt.NDArray[np.int64], divisors: npt.NDArray[np.int64], scale: int = 1
 ) -> npt.NDArray[np.float64]:
-    """dividends / (divisors · scale), divisors from 1, a scale of at most 53 bits behind its powers of two. Rounded
-    once: of two doubles by the division itself, of longer numbers by Python."""
+    """dividends / (divisors · scale); divisors are 1 or more, scale has at most 53 bits above its trailing zeros.
+    Rounded once: by the division itself if both are doubles, by Python for longer numbers."""
     odd = scale // (scale & -scale)
     exact = (np.abs(dividends.clip(-_WHOLE - 1)) <= _WHOLE) & (divisors <= _WHOLE // odd)
     result: npt.NDArray[np.float64] = dividends / (divisors * float(scale))

@@ -1,7 +1,7 @@
-"""From the merged state of groups to an aggregate's values: one vectorised function for each way to finish.
+"""Computes an aggregate's values from the merged state of groups: one vectorised function for each kind of finish.
 
-A finisher gets the state of all groups of a window and the call's parameters, and gives one value a group. Sums of
-integers come exact; whatever has to be divided is divided once, and so rounded once.
+A finisher gets the state of all groups of a window and the call's parameters, and gives one value for each group. Sums
+of integers are exact; a quotient is divided once, and so rounded once.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ __all__ = [
 ]  # fmt: skip
 
 _NS = 10**9
-_SMALL = 2.0**62  # products below it, as computed in doubles, fit into int64 with room for two
+_SMALL = 2.0**62  # smaller products, computed in doubles, fit into int64, also twice
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Details:
-    """What splits a call's groups: one entry for each combination of details in a group, in any order."""
+    """The details that split a call's groups: one entry for each combination of values in a group, in any order."""
 
     group: Ints  # index of the entry's group
-    tuples: Ints  # how many tuples have these values
+    tuples: Ints  # number of tuples with these values
     values: tuple[Values, ...]  # of the call's details
-    folds: tuple[tuple[Values, ...], ...] = ()  # the columns of the call's folds, of this entry's tuples alone
-    repeat: bool = True  # a combination may stand in several entries of a group, for details of other calls
+    folds: tuple[tuple[Values, ...], ...] = ()  # the columns of the call's folds, over this entry's tuples alone
+    repeat: bool = True  # details of other calls may split a combination into several entries of a group
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """The state that a call reads: one entry a group, each of at least one tuple. Sums (ADD, ADD_WIDE) of no value
-    come as 0, all other folds of no value as null."""
+    """The state that a call reads: one entry for each group of at least one tuple. Sums (ADD, ADD_WIDE) over no value
+    are 0, all other folds over no value are null."""
 
     tuples: Ints
     folds: tuple[tuple[Values, ...], ...]  # the columns of the call's folds, in the call's order
     details: Details | None = None
     lacking: tuple[Ints, ...] = ()
-    """By fold what a sum (ADD) lacks, in units of 2^64: 0 where it has not left 64 bits. (): none has."""
+    """For each fold, what a sum (ADD) lacks, in units of 2^64: 0 if it fits into 64 bits. (): all sums fit."""
 
 
 def count(groups: Groups, parameters: tuple[str, ...]) -> Values:
@@ -73,7 +73,7 @@ def mean(groups: Groups, parameters: tuple[str, ...]) -> Values:
 
 
 def variance(groups: Groups, parameters: tuple[str, ...]) -> Values:
-    """Of the population: (n·Q − S²) / n² with Q = Σx², S = Σx."""
+    """Variance of the population: (n·Q − S²) / n² with Q = Σx², S = Σx."""
     squares, sums = groups.folds[:2]
     counts = _counts(groups, 2)
     valid = counts > 0
@@ -82,7 +82,7 @@ def variance(groups: Groups, parameters: tuple[str, ...]) -> Values:
         spread_of_doubles = float_variance(n, (squares[0].data, squares[1].data), (sums[0].data, sums[1].data))
         return Values(Kind.FLOAT, spread_of_doubles, valid)
     (summed,) = sums
-    high, low = (part.data for part in squares)  # Q = high·2⁶⁴ + low, low without a sign
+    high, low = (part.data for part in squares)  # Q = high·2⁶⁴ + low, low unsigned
     square = _unit(summed.kind) ** 2
     reals = summed.data.astype(np.float64)
     small = (high == 0) & (low >= 0) & (low.astype(np.float64) * n < _SMALL) & (reals * reals < _SMALL)
@@ -97,14 +97,14 @@ def variance(groups: Groups, parameters: tuple[str, ...]) -> Values:
 
 
 def deviation(groups: Groups, parameters: tuple[str, ...]) -> Values:
-    """Of integers within one unit in the last place: half of one is the root's rounding, and at most half of one comes
-    from the variance's."""
+    """Standard deviation; for integers within one unit in the last place: at most half a unit from rounding the root,
+    and half from the variance."""
     squared = variance(groups, parameters)
     return Values(Kind.FLOAT, np.sqrt(squared.data), squared.valid)
 
 
 def only(groups: Groups, parameters: tuple[str, ...]) -> Values:
-    """The only column of the only fold, as it stands."""
+    """The only column of the only fold, unchanged."""
     return groups.folds[0][0]
 
 
@@ -113,7 +113,7 @@ def value_of_order(groups: Groups, parameters: tuple[str, ...]) -> Values:
 
 
 def count_distinct(groups: Groups, parameters: tuple[str, ...]) -> Values:
-    """Combinations without a null."""
+    """Number of different combinations without a null."""
     details = _complete(groups.details)
     if not details.repeat:
         return all_valid(Kind.INT, np.bincount(details.group, minlength=len(groups.tuples)))
@@ -132,17 +132,17 @@ def median(groups: Groups, parameters: tuple[str, ...]) -> Values:
     unit, twice = _unit(low.kind), np.full_like(low.data, 2)
     doubled = low.data + high.data
     middle = quotient(doubled, twice, unit)
-    for group in np.flatnonzero(((doubled ^ low.data) & (doubled ^ high.data)) < 0).tolist():  # it has left 64 bits
+    for group in np.flatnonzero(((doubled ^ low.data) & (doubled ^ high.data)) < 0).tolist():  # the sum left 64 bits
         middle[group] = (int(low.data[group]) + int(high.data[group])) / (2 * unit)
     return Values(Kind.FLOAT, middle, low.valid)
 
 
 def quantile(groups: Groups, parameters: tuple[str, ...]) -> Values:
-    """The value at rank max(1, ceil(q·n)), q taken as the exact decimal that it was written as."""
+    """The value at rank max(1, ceil(q·n)), with q as the exact decimal that was written."""
     q = Fraction(Decimal(parameters[0]))
 
     def rank(n: Ints) -> Ints:
-        # Bounded by the greatest n: in Python's integers where the product might leave int64.
+        # The greatest n decides: Python's integers are used if a product might leave int64.
         wide = int(n.max(initial=0)) * q.numerator > np.iinfo(np.int64).max or q.denominator > np.iinfo(np.int64).max
         product = n.astype(object) * q.numerator if wide else n * q.numerator
         return np.maximum(1, -(-product // q.denominator)).astype(np.int64)
@@ -151,8 +151,8 @@ def quantile(groups: Groups, parameters: tuple[str, ...]) -> Values:
 
 
 def heavy_hitter(groups: Groups, parameters: tuple[str, ...]) -> Values:
-    """The value that stands at this place when they are ranked by how often they come, equally frequent ones from the
-    least. Counts are exact; null where a group has fewer values."""
+    """The value at this place when values are ranked by their frequency, and equally frequent ones from the least.
+    Counts are exact; null if a group has fewer values."""
     values, _, place, valid = _heaviest(groups, int(parameters[0]))
     return Values(values.kind, values.data[place], valid)
 
@@ -177,14 +177,14 @@ def check_fraction(parameters: tuple[str, ...]) -> None:
 
 
 def _heaviest(groups: Groups, place: int) -> tuple[Values, Ints, Ints, Bools]:
-    """Each group's different values one after the other, the count of each, and by group the index of the one at this
-    place, and whether there is one."""
+    """The different values of each group in sequence, their counts, and for each group the index of the value at this
+    place and whether there is one."""
     details = given(groups.details)
     (values,) = details.values
     order, new = _by_value(details)
     firsts, counts = order[new], np.zeros(int(new.sum()), np.int64)
     np.add.at(counts, np.cumsum(new) - 1, details.tuples[order])
-    # Stable: equal counts stay in the order of values. Nulls, which are no value, stand last.
+    # The sort is stable: equal counts stay in the order of values. Nulls are no value, and come last.
     ranked = np.lexsort((-counts, ~values.valid[firsts], details.group[firsts]))
     firsts, counts = firsts[ranked], counts[ranked]
     group, some = details.group[firsts], values.valid[firsts]
@@ -195,7 +195,7 @@ def _heaviest(groups: Groups, place: int) -> tuple[Values, Ints, Ints, Bools]:
 
 
 def _by_value(details: Details) -> tuple[Ints, Bools]:
-    """The entries by group and value, and in that order where a value is another than the one before it."""
+    """The order of entries by group and value, and where in that order a value differs from the one before it."""
     words = [column for values in details.values for column in (values.valid, *_columns(values))]
     order = np.lexsort((*words[::-1], details.group))
     new = np.zeros(len(order), np.bool_)
@@ -207,7 +207,7 @@ def _by_value(details: Details) -> tuple[Ints, Bools]:
 
 
 class _Ranked:
-    """The values of each group in order, each as often as it has tuples."""
+    """The values of each group in order, each repeated once for every tuple."""
 
     def __init__(self, groups: Groups) -> None:
         details = _complete(groups.details)
@@ -220,7 +220,7 @@ class _Ranked:
         self._counts = counts
 
     def at(self, rank: Callable[[Ints], Ints]) -> Values:
-        """Of each group the value at a rank from 1, which is a function of how many values the group has."""
+        """Each group's value at a rank, counted from 1, that `rank` computes from the group's number of values."""
         valid = self._counts > 0
         starts = np.cumsum(self._counts) - self._counts
         place = np.searchsorted(self._ends, starts + rank(self._counts))
@@ -229,7 +229,7 @@ class _Ranked:
 
 
 def _counts(groups: Groups, index: int) -> Ints:
-    """How many values a group has: the fold of that index counts them, where there is one."""
+    """The number of values of each group: from the fold with that index, or all tuples if there is none."""
     return groups.folds[index][0].data if len(groups.folds) > index else groups.tuples
 
 
@@ -238,30 +238,30 @@ def _lacking(groups: Groups, index: int) -> Ints:
 
 
 def _whole(groups: Groups, index: int, group: int) -> int:
-    """The sum of a group, however many bits it has."""
+    """The sum of a group, in as many bits as it needs."""
     return int(groups.folds[index][0].data[group]) + (int(groups.lacking[index][group] if groups.lacking else 0) << 64)
 
 
 def _summed(groups: Groups, index: int) -> Values:
-    """The value of a fold that adds up."""
+    """The value of an additive fold."""
     first, *rest = groups.folds[index]
     return Values(first.kind, first.data + rest[0].data, first.valid) if rest else first
 
 
 def _unit(kind: Kind) -> int:
-    """How many of what is stored make 1 of what is shown: means of durations are in seconds."""
+    """How many stored units make one shown unit: means of durations are shown in seconds."""
     return _NS if kind is Kind.DURATION else 1
 
 
 def given(details: Details | None) -> Details:
-    """Those of a call that is declared with some."""
+    """The details of a call that is declared to have some."""
     if details is None:
         raise TypeError("an aggregate was finished without its details")
     return details
 
 
 def _complete(details: Details | None) -> Details:
-    """Without the entries that have a null."""
+    """The entries without those that contain a null."""
     details = given(details)
     valid = np.logical_and.reduce([values.valid for values in details.values])
     if valid.all():
@@ -271,7 +271,7 @@ def _complete(details: Details | None) -> Details:
 
 
 def _columns(values: Values) -> tuple[Data, ...]:
-    """What equal values agree in, the weightiest first: they order as the language says."""
+    """Columns in which equal values agree, the most significant first: they sort as the language orders values."""
     if values.kind.words > 1:
         return tuple(values.data.T)
     if values.kind is Kind.FLOAT:

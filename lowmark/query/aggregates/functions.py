@@ -1,4 +1,4 @@
-"""Aggregate functions, each declared once: what it takes, what it folds below, and how a window's value is finished."""
+"""Aggregate functions, each declared once: its arguments, its folds, and how a window's value is finished."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ class Result:
 
     kind: Kind
     nullable: bool
-    range: Interval | None = None  # of integers: between which it lies, where that is known
+    range: Interval | None = None  # for integers: the range in which it lies, if known
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:
     """One function. `lift` gives its folds from the arguments and from the columns that order the input (first, last);
-    `finish` the values of all groups from their merged state, nulls where a group has none."""
+    `finish` gives the values of all groups from their merged state, null for a group without a value."""
 
     name: str
-    kinds: frozenset[Kind]  # that its arguments may have
+    kinds: frozenset[Kind]  # kinds that its arguments may have
     lift: Callable[[tuple[Expr, ...], tuple[Named, ...]], tuple[Lift, ...]]
     result: Callable[[tuple[Expr, ...]], Result]
     finish: Callable[[Groups, tuple[str, ...]], Values]
-    arguments: tuple[int, int | None] = (1, 1)  # at least, at most (None: any number); `*` is none
-    parameters: tuple[str, ...] = ()  # names of the constants behind the arguments
-    check: Callable[[tuple[str, ...]], None] = lambda parameters: None  # ValueError: says what they must be
+    arguments: tuple[int, int | None] = (1, 1)  # least and greatest number (None: any number); `*` counts as none
+    parameters: tuple[str, ...] = ()  # names of the constants after the arguments
+    check: Callable[[tuple[str, ...]], None] = lambda parameters: None  # raises ValueError: what they must be
     details: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] | None = None
-    """From the arguments what splits a group, a row for each combination of values; None: it is one row a group."""
-    most: Callable[[Kind], int] | None = None  # rows that details make of a group, by the first one's kind
-    error: str = ""  # of a value that is approximate: how far it may be off
+    """Gives the expressions that split a group, with a row for each combination of values; None: one row a group."""
+    most: Callable[[Kind], int] | None = None  # the most rows that details make of a group, by the first detail's kind
+    error: str = ""  # for an approximate value: how far it may be off
     ordered: bool = False  # it needs the order of the input
-    wide: bool = False  # `finish` takes sums (ADD) that left 64 bits, by what they lack; else its value is null then
+    wide: bool = False  # `finish` corrects sums (ADD) that left 64 bits by what they lack; else the value is null
 
 
 _ANY = frozenset(Kind)
@@ -52,7 +52,7 @@ _WHOLE = frozenset({Kind.INT})
 _QUANTITY = frozenset({Kind.INT, Kind.FLOAT, Kind.DURATION})
 _FRACTION = "a fraction from 0 to 1"
 _PLACE = "a place from 1"
-_COUNTED = (0, 2**60)  # at a thousand million tuples a second, those of 36 years
+_COUNTED = (0, 2**60)  # 36 years at a thousand million tuples a second
 
 
 def _values(args: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -1,4 +1,4 @@
-"""What a single tuple contributes to an aggregate's folds, from the expressions of its arguments."""
+"""The contribution of a single tuple to an aggregate's folds, from the expressions of its arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Lift", "by_order", "count", "nothing", "opposite", "single", "square
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """A fold whose columns have only the ends of their names; an only column needs none."""
+    """A fold whose columns have only name endings; a single column needs none."""
 
     op: FoldOp
     columns: tuple[Named, ...]
@@ -29,7 +29,7 @@ def nothing(args: tuple[Expr, ...], order: tuple[Named, ...]) -> tuple[Lift, ...
 
 
 def count(args: tuple[Expr, ...], order: tuple[Named, ...]) -> tuple[Lift, ...]:
-    """Of the values that are not null; nothing where all are values: then it is the number of tuples."""
+    """Count of the values that are not null; no fold if none can be null: then it is the number of tuples."""
     if not args or not args[0].nullable:
         return ()
     absent = Call(Op.IS_NULL, args, Kind.BOOL, False)
@@ -38,7 +38,7 @@ def count(args: tuple[Expr, ...], order: tuple[Named, ...]) -> tuple[Lift, ...]:
 
 
 def total(args: tuple[Expr, ...], order: tuple[Named, ...]) -> tuple[Lift, ...]:
-    """Sum, then the count of its values unless it is the number of tuples."""
+    """Sum, then the count of its values unless that is the number of tuples."""
     (x,) = args
     if x.kind is Kind.FLOAT:
         return (
@@ -49,7 +49,7 @@ def total(args: tuple[Expr, ...], order: tuple[Named, ...]) -> tuple[Lift, ...]:
 
 
 def squares(args: tuple[Expr, ...], order: tuple[Named, ...]) -> tuple[Lift, ...]:
-    """Sum of squares, then what `total` gives."""
+    """Sum of squares, then the folds of `total`."""
     (x,) = args
     if x.kind is Kind.FLOAT:
         high, low = _float_square(x)
@@ -69,8 +69,8 @@ def by_order(op: FoldOp) -> Lifting:
 
 
 def opposite(lift: Lift) -> Lift | None:
-    """Of tuples that are first or last together a fold takes the least or the greatest value: the fold that takes the
-    other one. None: it does not go by order."""
+    """A fold takes the least or the greatest value of tuples that tie for first or last: this gives the fold that takes
+    the other one. None if the fold does not depend on order."""
     other = {FoldOp.FIRST: FoldOp.LAST, FoldOp.LAST: FoldOp.FIRST}.get(lift.op)
     if other is None:
         return None
@@ -79,16 +79,16 @@ def opposite(lift: Lift) -> Lift | None:
 
 
 def _square(x: Expr) -> tuple[Expr, Expr]:
-    """x² in 128 bits (high and low word) out of operations that wrap at 64.
+    """x² in 128 bits (high and low word), from operations that wrap at 64.
 
-    With x = a·2³² + b, 0 ≤ b < 2³², it is a²·2⁶⁴ + ab·2³³ + b²; ab fits into 64 bits, b² into 64 without a sign.
+    With x = a·2³² + b, 0 ≤ b < 2³², it is a²·2⁶⁴ + ab·2³³ + b²; ab fits into 64 bits, b² into 64 unsigned bits.
     """
     a = _call(Op.SHIFT_RIGHT, x, Literal(32, Kind.INT))
     b = _call(Op.BIT_AND, x, Literal(2**32 - 1, Kind.INT))
     ab = _call(Op.MUL, a, b)
     middle = _call(Op.SHIFT_LEFT, ab, Literal(33, Kind.INT))
     low = _call(Op.ADD, middle, _call(Op.MUL, b, b))
-    sign = Literal(INT64_MIN, Kind.INT)  # exchanges the orders of signed and unsigned words
+    sign = Literal(INT64_MIN, Kind.INT)  # swaps the orders of signed and unsigned words
     unsigned = (_call(Op.BIT_XOR, low, sign), _call(Op.BIT_XOR, middle, sign))
     carry = Call(Op.LT, unsigned, Kind.BOOL, x.nullable)
     upper = _call(Op.ADD, _call(Op.MUL, a, a), _call(Op.SHIFT_RIGHT, ab, Literal(31, Kind.INT)))
@@ -96,7 +96,7 @@ def _square(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _float_square(x: Expr) -> tuple[Expr, Expr]:
-    """x² and what its rounding has left out, by halves of x whose products are doubles (Veltkamp, Dekker)."""
+    """x² and its rounding error, by halves of x whose products are exact as doubles (Veltkamp, Dekker)."""
     product = _float(Op.FLOAT_MUL, x, x)
     split = _float(Op.FLOAT_MUL, x, Literal(2.0**27 + 1, Kind.FLOAT))
     upper = _float(Op.FLOAT_SUB, split, _float(Op.FLOAT_SUB, split, x))

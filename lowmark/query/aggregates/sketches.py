@@ -1,15 +1,15 @@
-"""Approximate aggregates: what a tuple is counted by, and the estimate from those counts.
+"""Approximate aggregates: what tuples are counted by, and the estimate from those counts.
 
-Their state is rows of words like any other's, so they are built where packets are, and merge in any order and in any
-cut to the same estimate. What splits a group is not the value, but something with few values:
+Their state is rows of words like that of any aggregate. So it is built where packets are captured, and merges in any
+order and grouping to the same estimate. Groups are split not by the value, but by something with few values:
 
 - *distinct*: a matrix of bits, 4,096 cells by 52 ranks. A hash of the value chooses the cell, evenly, and the rank,
-  each half as often as the one before it; the value sets that bit. How many bits are set follows from the set of
-  values alone, and the estimate is the number of values that are expected to set as many (ICON; Lang 2017, whose CPC
-  keeps the same matrix, compressed). Its standard error is ln 2/√4096, and less where few bits are set. A row has 64
-  cells of a rank.
-- *quantile*: the value's leading 7 bits. Whole numbers below 128 are themselves, all others lie within 1/128 of what
-  stands for them. Counts are exact, so the value at the rank is among those that the one told stands for.
+  each half as often as the one before it; the value sets that bit. The set of values alone determines the bits that are
+  set. The estimate is the number of values that are expected to set as many bits (ICON; Lang 2017, whose CPC keeps the
+  same matrix, compressed). Its standard error is ln 2/√4096, and less if few bits are set. A row has 64 cells of a
+  rank.
+- *quantile*: the value's leading 7 bits. Whole numbers below 128 are unchanged, all other values lie within 1/128 of
+  the value that stands for them. Counts are exact, so the result stands for the true value at the rank.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ __all__ = [
 _CELL_BITS, _WORD_BITS = 12, 6
 _CELLS = 1 << _CELL_BITS
 _RANK_BITS = 51
-"""Of the hash: the place of the lowest one among them is the rank; where there is none, it is the last rank."""
+"""Bits of the hash in which the position of the lowest 1 is the rank; if they are all 0, it is the last rank."""
 
 BIT_ROWS = (_RANK_BITS + 1) << _CELL_BITS - _WORD_BITS
-"""How many rows a matrix can have. One of n values has those of about log2(n / 64) ranks, 64 of each."""
+"""The most rows in a matrix. A matrix of n values has the rows of about log2(n / 64) ranks, 64 for each."""
 CELL_ERROR = log(2) * _CELLS**-0.5
-"""Standard error of an estimated number of distinct values, as a part of it."""
+"""Standard error of an estimated number of distinct values, relative to it."""
 
 LEADING_BITS = 7
 
 
 def bit_row(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The lowest one of the rank's bits, and behind it which 64 cells."""
+    """The rank, as the lowest 1 of its bits, with the row of 64 cells after it."""
     hashed = _hash(args)
     rank_bits = _word(Op.BIT_AND, _word(Op.SHIFT_RIGHT, hashed, _CELL_BITS), (1 << _RANK_BITS) - 1)
     negated = Call(Op.NEG, (rank_bits,), Kind.INT, hashed.nullable)
@@ -68,7 +68,7 @@ def count_distinct(groups: Groups, parameters: tuple[str, ...]) -> Values:
     order = np.lexsort((rows.data, details.group))
     order = order[rows.valid[order]]
     group, row = details.group[order], rows.data[order]
-    first = np.ones(len(order), np.bool_)  # other calls' details may split a row
+    first = np.ones(len(order), np.bool_)  # details of other calls may split a row
     first[1:] = (group[1:] != group[:-1]) | (row[1:] != row[:-1])
     starts = np.flatnonzero(first)
     ones = np.zeros(len(groups.tuples), np.int64)
@@ -81,8 +81,8 @@ def count_distinct(groups: Groups, parameters: tuple[str, ...]) -> Values:
 
 @cache
 def _expectation() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Numbers of values, and how many bits they are expected to set: all up to that of cells, then so close to each
-    other that the line between them is straight to a part in a million."""
+    """Numbers of values, and the bits that each is expected to set: all numbers up to that of cells, then points so
+    close that interpolation between them is exact to one part in a million."""
     numbers = np.concatenate([np.arange(_CELLS), 2.0 ** np.arange(_CELL_BITS, _RANK_BITS, 1 / 256)])
     chances = 2.0 ** -np.minimum(np.arange(1, _RANK_BITS + 2), _RANK_BITS) / _CELLS  # of a value for one bit of a rank
     return numbers, _CELLS * sum(-np.expm1(numbers * np.log1p(-chance)) for chance in chances)

@@ -22,8 +22,8 @@ _SUMMABLE = frozenset({Kind.INT, Kind.FLOAT, Kind.DURATION})
 
 
 class Calls:
-    """Collects the calls of a SELECT as its expressions are lowered. `order`: the columns that first and last go by;
-    `ties`: no arrival decides between rows that are alike in them."""
+    """Collects the calls of a SELECT while its expressions are lowered. `order`: the columns that first and last go by;
+    `ties`: rows equal in these columns are possible, and no arrival decides between them."""
 
     def __init__(
         self, scope: Scope, strings: tuple[str, ...], keys: tuple[Named, ...], order: tuple[Named, ...], ties: bool
@@ -69,7 +69,7 @@ class Calls:
         return Field(column.name, column.kind, column.nullable, known)
 
     def total(self, call: s.FunctionCall, post: Lowering) -> Expr:
-        """`total(x)`; its argument is over the group's columns."""
+        """`total(x)`; its argument is an expression over the group's columns."""
         if len(call.arguments) != 1 or isinstance(call.arguments[0], s.Star) or call.distinct:
             raise self._error("total takes one argument", call, "for example total(count(*))")
         argument = call.arguments[0]
@@ -87,7 +87,7 @@ class Calls:
         return Field(column.name, column.kind, column.nullable)
 
     def _arguments(self, name: str, call: s.FunctionCall) -> tuple[tuple[s.Expression, ...], tuple[str, ...]]:
-        """The arguments that are computed, and the constants behind them as written."""
+        """The arguments to compute, and the constants after them as written."""
         nodes = call.arguments
         if name == "count" and len(nodes) == 1 and isinstance(nodes[0], s.Star) and not call.distinct:
             return (), ()

@@ -1,4 +1,4 @@
-"""EXISTS in WHERE as what it means: a semi join, NOT EXISTS an anti join."""
+"""EXISTS in WHERE as a semi join, NOT EXISTS as an anti join."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Existence", "check_tests", "existences"]
 
 @dataclass(frozen=True, slots=True)
 class Existence:
-    """What has to exist (a semi join), or must not (an anti join), under which conditions on both inputs."""
+    """The input that must have a match (semi join) or must not (anti join), with conditions on both inputs."""
 
     kind: s.JoinKind
     input: s.Input
@@ -21,7 +21,7 @@ class Existence:
 
 
 def existences(select: s.Select, text: str) -> tuple[s.Select, tuple[Existence, ...]]:
-    """Every EXISTS that stands alone in WHERE or beside AND, and the select without them."""
+    """Every EXISTS that is the whole of WHERE or an operand of its AND, and the select without them."""
     parts = [] if select.where is None else _conjuncts(select.where)
     elsewhere = (
         *select.items,
@@ -42,7 +42,7 @@ def existences(select: s.Select, text: str) -> tuple[s.Select, tuple[Existence, 
 
 
 def check_tests(parts: Iterable[s.SyntaxNode], text: str, message: str, hint: str | None = None) -> None:
-    """QueryError where one of them has an EXISTS in it."""
+    """Raise QueryError if one of the parts contains an EXISTS."""
     for part in parts:
         for node in s.walk(part):
             if isinstance(node, s.Exists):

@@ -40,13 +40,13 @@ __all__ = ["GroupedSelect", "group"]
 @dataclass(frozen=True, slots=True)
 class GroupedSelect:
     grouped: Grouped
-    columns: tuple[Named, ...]  # what it selects, over the group's columns
+    columns: tuple[Named, ...]  # the selected columns, over the group's columns
 
 
 def group(
     select: s.Select, where: Expr | None, scope: Scope, strings: tuple[str, ...], hints: Hints
 ) -> GroupedSelect:  # fmt: skip
-    """`where` is over the columns of the scope's input."""
+    """Bind the SELECT; `where` is over the columns of the scope's input."""
     keys = bind_keys(select, scope, strings)
     frame = _frame(select, keys, scope, strings)
     keys, frame = _partitioned(select, keys, frame, scope, strings)
@@ -103,7 +103,7 @@ def group(
 
 
 def _check_columns(grouped: Grouped) -> None:
-    """Of what the nodes send of a group, and of what is told of it when its window closes."""
+    """Refuse groups with too many columns, in what nodes send of them or in what a closed window shows of them."""
     kept = [(call.column.name, sum(len(grouped.folds[n].columns) for n in call.folds)) for call in grouped.calls]
     states = sum(len(fold.columns) for fold in grouped.folds)
     below = len(grouped.keys) + len(grouped.details) + states + 2
@@ -152,7 +152,7 @@ def _frame(select: s.Select, keys: Keys, scope: Scope, strings: tuple[str, ...])
 def _partitioned(
     select: s.Select, keys: Keys, frame: Frame, scope: Scope, strings: tuple[str, ...]
 ) -> tuple[Keys, Frame]:
-    """Where a window counts tuples for each value of PA: those keys first."""
+    """The keys and the frame. If a window counts tuples for each value of PA, the keys of PA come first."""
     if select.window is None or frame.counting is None or not select.window.pa:
         return keys, frame
     lowering = Lowering(scope.text, strings, InputNames(scope, "PA"))
@@ -164,7 +164,7 @@ def _partitioned(
 
 
 def _arrival(frame: Frame, relation: Relation) -> tuple[Named, ...]:
-    """The order for first and last: by ts (of derived streams by the windowing attribute), then by arrival."""
+    """The order for first and last: by ts (in derived streams, the windowing attribute), then by arrival."""
     arms = relation.arms
     bases = [arm.base for arm in arms if isinstance(arm.base, Packets)]
     if len(bases) < len(arms):
@@ -189,7 +189,7 @@ def _is_row_num(attribute: Expr, arm: Arm) -> bool:
 
 
 def _order(select: s.Select, scope: Scope, post: Lowering, keys: tuple[Named, ...]) -> tuple[Order, ...]:
-    """ORDER BY; ties go by the group's key."""
+    """ORDER BY, with ties broken by the group's key."""
     if select.limit is not None and not select.order_by:
         hint = "LIMIT is within each window: ORDER BY says which of its rows are first"
         raise QueryError("LIMIT needs ORDER BY: which rows are first?", scope.text, select.limit.span, hint=hint)
@@ -249,7 +249,7 @@ def _bucket(
 
 
 def _makers(keys: Keys, frame: Frame, arms: tuple[Arm, ...]) -> tuple[Named, ...]:
-    """The keys on which the rows come with bounds. Each with its least value by pane."""
+    """The keys that have bounds in the output rows, each with its least value by pane."""
     if frame.window.kind is not WindowKind.NONE:
         return ()
     return tuple(Named(key.name, low) for key in keys.named if (low := least(key.expr, frame, arms)) is not None)

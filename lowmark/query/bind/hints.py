@@ -1,5 +1,5 @@
-"""Hints of a SELECT, `/*+ probe(A, B, C) strategy(wid) bucket(srcIP) */`: how it is to run, where the planner is not
-to choose. Each is of one choice; whoever makes that choice takes the hints on it, and none may be left."""
+"""Hints of a SELECT, `/*+ probe(A, B, C) strategy(wid) bucket(srcIP) */`: how it runs where the planner should not
+choose. Each hint is about one choice. The code that makes a choice takes its hints, and none may be left over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS = (PROBE, STRATEGY, BUCKET)
 
 
 class Hints:
-    """Those of one SELECT that no choice has taken yet."""
+    """The hints of one SELECT that no choice has taken yet."""
 
     def __init__(self, hints: Sequence[s.Hint], text: str) -> None:
         self._left = list(hints)
@@ -29,13 +29,13 @@ class Hints:
                 raise unknown_word("hint", hint.word.text, text, hint.word.span, _WORDS)
 
     def refuse(self, word: str, why: str) -> None:
-        """QueryError where a hint on this choice is left: there is nothing to choose."""
+        """Raise QueryError if a hint on this choice is left, because there is nothing to choose."""
         for hint in self._of(word):
             raise QueryError(f"{word} says nothing here: {why}", self._text, hint.span)
 
     def probes(self, parts: Sequence[Sequence[str]]) -> tuple[tuple[int, ...], ...]:
-        """The orders that are asked for of one inner join, as numbers of its parts: those hints that name each part
-        once. A part that is a join itself, of inputs with these labels, goes by the name of any of them."""
+        """The orders that hints ask for one inner join, as numbers of its parts: the hints that name each part once. A
+        part that is a join of inputs with these labels may be named by any of them."""
         found: dict[int, tuple[int, ...]] = {}
         for hint in self._of(PROBE):
             order = tuple(number for name in _words(hint) for number in _places(name, parts))
@@ -49,7 +49,7 @@ class Hints:
         return tuple(found.values())
 
     def check_probes(self, joins: Sequence[Sequence[Sequence[str]]], labels: Sequence[str]) -> None:
-        """After all inner joins of FROM, each of these parts, have taken theirs. `labels` are of all its inputs."""
+        """Refuse probe hints that are left after all inner joins of FROM took theirs. `labels`: those of all inputs."""
         ordered = {label.casefold() for parts in joins for part in parts for label in part}
         folded = [label.casefold() for label in labels]
         for hint in self._of(PROBE):
@@ -69,7 +69,7 @@ class Hints:
             raise QueryError(f"{PROBE} names {which}", self._text, hint.span, there, how)
 
     def strategy(self) -> Strategy:
-        """AUTO: none is asked for."""
+        """The strategy asked for; AUTO if none is."""
         found = Strategy.AUTO
         for hint in self._taken(STRATEGY):
             name, *more = hint.names
@@ -82,7 +82,7 @@ class Hints:
         return found
 
     def bucket(self) -> tuple[s.FieldRef, ...]:
-        """The keys that are to choose the bucket; (): none are named."""
+        """The keys that should choose the bucket; () if none are named."""
         found: tuple[s.FieldRef, ...] = ()
         for hint in self._taken(BUCKET):
             if found:

@@ -1,4 +1,4 @@
-"""The windows of a join's inputs: which there are, what they go over, and how far that has come."""
+"""The windows of a join's inputs: their sizes, their attributes, and how far the attributes have progressed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AT = Field(AT, Kind.TIME)
 
 @dataclass(frozen=True, slots=True)
 class InputWindow:
-    """The window of one input: a time over columns of its relation, and its size in ns. `whole`: every row has one."""
+    """One input's window: a time over columns of its relation, its size in ns. `whole`: every row has that time."""
 
     attribute: Expr
     size: int
@@ -37,7 +37,7 @@ class InputWindow:
 
 
 def specs_of(inputs: Sequence[s.Input], text: str) -> tuple[bool, list[s.Window]]:
-    """Each input's window; whether they are tumbling. One behind the last input holds for all."""
+    """Whether the windows are tumbling, and each input's window. One written after the last input applies to all."""
     last = inputs[-1].window
     common = last if last is not None and last.tumbling else None
     specs = []
@@ -106,7 +106,7 @@ class _Binder:
 
 
 def side_of(label: str, prefix: str, relation: Relation, window: InputWindow) -> Side:
-    """An input of a join, which calls its columns by their names behind the prefix."""
+    """An input of a join; in the join its columns have their own names after the prefix."""
     arms = relation.arms
     ways = progresses(window.attribute, arms)
     assert ways is not None, "what a join's window goes over progresses"
@@ -117,7 +117,7 @@ def side_of(label: str, prefix: str, relation: Relation, window: InputWindow) ->
 
 
 def _progress(prefix: str, relation: Relation, attribute: Sequence[Progress]) -> tuple[Named, ...]:
-    """The columns whose least value is known where the attribute's is: alike in all arms."""
+    """The columns whose least value follows from the attribute's, in the same way in all arms."""
     found = []
     for column in relation.columns:
         ways = progresses(Field(column.name, column.kind, column.nullable), relation.arms)
@@ -131,7 +131,8 @@ def _progress(prefix: str, relation: Relation, attribute: Sequence[Progress]) ->
 
 
 def _over(arm: Arm, attribute: Progress, way: Progress, kind: Kind) -> Expr | None:
-    """What progresses one way, computed from the attribute, which progresses by constants added; None: from another."""
+    """A progressing expression computed from the attribute, which progresses by adding constants; None if the two
+    progress with different columns."""
     base, offset = _origin(arm, attribute.attribute)
     other, ahead = _origin(arm, way.attribute)
     if base != other:
@@ -141,7 +142,7 @@ def _over(arm: Arm, attribute: Progress, way: Progress, kind: Kind) -> Expr | No
 
 
 def _origin(arm: Arm, attribute: str) -> tuple[str, int]:
-    """The column that a progressing one of the base is a constant ahead of, and how much in ns."""
+    """The column from which a progressing column of the base differs by a constant, and that constant in ns."""
     match arm.base:
         case Packets() if attribute != ROW_NUM:
             return "ts", 0
@@ -151,7 +152,7 @@ def _origin(arm: Arm, attribute: str) -> tuple[str, int]:
 
 
 def _grain(arm: Arm) -> int:
-    """The steps in which the base of an arm promises times."""
+    """The steps in ns by which an arm's base promises times."""
     if isinstance(arm.base, Grouped) and arm.base.window.kind is not WindowKind.SLIDE_BY_TUPLE:
         return arm.base.window.axis.unit
     return GRANULE.width

@@ -1,8 +1,8 @@
 """FROM with several inputs: their names, windows and conditions, as a relation of their combinations.
 
-Inner joins are one join of all their inputs. Others are of two: what stands to the left of one is joined first, as a
-relation of its own, which waits by the window of an input that each of its rows has a row of. Rows of a FULL JOIN have
-a time made for that, the first one that they have, and wait for as long as the longer of its windows says.
+Inner joins are one join of all their inputs. Other joins have two inputs: the part on the left is joined first, as a
+relation of its own; its rows wait according to the window of an input that has a row in each of them. Rows of a FULL
+JOIN get a time of their own, that of their first row, and wait for the longer of the two windows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lowmark.wire.rows.schema import Column, Kind
 __all__ = ["Item", "inputs_of", "join", "join_to_first", "label_of", "with_extremes"]
 
 Item = tuple[s.Input, Relation]
-"""An input of FROM, and what it stands for."""
+"""An input of FROM, and the relation that it stands for."""
 
 
 _AT = Field(AT, Kind.TIME)
@@ -36,17 +36,17 @@ _AT = Field(AT, Kind.TIME)
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """An input, or what several have been joined to."""
+    """One input, or several inputs joined together."""
 
-    labels: tuple[str, ...]  # of the inputs whose columns are seen
-    prefix: str  # what a further join puts before its columns' names
+    labels: tuple[str, ...]  # of the inputs whose columns are visible
+    prefix: str  # a further join puts it before the names of the columns
     relation: Relation
     windows: tuple[InputWindow, ...]  # of these inputs, over the relation's columns
     span: s.Span
 
     @property
     def leading(self) -> InputWindow:
-        """The window by which its rows wait."""
+        """The window that says how long its rows wait."""
         return next(window for window in self.windows if window.whole)
 
 
@@ -74,8 +74,8 @@ def join(
 
 
 def with_extremes(scope: Scope, select: s.Select) -> Scope:
-    """The scope of an inner join with the columns that greatest() and least() in a SELECT are, hidden ones. A call of
-    other columns than times that progress has none: whoever lowers it says so."""
+    """The scope of an inner join with a hidden column for each greatest() and least() in a SELECT. A call gets none if
+    its arguments are not all progressing times: lowering it reports the error."""
     (arm,) = scope.relation.arms
     if not isinstance(arm.base, Joined) or arm.base.kind is not s.JoinKind.INNER:
         return scope
@@ -99,8 +99,8 @@ def with_extremes(scope: Scope, select: s.Select) -> Scope:
 def join_to_first(
     items: Sequence[Item], on: Sequence[s.Expression], kind: s.JoinKind, text: str, strings: tuple[str, ...]
 ) -> Scope:  # fmt: skip
-    """Of a semi or anti join of two inputs the scope of the first, as if FROM had that input alone: columns have their
-    own names. In the conditions a name without an input means the second one's column first, as in a subquery."""
+    """The scope of a semi or anti join: that of its first input, as if FROM had that input alone, with its own column
+    names. In the conditions a name without an input means the second input's column first, as in a subquery."""
     joining = _Joining(items, text, strings, Hints((), text))
     parts, _ = joining.parts([item for item, _ in items])
     return _unlabelled(joining.scope(joining.together(parts, on, kind, parts[1].labels[0])))
@@ -111,7 +111,7 @@ class _Joining:
         self._text = text
         self._strings = strings
         self._hints = hints
-        self.inner: list[list[tuple[str, ...]]] = []  # inner joins: of each its parts, by their inputs' labels
+        self.inner: list[list[tuple[str, ...]]] = []  # for each inner join its parts, as labels of their inputs
         self._tumbling, specs = specs_of([item for item, _ in items], text)
         self.labels = labels = _labels(items, text)
         self._inputs = {
@@ -124,7 +124,7 @@ class _Joining:
                 raise QueryError("the tumbling windows of a join must be of one size", text, spec.span)
 
     def parts(self, sources: Iterable[s.Source]) -> tuple[list[_Part], list[s.Expression]]:
-        """What there is to be joined by inner joins, and under which conditions."""
+        """The parts that inner joins combine, and the conditions of these joins."""
         parts: list[_Part] = []
         conditions: list[s.Expression] = []
         for source in sources:
@@ -144,7 +144,7 @@ class _Joining:
     def together(
         self, parts: Sequence[_Part], on: Sequence[s.Expression], kind: s.JoinKind, nearest: str | None = None
     ) -> _Part:  # fmt: skip
-        """The join of these parts under conditions on all of them."""
+        """The join of these parts, with conditions over all of them."""
         if len(parts) == 1:
             return parts[0]
         sides = tuple(map(self._side, parts))
@@ -190,7 +190,7 @@ class _Joining:
         return replace(side, progress=(*side.progress, *self._others(part, side)))
 
     def _others(self, part: _Part, side: Side) -> Iterator[Named]:
-        """The time by which its rows wait, if it is a hidden one, and others that every row has: not far behind it."""
+        """The hidden time by which its rows wait, if any, and other times that every row has, which are close to it."""
         known = {named.name for named in side.progress}
         for window in part.windows:
             if window.whole and isinstance(window.attribute, Field):
@@ -205,8 +205,8 @@ class _Joining:
         return words(Op.SUB, Kind.TIME, _AT, size)
 
     def _bands(self, parts: Sequence[_Part], sides: Sequence[Side]) -> Iterator[Expr]:
-        """That rows of inputs by which their parts do not wait lie in each other's windows, too; where there are any.
-        Tumbling windows are alike in all inputs of a part."""
+        """Conditions that rows lie in each other's windows, for inputs by which their parts do not wait. Tumbling
+        windows need none, because all inputs of a part have the same."""
         if self._tumbling:
             return
         for (one, mine), (other, theirs) in combinations(zip(parts, sides, strict=True), 2):
@@ -216,7 +216,7 @@ class _Joining:
 
 
 def _timed(base: Joined, name: str) -> Joined:
-    """A FULL JOIN with a column for the time of the first side that a row has a row of."""
+    """A FULL JOIN with a column for the time of the first side that has a row in the output row."""
     sides = tuple(replace(side, progress=(Named(name, _AT),)) for side in base.sides)
     return replace(base, sides=sides, columns=(*base.columns, Column(name, Kind.TIME)), time=name)
 
@@ -234,7 +234,7 @@ def _band(left: InputWindow, right: InputWindow) -> Expr:
 
 
 def _seen(window: InputWindow, side: Side, kind: s.JoinKind = s.JoinKind.INNER, number: int = 0) -> InputWindow:
-    """The window of an input of a side over the columns of the join."""
+    """The window of an input of a side, over the columns of the join."""
     read = {*fields(window.attribute)}
     columns = {own.name: _field(_column(side, own, kind, number)) for own in side.relation.known if own.name in read}
     return InputWindow(substitute(window.attribute, columns), window.size, window.whole and has_every_row(kind, number))
@@ -258,12 +258,12 @@ def _field(column: Column) -> Field:
 
 
 def _fields(columns: Iterable[Column], known: Mapping[str, Interval | None]) -> dict[str, Expr]:
-    """The columns of a join, with what is known of those of its inputs."""
+    """The columns of a join, with the known ranges of its inputs' columns."""
     return {column.name: replace(_field(column), range=known.get(column.name)) for column in columns}
 
 
 def _column(side: Side, own: Column, kind: s.JoinKind = s.JoinKind.INNER, number: int = 0) -> Column:
-    """As the join calls it; null where its input has no row."""
+    """The join's column for a column of its input; nullable if the input can be without a row."""
     return Column(side.named(own.name), own.kind, own.nullable or not has_every_row(kind, number))
 
 

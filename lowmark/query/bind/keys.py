@@ -1,4 +1,4 @@
-"""The keys of a grouping: what GROUP BY, DISTINCT and PA list, with the names that results know them by."""
+"""The keys of a grouping: what GROUP BY, DISTINCT and PA list, with their names in results."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ RESERVED = (PANE, TUPLES, WINDOW_START, WINDOW_END)
 @dataclass(frozen=True, slots=True)
 class Keys:
     named: tuple[Named, ...]  # over the input's columns; no two are equal
-    aliases: dict[str, Named]  # by folded alias, those that have one in GROUP BY
-    shown: dict[str, str]  # the same ones' aliases as written, by name
+    aliases: dict[str, Named]  # keys with an alias in GROUP BY, by folded alias
+    shown: dict[str, str]  # those aliases as written, by the key's name
 
 
 def bind_keys(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> Keys:
@@ -58,7 +58,7 @@ def _check_aliases(select: s.Select, scope: Scope) -> None:
 
 
 def free_name(name: str, taken: tuple[str, ...]) -> str:
-    """The name, or the first of name_2, name_3 … that is free, whatever the case."""
+    """The name, or the first of name_2, name_3 … that is free, ignoring case."""
     folded = {item.casefold() for item in taken}
     found, number = name, 1
     while found.casefold() in folded:
@@ -80,7 +80,7 @@ def _items(select: s.Select, scope: Scope) -> Iterator[tuple[s.Expression, s.Ide
 
 
 def _unaliased(item: s.GroupItem, select: s.Select, scope: Scope) -> tuple[s.Expression, s.Identifier | None]:
-    """GROUP BY may name an expression by its alias of the SELECT list, unless a field has that name."""
+    """An expression of GROUP BY with its alias; it may be an alias of the SELECT list that no field has as its name."""
     node = item.expression
     if isinstance(node, s.FieldRef) and node.input is None and not scope.has(node):
         folded = node.name.text.casefold()

@@ -1,6 +1,6 @@
-"""Expressions of the syntax tree to typed expressions over the columns of an input.
+"""Turns expressions of the syntax tree into typed expressions over the columns of an input.
 
-`Lowering` knows what operators and literals mean; what names and functions stand for it asks of its `Names`.
+`Lowering` knows the meaning of operators and literals, and asks its `Names` for that of names and functions.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["Lowering", "Names"]
 
 
 _Lowered = tuple[s.Expression, Operand]
-"""An expression, and what it was lowered to: once, where it takes part in several comparisons."""
+"""An expression and its lowered form, lowered once even if several comparisons use it."""
 
 _TEXT = Literal(None, Kind.STR)
 
 
 class Names(Protocol):
-    """What the names of one place of a query stand for. Every method may raise QueryError."""
+    """The meaning of names in one place of a query. Every method may raise QueryError."""
 
     def known(self, node: s.Expression) -> Expr | None:
         """The column that this whole expression is, if it is one."""
@@ -37,16 +37,16 @@ class Names(Protocol):
 
     def field(self, ref: s.FieldRef) -> Expr: ...
     def literal(self, ref: s.FieldRef) -> s.Literal | None:
-        """What `"…"` is that names nothing; None where it is a name."""
+        """The literal that `"…"` is if it names nothing; None if it is a name."""
         ...
 
     def parts(self, node: s.Expression) -> tuple[s.Expression, ...]:
-        """The fields of a group such as `conn`; () where it is none."""
+        """The fields of a group such as `conn`; () if the expression is no group."""
         ...
 
     def call(self, call: s.FunctionCall) -> Expr: ...
     def extreme(self, call: s.FunctionCall) -> Expr:
-        """The greatest or the least of a join's times."""
+        """The column for the greatest or the least of a join's times."""
         ...
 
 
@@ -57,7 +57,7 @@ class Lowering:
         self._text = text
         self._codes = {string: code for code, string in enumerate(strings)}
         self._names = names
-        self._done: dict[int, tuple[s.Expression, Expr]] = {}  # by identity of the node, which is kept for that
+        self._done: dict[int, tuple[s.Expression, Expr]] = {}  # by identity of the node, which is kept alive here
 
     def condition(self, node: s.Expression) -> Expr:
         """An expression that must be true or false."""
@@ -68,7 +68,7 @@ class Lowering:
         return expr
 
     def lower(self, node: s.Expression) -> Expr:
-        """The typed expression. A text is a text here: beside a value of another kind `_operand` keeps it open."""
+        """The typed expression. A text stays a text here; next to another kind of value `_operand` leaves it open."""
         if (known := self._known(node)) is not None:
             return known
         with placed(node.span):
@@ -119,7 +119,7 @@ class Lowering:
                 return self._literal(node)
 
     def _chain(self, node: s.Binary) -> Expr:
-        """Operations each of which stands to the left of the one before: any number of them."""
+        """A chain of any number of operations, each the left operand of the next."""
         chain = [node]
         while isinstance(left := chain[-1].left, s.Binary) and self._known(left) is None:
             chain.append(left)
@@ -175,7 +175,7 @@ class Lowering:
                 raise self._error("a prefix can stand behind IN only", node.span, f"write … IN {prefix}")
 
     def _unquoted(self, node: s.Expression) -> s.Expression:
-        """The literal that `"…"` is where it names nothing."""
+        """The literal that `"…"` is if it names nothing; else the node itself."""
         literal = self._names.literal(node) if isinstance(node, s.FieldRef) else None
         return literal or node
 
@@ -206,7 +206,7 @@ class Lowering:
             raise self._ill_typed(error, whole, (left[0], right[0])) from None
 
     def _alike(self, node: s.Comparison) -> Expr:
-        """Two groups of fields that are equal in all of them, or not."""
+        """Compare two groups of fields: they are equal if all their fields are."""
         left, right = self._names.parts(node.left), self._names.parts(node.right)
         equal = node.operator is s.ComparisonOperator.EQUAL
         if not equal and node.operator is not s.ComparisonOperator.NOT_EQUAL:
@@ -220,7 +220,7 @@ class Lowering:
         return same if equal else negate(same)
 
     def _among(self, sought: _Lowered, choices: tuple[s.Expression, ...], whole: s.Expression) -> Expr:
-        """A choice of an IN is a prefix that contains the operand, or a value that equals it."""
+        """IN: a choice matches if it is a prefix that contains the operand, or a value that equals it."""
         spans: list[KeyRange] = []
         others = []
         for choice in map(self._unquoted, choices):
@@ -232,12 +232,13 @@ class Lowering:
         return disjoin([*([among(sought[1].expr, spans)] if spans or not others else ()), *others])
 
     def _choice(self, node: s.Expression) -> _Lowered:
-        """A text in a list stands for itself only where texts are sought, and then it is known by its code already."""
+        """The lowered choice. A text gets a placeholder, since `_spans` has found its code already where texts are
+        sought; for other kinds the text itself is read."""
         return (node, Operand(_TEXT, text=node.value)) if isinstance(node, s.StringLiteral) else self._lowered(node)
 
     def _spans(self, sought: _Lowered, choice: s.Expression) -> Sequence[KeyRange] | None:
-        """What a constant stands for that is a prefix, a text or of the kind that is sought; None: the choice is
-        compared as any other value is."""
+        """The key ranges of a constant that is a prefix, a text, or of the kind sought; None: compare the choice like
+        any other value."""
         node, operand = sought
         match choice:
             case s.PrefixLiteral(value=prefix):
@@ -250,7 +251,7 @@ class Lowering:
                 except ValueError:
                     raise self._error(f"{string} is no prefix", choice.span, "10.0.0.0/8 is one") from None
             case s.StringLiteral(value=string) if operand.kind is Kind.STR:
-                code = self._codes.get(string)  # rows hold no text that is in no table
+                code = self._codes.get(string)  # rows hold only texts of the table
                 return () if code is None else ((code, code),)
             case s.IntegerLiteral() | s.DecimalLiteral() | s.AddressLiteral() | s.MacLiteral() | s.DurationLiteral():
                 constant = self._literal(choice)

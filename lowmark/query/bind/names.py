@@ -1,4 +1,4 @@
-"""What names stand for in each place of a SELECT: the input's columns, or the group's keys and aggregates."""
+"""The meaning of names in each place of a SELECT: the input's columns, or the group's keys and aggregates."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def _calls_aggregate(node: s.SyntaxNode) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class InputNames:
-    """The columns of the input, in a `place` where no function can stand."""
+    """The columns of the input, in a `place` that takes no function."""
 
     scope: Scope
     place: str
     hint: str | None = None
-    valid: tuple[str, ...] = ()  # what could stand there in place of a function
+    valid: tuple[str, ...] = ()  # what may stand there instead of a function
 
     def known(self, node: s.Expression) -> Expr | None:
         return None
@@ -63,7 +63,7 @@ def is_total(node: s.SyntaxNode) -> bool:
 
 
 def check_function(call: s.FunctionCall, text: str) -> None:
-    """QueryError for a call of something that is no function."""
+    """Raise QueryError for a call of an unknown function."""
     choices = (*calls.names(), TOTAL, *scalar_functions.names())
     if call.function.text.lower() not in choices:
         raise unknown_word("function", call.function.text, text, call.function.span, choices)
@@ -71,8 +71,8 @@ def check_function(call: s.FunctionCall, text: str) -> None:
 
 @dataclass
 class GroupNames:
-    """The columns of a group: its keys, its aggregates (each call is handed to `aggregate`, each total to `total`) and,
-    where they may be used, the aliases of the SELECT list."""
+    """The columns of a group: its keys, its aggregates (each call goes to `aggregate`, each total to `total`), and the
+    aliases of the SELECT list where they may be used."""
 
     scope: Scope
     keys: tuple[Named, ...]  # over the input's columns
@@ -80,7 +80,7 @@ class GroupNames:
     input: Lowering
     aggregate: Callable[[s.FunctionCall], Expr]
     total: Callable[[s.FunctionCall], Expr]
-    aliases: dict[str, Expr] = field(default_factory=dict)  # by folded alias; they come before what may use them
+    aliases: dict[str, Expr] = field(default_factory=dict)  # by folded alias; filled before anything may use them
     _parts: dict[int, tuple[s.SyntaxNode, bool]] = field(default_factory=dict)  # by identity: see `_is_of_input`
 
     def known(self, node: s.Expression) -> Expr | None:
@@ -88,7 +88,7 @@ class GroupNames:
             return None
         expr = self.input.lower(node)
         key = next((key for key in self.keys if key.expr == expr), None)
-        if isinstance(expr, Literal):  # reads fields, and yet always comes to this; other constants are no keys
+        if isinstance(expr, Literal):  # it reads fields, but its value is constant; other constants are no keys
             return expr if key is not None and any(isinstance(part, s.FieldRef) for part in s.walk(node)) else None
         return None if key is None else _column(key)
 
@@ -126,8 +126,8 @@ class GroupNames:
         return self.total(call) if is_total(call) else self.aggregate(call)
 
     def _is_of_input(self, node: s.SyntaxNode) -> bool:
-        """Whether no aggregate is called, all names are columns of the input, and no alias hides one of them. Once for
-        all parts: each is asked for in turn."""
+        """Whether it calls no aggregate, all its names are columns of the input, and no alias hides one of them. The
+        results for all its parts are stored, since each part is asked for in turn."""
         if id(node) not in self._parts:
             for part in reversed([*s.walk(node)]):
                 of_input = not _calls_aggregate(part) and not (isinstance(part, s.FieldRef) and self._is_other(part))

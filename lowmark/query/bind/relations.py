@@ -1,7 +1,7 @@
-"""What a FROM clause stands for once names are resolved: columns, and the arms that they are computed in.
+"""The meaning of a FROM clause once names are resolved: columns, and the arms that compute them.
 
-A chain of selections is nothing but expressions, so a relation is flat: each arm reads one base (the packets of some
-streams, or the groups of an aggregating SELECT), keeps what passes `where`, and computes each column.
+A chain of selections is only expressions, so a relation is flat: each arm reads one base (the packets of some streams,
+the groups of an aggregating SELECT, or a join), keeps what passes `where`, and computes each column.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ ARRIVAL = (
     Named(".rank", Field("_rank", Kind.INT)),
     Named(".position", Field("_position", Kind.INT)),
 )
-"""The order of arrival over several sources, by fields that every packet has: `_rank` is that of the source among those
-of its stream, `_position` the packet's place in the source. A single source arrives by `_position` alone. The names
-are such that no query can write them: they go with a relation's columns, unseen."""
+"""The order of arrival over several sources, by fields that every packet has: `_rank` is the source's rank in its
+stream, `_position` the packet's place in the source. Packets of a single source are ordered by `_position` alone. No
+query can write these names; the columns are carried along unseen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packets:
-    """The packets of streams, numbered through by `row_num`; `sources` is how many capture points feed them."""
+    """The packets of streams, numbered by `row_num` across all `sources`, the number of capture points."""
 
     streams: tuple[str, ...]
     sources: int
 
 
 class Turn(Enum):
-    """What tuples are counted for, where a window counts them."""
+    """What a window that counts tuples counts them for."""
 
     ROWS = auto()  # windows over rows
-    ARRIVAL = auto()  # slide-by-tuple: one ends at every n-th tuple that arrives
-    RANK = auto()  # the same in the order of RATTR
+    ARRIVAL = auto()  # slide-by-tuple: a window ends at every n-th tuple that arrives
+    RANK = auto()  # slide-by-tuple, in the order of RATTR
 
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """What a window that counts tuples has beside its sizes. `partition` are the keys by which each value counts its
-    own tuples (PA); `rattr` is over the input's columns, None where rows are counted."""
+    """Properties of a window that counts tuples, beside its sizes. `partition`: the keys each of whose values counts
+    its own tuples (PA); `rattr` is over the input's columns, None if rows are counted."""
 
     turn: Turn
     rattr: Expr | None
@@ -68,7 +68,7 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """An aggregating SELECT up to its columns: what its Aggregate and Finish steps do.
+    """An aggregating SELECT up to its columns, as its Aggregate and Finish steps compute it.
 
     Expressions of `where`, `keys`, `folds` and `details` are over the input's columns; those of `totals`, `having` and
     `order` over `columns`: window_start and window_end (if windowed), the keys, the calls, the totals.
@@ -76,7 +76,7 @@ class Grouped:
 
     input: Relation
     where: Expr | None
-    panes: tuple[Pane, ...]  # of each arm of the input
+    panes: tuple[Pane, ...]  # one for each arm of the input
     keys: tuple[Named, ...]
     details: tuple[Named, ...]
     folds: tuple[Fold, ...]
@@ -86,13 +86,13 @@ class Grouped:
     having: Expr | None
     order: tuple[Order, ...]
     limit: int | None
-    distinct: tuple[Named, ...]  # the selected columns, if the rows of a window are to differ in them
-    makers: tuple[Named, ...]  # without a window, keys that progress with the pane: their least values over Field(PANE)
-    within: tuple[str, ...]  # without a window, all keys that progress: groups that agree on them are one result
+    distinct: tuple[Named, ...]  # the selected columns, if rows of a window must differ in them
+    makers: tuple[Named, ...]  # without a window: keys that progress with the pane, their least values over Field(PANE)
+    within: tuple[str, ...]  # without a window: all progressing keys; groups that agree on them are one result
     columns: tuple[Column, ...]
     counting: Counting | None = None
-    strategy: Strategy = Strategy.AUTO  # that the query asks for
-    bucket: tuple[str, ...] = ()  # the keys that it asks to choose the bucket; (): as many as stages have in common
+    strategy: Strategy = Strategy.AUTO  # the one that the query asks for
+    bucket: tuple[str, ...] = ()  # keys that a hint wants to choose the bucket; (): as many as stages have in common
     span: Span | None = None  # of the SELECT
 
     @property
@@ -101,12 +101,12 @@ class Grouped:
 
     @property
     def partition(self) -> tuple[str, ...]:
-        """The keys each of whose values has windows of its own."""
+        """The keys each of whose values has its own windows."""
         return () if self.counting is None else self.counting.partition
 
     @property
     def progress(self) -> tuple[str, ...]:
-        """The columns of its rows that come with bounds. Row numbers of partitions progress each on its own."""
+        """The columns that have bounds in its rows. Row numbers of partitions have none: each progresses on its own."""
         if self.counting is not None and self.counting.turn is Turn.ROWS and self.partition:
             return ()
         columns = {
@@ -121,56 +121,56 @@ class Grouped:
 
     @property
     def at_once(self) -> bool:
-        """Whether a group is all that there is to know of its tuples, so that its row can leave with the first one."""
+        """Whether a group shows nothing but its keys, so that its row can be emitted at its first tuple."""
         computed = self.calls or self.totals or self.order or self.distinct
         return self.window.kind is WindowKind.NONE and not computed
 
     @property
     def closed(self) -> bool:
-        """Nothing can be done before its Finish any more: rows were counted or compared."""
+        """Whether nothing may be added before its Finish, because rows were counted or compared."""
         return self.limit is not None or bool(self.distinct)
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One input of a join. Its window says how long its tuples wait for the others' (`join_bands`)."""
+    """One input of a join. Its window says how long its tuples wait for those of the others (`join_bands`)."""
 
     label: str  # as FROM writes it
-    prefix: str  # before the names of its columns in the join; "": it is a join itself, and has them so
+    prefix: str  # before its columns' names in the join; "" if the input is a join, whose columns have one already
     relation: Relation
-    attribute: Expr  # what its window goes over: a time, over the relation's columns
+    attribute: Expr  # the attribute of its window: a time, over the relation's columns
     size: int  # of its window, in ns
-    panes: tuple[Pane, ...]  # of each arm, with like indexes: pane k holds the attribute from k·unit on
+    panes: tuple[Pane, ...]  # for each arm, with equal indexes: pane k holds the attribute from k·unit on
     unit: int  # ns
-    progress: tuple[Named, ...]  # columns of the join that progress with the attribute, which is Field(AT) there
+    progress: tuple[Named, ...]  # columns of the join that progress with the attribute, here Field(AT)
 
     def named(self, column: str) -> str:
-        """What the join calls a column of this input."""
+        """The join's name for a column of this input."""
         return self.prefix + column
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The combinations of rows of several inputs that lie in each other's windows and pass a condition; or of two
-    inputs what another kind of join makes of them."""
+    """The combinations of rows of several inputs that lie in each other's windows and pass a condition; with two inputs
+    it may be another kind of join."""
 
     sides: tuple[Side, ...]
-    tumbling: bool  # otherwise each pair of inputs has a band
-    where: Expr | None  # over `columns`, of which none is null for want of a match: what decides whether rows match
-    columns: tuple[Column, ...]  # Label.column of every side, in order, also of those that `*` does not show
+    tumbling: bool  # if not, each pair of inputs has a band
+    where: Expr | None  # over `columns`, none of them null for want of a match; it decides whether rows match
+    columns: tuple[Column, ...]  # Label.column of every side, in order, including those that `*` does not show
     equal: tuple[tuple[Expr | None, ...], ...] = ()
-    """Equalities that `where` no longer has: of each side, over its own columns, what must be equal; None: not that
-    side. Found when predicates are pushed down."""
+    """Equalities taken out of `where` when predicates are pushed down: for each side, the expression over its own
+    columns that must be equal; None: the side takes no part."""
     kind: JoinKind = JoinKind.INNER
     probes: tuple[tuple[int, ...], ...] = ()
-    """The orders in which the query asks for rows to meet: first the side of the new row, then all others."""
+    """Orders in which the query asks for rows to meet: first the side of the new row, then all others."""
     bucket: tuple[tuple[str, Span], ...] = ()
-    """Columns of equalities of all sides that are to choose the bucket, and where the query says so; (): all."""
+    """Columns in equalities of all sides that should choose the bucket, with their places in the query; (): all."""
     extremes: tuple[Extreme, ...] = ()
-    """Of an inner join: those of `columns` that are the greatest or the least of others."""
+    """In an inner join, those of `columns` that are the greatest or the least of others."""
     time: str | None = None
-    """Of a FULL JOIN one of `columns`: the time of the first side that a row has a row of, by which it can wait."""
-    span: Span | None = None  # of what FROM has of it
+    """In a FULL JOIN, one of `columns`: the time of the first side with a row in the output row, by which it waits."""
+    span: Span | None = None  # its place in FROM
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
@@ -178,7 +178,7 @@ class Joined:
 
     @property
     def progress(self) -> tuple[str, ...]:
-        """The columns of its rows that come with bounds."""
+        """The columns that have bounds in its rows."""
         names = dict.fromkeys(named.name for side in self.sides for named in side.progress)
         return (*names, *(extreme.name for extreme in self.extremes))
 
@@ -188,8 +188,8 @@ Base = Packets | Grouped | Joined
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One source of a relation's rows. Expressions are over the base's columns; `values` has one for each column of
-    the relation and, where the base is packets, for each of ARRIVAL."""
+    """One source of a relation's rows. Expressions are over the base's columns; `values` has one for each column of the
+    relation and, if the base is packets, one for each of ARRIVAL."""
 
     base: Base
     where: Expr | None
@@ -202,11 +202,11 @@ class Arm:
         return all(isinstance(expr, Field) and expr.name == name for name, expr in fields)
 
     def lowered(self, expr: Expr) -> Expr:
-        """An expression over the relation's columns as one over the base's."""
+        """An expression over the relation's columns, turned into one over the base's."""
         return substitute(expr, self.values)
 
     def filtered(self, where: Expr | None) -> Expr | None:
-        """The condition that a row passes which passes this arm's and another one, over the relation's columns."""
+        """This arm's condition and another one, over the relation's columns, as one condition."""
         parts = [part for part in (self.where, None if where is None else self.lowered(where)) if part is not None]
         return conjoin(parts) if parts else None
 
@@ -215,9 +215,9 @@ class Arm:
 class Relation:
     columns: tuple[Column, ...]
     arms: tuple[Arm, ...]
-    derived: bool = True  # False: packets as they come, which have an order in time
+    derived: bool = True  # False: captured packets, which are ordered in time
     order: tuple[Order, ...] = ()  # of its rows, over values of the arms that no query can name
-    hidden: tuple[Column, ...] = ()  # that `*` does not show
+    hidden: tuple[Column, ...] = ()  # columns that `*` does not show
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -225,21 +225,21 @@ class Relation:
 
     @property
     def known(self) -> tuple[Column, ...]:
-        """All columns, also those that `*` does not show."""
+        """All columns, including those that `*` does not show."""
         return (*self.columns, *self.hidden)
 
     def column(self, name: str) -> Column | None:
-        """By name, whatever its case."""
+        """The column with this name, in any case; None if there is none."""
         folded = name.casefold()
         return next((item for item in self.known if item.name.casefold() == folded), None)
 
     def field(self, column: Column) -> Field:
-        """One of the columns, with what is known of its values in all arms."""
+        """One of the columns, with the range of its values over all arms."""
         known = around(interval(arm.values[column.name]) for arm in self.arms)
         return Field(column.name, column.kind, column.nullable, known)
 
     def group(self, name: str) -> tuple[str, ...]:
-        """The hidden columns whose names begin with this one and a point, whatever the case."""
+        """The hidden columns whose names begin with this name and a point, ignoring case."""
         start = f"{name.casefold()}."
         return tuple(column.name for column in self.hidden if column.name.casefold().startswith(start))
 
@@ -249,8 +249,8 @@ class Relation:
 
 
 def readers_first(relation: Relation) -> list[Grouped | Joined]:
-    """The groupings and joins that a relation is made of, each once and behind all that read it. What has a name and is
-    read by several is one object: it is planned once, for all of them."""
+    """The groupings and joins that a relation is made of, each once and after all of its readers. A named stage with
+    several readers is one object: it is planned once, for all of them."""
     found: list[Grouped | Joined] = []
     seen: set[int] = set()
 

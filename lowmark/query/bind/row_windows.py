@@ -1,8 +1,8 @@
 """Windows that count tuples: over rows, and slide-by-tuple (RATTR, SATTR).
 
-They count what passes WHERE, in the order of arrival, so their input has to have one: packets, unions and selections of
-them. These are numbered whether or not a selection shows `row_num`, which is a column where it does. A window whose
-attribute is computed from `row_num` counts nothing: its values are positions in the stream.
+They count what passes WHERE, in the order of arrival, so their input must have such an order: packets, and unions and
+selections of packets. These are numbered even if a selection does not show `row_num`; if it does, `row_num` is a
+column. A window whose attribute is computed from `row_num` counts nothing: its values are positions in the stream.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from lowmark.wire.rows.schema import Kind
 __all__ = ["FIRST_ROW", "MAX_PANES", "CountedWindow", "bind_counted", "shift_of"]
 
 MAX_PANES = 1 << 20
-"""In one window: state and work grow with them."""
+"""Panes in one window, at most: state and work grow with them."""
 
 FIRST_ROW = 1
-"""Rows are numbered from here."""
+"""The number of the first row."""
 
 _RANK = "rank"
 _MOST = 2**62
@@ -36,12 +36,12 @@ _MOST = 2**62
 @dataclass(frozen=True, slots=True)
 class CountedWindow:
     window: Window
-    attribute: Expr | None  # WA or RATTR over the input's columns; None: of rows, by no column of the input
+    attribute: Expr | None  # WA or RATTR over the input's columns; None: a window over rows, by no column of the input
     counting: Counting
 
 
 def bind_counted(spec: s.Window, scope: Scope, lowering: Lowering) -> CountedWindow | None:
-    """None: this window counts no tuples. PA is for the caller to bind."""
+    """The window if it counts tuples, else None. The caller binds PA."""
     binder = _Binder(spec, scope, lowering)
     if spec.rattr is not None or spec.sattr is not None:
         return binder.slide_by_tuple()
@@ -49,7 +49,7 @@ def bind_counted(spec: s.Window, scope: Scope, lowering: Lowering) -> CountedWin
 
 
 def shift_of(rattr: Expr, arm: Arm) -> int | None:
-    """How much RATTR is above ts, in ns; None if it is something else."""
+    """How far RATTR is ahead of ts, in ns; None if it is not ts plus a constant."""
     way = progress(arm.lowered(rattr), ("ts", "arrival_ts"))
     if way is None or any(op is not Op.ADD for op, _ in way.steps):
         return None
@@ -126,13 +126,13 @@ class _Binder:
         return _is_called_row_num(node) and (node.input is None or self._scope.is_label(node.input))
 
     def _numbers(self) -> Expr | None:
-        """WA of a window over rows; left out, it is ts."""
+        """WA of a window over rows; ts if it is left out."""
         wa = self._spec.wa
         if wa is None:
             column = self._scope.relation.column("ts")
             return None if column is None else Field(column.name, column.kind, column.nullable)
         if not self._is_row_num(wa):
-            self._lowering.lower(wa)  # says what is wrong in itself
+            self._lowering.lower(wa)  # reports errors within WA first
             hint = "write WA row_num, or give the sizes as times"
             raise self._error(f"sizes in rows are of row_num, not of {shown_name(wa, self._scope)}", wa.span, hint)
         if self._scope.relation.column(ROW_NUM) is None:  # a selection that does not show it

@@ -1,4 +1,4 @@
-"""Names of inputs and columns in one SELECT, and what expressions are called in results."""
+"""Names of inputs and columns in one SELECT, and the names of expressions in results."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What FROM of a SELECT gives. `label` is the name that may stand before the columns of a single input. Of a join
-    `inputs` are the names, and the relation's columns are called Input.column."""
+    """The columns that FROM gives to a SELECT. `label`: the name that may stand before the columns of a single input.
+    For a join, `inputs` are the names of its inputs, and the relation's columns are called Input.column."""
 
     text: str
     label: str | None
     relation: Relation
     inputs: tuple[str, ...] = ()
-    nearest: str | None = None  # of `inputs`, the one whose columns a name without an input means first
+    nearest: str | None = None  # the one of `inputs` whose columns a name without an input means first
 
     def field(self, ref: s.FieldRef) -> Field:
-        """The column of a name, whatever its case; QueryError when there is none, or one in several inputs."""
+        """The column with this name, in any case; QueryError if there is none, or one in several inputs."""
         found = self._columns(ref)
         if len(found) > 1:
             names = tuple(column.name for column in found)
@@ -50,13 +50,13 @@ class Scope:
         return True
 
     def literal(self, ref: s.FieldRef) -> s.Literal | None:
-        """What `"…"` is that names no column: the papers write addresses so. None: a name it is."""
+        """The literal that `"…"` is if it names no column: the papers write addresses so. None if it is a name."""
         if not ref.name.quoted or ref.input is not None or self.has(ref):
             return None
         return parse_quoted(ref.name)
 
     def expanded(self, item: s.Expression | s.Star) -> tuple[s.Expression, ...]:
-        """The expressions of a SELECT item: `*` is all columns, `conn` those of a connection, each at its place."""
+        """The expressions of a SELECT item: `*` is all columns; `conn` is the fields of a connection, in its place."""
         if not isinstance(item, s.Star):
             return self.parts(item) or (item,)
         if item.input is not None:
@@ -65,7 +65,7 @@ class Scope:
         return tuple(s.FieldRef(None, name, span=item.span) for name in names)
 
     def extreme(self, call: s.FunctionCall) -> Field:
-        """The hidden column of `greatest(A.ts, B.ts)`; QueryError where the join has none of these times."""
+        """The hidden column of `greatest(A.ts, B.ts)`; QueryError if the join has none for these times."""
         word = call.function.text.lower()
         refs = [item for item in call.arguments if isinstance(item, s.FieldRef)]
         if len(refs) == len(call.arguments) and not call.distinct:
@@ -99,8 +99,8 @@ class Scope:
             raise unknown_word("input", name.text, self.text, name.span, self._labels)
 
     def _columns(self, ref: s.FieldRef) -> list[Column]:
-        """The columns that a name can stand for. What stands before the point may also be a part of the column's name:
-        of a group of fields, or of a join that a stage before selected from."""
+        """The columns that a name can mean. The part before the point may belong to the column's name: it may name a
+        group of fields, or an input of a join that an earlier stage selected from."""
         alias = packet_field(ref.name.text)
         words = (ref.name.text, *((alias.name,) if alias else ()))
         for prefixes in self._prefixes(ref.input):
@@ -132,7 +132,7 @@ class Scope:
         return tuple(known for known in self.relation.names if known.casefold().startswith(prefix))
 
     def _unknown(self, ref: s.FieldRef) -> QueryError:
-        """Behind `Input.` its columns alone could have been meant, behind the name of a group those of the group."""
+        """The error for an unknown name, with the columns of its input or group if one stands before the point."""
         if parts := self.parts(ref):
             names = tuple(part.name.text for part in parts if isinstance(part, s.FieldRef))
             hint = "it stands by itself in SELECT, GROUP BY, PA and count(DISTINCT …), and in A.conn = B.conn"
@@ -157,14 +157,14 @@ class Scope:
 
 
 def extreme_name(word: str, times: Sequence[str]) -> str:
-    """What a join calls the greatest or the least of these columns of it, in whatever order they are named."""
+    """The join's name for the greatest or the least of these columns, in whatever order they are listed."""
     return f"{word}({', '.join(sorted(times))})"
 
 
 def shown_name(node: s.Expression, scope: Scope) -> str:
-    """The name of a result column without an alias: its field, or its text with every run of other characters than
-    letters, digits and _ as one _, and of a long one its beginning. Fields are called as the catalog calls them;
-    functions and all words of the language are in lower case."""
+    """The name of a result column without an alias: its field, or its text with each run of characters other than
+    letters, digits and _ replaced by one _, and cut if it is too long. Fields are named as in the catalog; functions
+    and all words of the language are in lower case."""
     if isinstance(node, s.FieldRef) and scope.literal(node) is None:
         return scope.field(node).name if scope.has(node) else node.name.text
     pieces, end = [], node.span.start
@@ -176,8 +176,8 @@ def shown_name(node: s.Expression, scope: Scope) -> str:
 
 
 def _leaves(node: s.Expression, scope: Scope) -> list[tuple[int, int, str]]:
-    """The names and literals of an expression as they are shown, with their places in the text. Between them stand
-    signs, comments and words of the language."""
+    """The names and literals of an expression as shown, with their places in the text. Signs, comments and words of the
+    language stand between them."""
     leaves = []
     for item in s.walk(node):
         if isinstance(item, s.FunctionCall):

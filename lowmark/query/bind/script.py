@@ -1,4 +1,4 @@
-"""A script to the relation that answers it: streams, unions and subqueries of FROM, statement by statement."""
+"""Turns a script into the relation that answers it: streams, unions and subqueries, statement by statement."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["analyse", "texts"]
 
 
 def analyse(script: s.Script, text: str, streams: Mapping[str, int] | None, strings: tuple[str, ...]) -> Selected:
-    """The relation of the last statement. `strings` are those of `texts`."""
+    """The relation of the last statement; `strings` is the result of `texts`."""
     _check_order(script, text)
     analysis = _Analysis(text, streams, strings)
     for statement in script.statements[:-1]:
@@ -34,8 +34,8 @@ def analyse(script: s.Script, text: str, streams: Mapping[str, int] | None, stri
 
 
 def texts(script: s.Script, streams: Mapping[str, int] | None) -> tuple[str, ...]:
-    """The sorted table of all texts that a query's rows can hold: those it writes, and the names of its streams. What
-    stands in lists alone is only compared with them."""
+    """The sorted table of all texts that a query's rows can hold: those it writes, and the names of its streams. Texts
+    that occur only in lists are left out: rows are only compared with them."""
     found = set()
     listed: set[int] = set()
     for node in s.walk(script):
@@ -49,8 +49,8 @@ def texts(script: s.Script, streams: Mapping[str, int] | None) -> tuple[str, ...
 
 
 def _check_order(script: s.Script, text: str) -> None:
-    """A statement reads packets and what stands before it: a name that is created further down would be taken for a
-    stream of packets."""
+    """Refuse names that a later statement creates: a statement reads packets and earlier statements, and would take
+    the name for a stream of packets."""
     created = [item.name.text.casefold() if isinstance(item, s.CreateStream) else None for item in script.statements]
     for number, statement in enumerate(script.statements):
         for node in s.walk(statement):
@@ -67,7 +67,7 @@ def _check_order(script: s.Script, text: str) -> None:
 
 
 def _bound_name(name: str, streams: Mapping[str, int] | None) -> str | None:
-    """The bound stream of a name, whatever its case; the same case wins."""
+    """The bound stream with this name; one in the same case wins over others."""
     if streams is None or name in streams:
         return name
     folded = name.casefold()
@@ -81,7 +81,7 @@ class _Analysis:
         self._strings = strings
         self._created: dict[str, Relation] = {}  # by folded name
         self._stages: dict[int, tuple[Grouped | Joined, int]] = {}  # by identity: see `_in_a_row`
-        self._first_names: dict[str, str] = {}  # of streams that need not be bound, by folded name
+        self._first_names: dict[str, str] = {}  # first spelling of streams that need not be bound, by folded name
 
     def create(self, statement: s.Statement) -> None:
         if not isinstance(statement, s.CreateStream):
@@ -106,7 +106,7 @@ class _Analysis:
             return selected
 
     def _in_a_row(self, relation: Relation) -> int:
-        """The most groupings and joins that anything in it is made by, one through another."""
+        """The longest chain of groupings and joins in the relation, each reading the one before."""
         found = 0
         for arm in relation.arms:
             base = arm.base
@@ -145,7 +145,7 @@ class _Analysis:
         return bind_select(rest, scope, self._strings, hints)
 
     def _bucketed(self, select: s.Select, scope: Scope, hints: Hints) -> Scope:
-        """The scope of a join whose buckets a hint chooses; where there are groups it is about these."""
+        """The scope of a join with the bucket that a hint chooses; in a SELECT with groups the hint is about these."""
         keys = () if groups(select) else hints.bucket()
         (arm,) = scope.relation.arms
         assert isinstance(arm.base, Joined), "a join has one arm"
@@ -177,7 +177,7 @@ class _Analysis:
                 return self._union([self._relation(member) for member in members], members)
 
     def _stream(self, name: s.Identifier) -> tuple[tuple[str, ...], int]:
-        """The bound stream of a name and the number of its sources."""
+        """The bound stream with this name, and the number of its sources."""
         bound = _bound_name(name.text, self._streams)
         if bound is None:
             choices = (*(self._streams or ()), *self._created)
@@ -187,7 +187,7 @@ class _Analysis:
         return (self._first_names.setdefault(name.text.casefold(), bound),), 1
 
     def _packet_streams(self, node: s.Relation) -> list[s.Identifier] | None:
-        """The streams of a union that is of packet streams alone."""
+        """The streams of a union; None unless all of its members are packet streams."""
         match node:
             case s.StreamRef(name=name):
                 return None if name.text.casefold() in self._created else [name]
@@ -197,7 +197,7 @@ class _Analysis:
         return None
 
     def _union(self, relations: Sequence[Relation], members: Sequence[s.Relation]) -> Relation:
-        """By column name. The first member says how columns are called and in which order they stand."""
+        """Combine the relations by column name. The first member gives the names and the order of the columns."""
         first = relations[0]
         columns = list(first.columns)
         arms = list(first.arms)
@@ -230,6 +230,6 @@ class _Analysis:
 
 
 def _renamed(arm: Arm, names: Mapping[str, str]) -> Arm:
-    """An arm whose columns are called as those of the union; `names` gives the arm's own."""
+    """An arm with the union's column names; `names` gives the arm's own."""
     hidden: dict[str, Expr] = {name: expr for name, expr in arm.values.items() if name.startswith(".")}
     return Arm(arm.base, arm.where, hidden | {name: arm.values[own] for name, own in names.items()})

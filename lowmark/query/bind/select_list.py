@@ -20,8 +20,8 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 def selected_columns(
     select: s.Select, scope: Scope, lowering: Lowering, aliases: Mapping[str, str] = _NONE, taken: tuple[str, ...] = ()
 ) -> tuple[Named, ...]:
-    """Each expression with its name: the alias in SELECT, else the one that GROUP BY gives to that key (`aliases`, by
-    the key's name), else as it is shown. `taken` are names of columns that stand before these."""
+    """Each expression with its name: its alias in SELECT, else the alias of that key in GROUP BY (`aliases`, by the
+    key's name), else its shown name. `taken`: names of the columns before these."""
     columns: list[Named] = []
     names = {name.casefold() for name in taken}
     for item in select.items:

@@ -1,4 +1,4 @@
-"""One SELECT over the one input of its FROM."""
+"""One SELECT over a FROM with a single input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Selected", "bind_select", "groups"]
 class Selected:
     relation: Relation
     ordered: bool  # by ORDER BY
-    limit: s.IntegerLiteral | None = None  # of all rows, whose order the relation has: of groups it is inside a window
+    limit: s.IntegerLiteral | None = None  # over all rows, in the relation's order; LIMIT of groups is inside a window
 
 
 def bind_select(select: s.Select, scope: Scope, strings: tuple[str, ...], hints: Hints) -> Selected:
@@ -38,7 +38,7 @@ def bind_select(select: s.Select, scope: Scope, strings: tuple[str, ...], hints:
 
 
 def _check_functions(select: s.Select, scope: Scope) -> None:
-    """First of all: a call decides what kind of SELECT this is."""
+    """Check the functions first: a call decides what kind of SELECT this is."""
     for part in (*select.items, *select.group_by, *select.order_by, select.where, select.having):
         for node in () if part is None else s.walk(part):
             if isinstance(node, s.FunctionCall):
@@ -46,7 +46,7 @@ def _check_functions(select: s.Select, scope: Scope) -> None:
 
 
 def groups(select: s.Select) -> bool:
-    """Whether it makes groups, and does not select row by row."""
+    """Whether the SELECT makes groups instead of selecting row by row."""
     clauses = (*select.items, *select.order_by, *(() if select.having is None else (select.having,)))
     return bool(select.group_by) or select.distinct or any(map(is_aggregated, clauses))
 
@@ -62,7 +62,7 @@ def _grouped(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[
     bound = group(select, where, scope, strings, hints)
     values: dict[str, Expr] = {item.name: item.expr for item in bound.columns}
     if bound.grouped.distinct:
-        # Its rows are what the end of the window leaves of the selected columns: nothing else is known of them.
+        # Only the selected columns of its rows are known: the end of the window has dropped the rest.
         values = {item.name: Field(item.name, item.expr.kind, item.expr.nullable) for item in bound.columns}
     columns = tuple(Column(item.name, item.expr.kind, item.expr.nullable) for item in bound.columns)
     return Selected(Relation(columns, (Arm(bound.grouped, None, values),)), bool(select.order_by))

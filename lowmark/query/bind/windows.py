@@ -1,4 +1,4 @@
-"""Window specifications to runs of panes: which attribute, how long a pane, how many of them to a window."""
+"""Turns window specifications into runs of panes: the attribute, the length of a pane, and the panes in a window."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = [
 ]  # fmt: skip
 
 GRANULE = Pane(NS)
-"""The grid on which a node promises and accounts where no window says otherwise."""
+"""The grid on which a node promises and accounts, unless a window has another one."""
 
 _ROWS = 1024
-"""The fewest rows that close together where only their number closes groups."""
+"""The fewest rows that close together if only row numbers close groups."""
 
 _MANY = 2**50
-"""Rows: up to where an expression over row_num must stay within int64."""
+"""In rows: an expression over row_num must stay within int64 up to this number."""
 
 _FAR = 2**62
-"""In ns: up to where an expression that progresses must stay within int64, until 2116."""
+"""In ns: a progressing expression must stay within int64 up to this time, in 2116."""
 
 _PANE = Field(PANE, Kind.INT)
 
@@ -48,24 +48,24 @@ class Frame:
 
     window: Window
     panes: tuple[Pane, ...]
-    attribute: Expr | None  # over the input's columns; None: a window over rows where nothing else is asked for
+    attribute: Expr | None  # over the input's columns; None: a window over rows that asks for nothing else
     counting: Counting | None = None
 
 
 def bind_window(spec: s.Window, scope: Scope, lowering: Lowering) -> Frame:
-    """The window `[…]` of a SELECT list over the columns of its input."""
+    """Bind the window `[…]` of a SELECT list, over the columns of its input."""
     return _Binder(scope, lowering).bind(spec)
 
 
 def group_frame(keys: Sequence[Named], arms: Sequence[Arm]) -> Frame | None:
-    """Without a window: the groups of a pane close with it. The pane is one of the progressing keys', the shortest, but
-    not below the granule; each group lies in one of them. None: no key progresses."""
+    """The frame of groups without a window: they close with their pane. The pane is the shortest of the progressing
+    keys', but not shorter than the granule; each group lies in one pane. None if no key progresses."""
     frames = [frame for key in keys if (frame := _key_frame(key, arms)) is not None]
     return min(frames, key=lambda frame: (_of_rows(frame), frame.panes[0].width), default=None)
 
 
 def _of_rows(frame: Frame) -> bool:
-    """Times close groups before numbers of rows do."""
+    """Whether panes are cut from row numbers; frames cut from times are preferred."""
     return any(pane.attribute == ROW_NUM for pane in frame.panes)
 
 
@@ -75,13 +75,13 @@ def progressing_columns(scope: Scope) -> tuple[str, ...]:
 
 
 def progresses(expr: Expr, arms: Sequence[Arm]) -> list[Progress] | None:
-    """How an expression over an input's columns progresses in each of its arms; None if it does not in one of them."""
+    """How an expression over an input's columns progresses in each of its arms; None if it fails to in any of them."""
     found = [way for arm in arms if (way := _way(arm, expr)) is not None]
     return found if len(found) == len(arms) else None
 
 
 def _way(arm: Arm, expr: Expr) -> Progress | None:
-    """Within int64: what wraps does not progress."""
+    """How an expression progresses in an arm; None also if it can leave int64: values that wrap do not progress."""
     found = progress(arm.lowered(expr), _progressing(arm))
     if found is None:
         return None
@@ -97,8 +97,8 @@ def _far(arm: Arm, attribute: str) -> int:
 
 
 def _is_counted(pane: Pane, arm: Arm) -> bool:
-    """Whether what panes are counted by stays within int64 on the way, of every time that there is, with room for one
-    pane more."""
+    """Whether the number of a pane stays within int64 at every step of its computation, for any time and with room for
+    one more pane."""
     ends = (-2 * _far(arm, pane.attribute), 2 * _far(arm, pane.attribute))
     return all(
         abs(after(pane.steps[:count], (end - pane.origin) // pane.width)) < 2**62
@@ -127,8 +127,8 @@ def _panes(ways: Sequence[Progress], arms: Sequence[Arm], length: int) -> Iterat
 
 
 def least(expr: Expr, frame: Frame, arms: Sequence[Arm]) -> Expr | None:
-    """The least value that an expression over the input can have from a pane on: non-decreasing over Field(PANE). None
-    if it does not progress, or not alike in all arms."""
+    """The least value of an expression over the input from a pane on, non-decreasing over Field(PANE). None if it does
+    not progress, or not in the same way in all arms."""
     if progresses(expr, arms) is None:
         return None
     if expr == frame.attribute:
@@ -144,20 +144,20 @@ def least(expr: Expr, frame: Frame, arms: Sequence[Arm]) -> Expr | None:
 
 
 def promised(pane: Pane, arm: Arm) -> Pane:
-    """The pane on the attribute that comes with promises: a packet's capture and arrival are one reading of a clock."""
+    """The pane on the attribute that has promises: a packet's capture and arrival are the same reading of a clock."""
     times = isinstance(arm.base, Packets) and pane.attribute != ROW_NUM
     return replace(pane, attribute="ts") if times else pane
 
 
 def _grain(pane: Pane, arm: Arm) -> int:
-    """The shortest pane that is worth its while: of packets the granule, of groups the steps their windows come in."""
+    """The shortest useful pane: the granule for packets, the steps of their windows for groups."""
     if pane.attribute == ROW_NUM:
         return _ROWS
     return arm.base.window.axis.unit if isinstance(arm.base, Grouped) else GRANULE.width
 
 
 def time_size(size: s.Size, text: str) -> int:
-    """The size of a window over a time, in ns; a number without a unit is seconds."""
+    """The size of a window over a time, in ns; a number without a unit is in seconds."""
     match size:
         case s.DurationLiteral(value_ns=value):
             return _in_range(value, size, text)
@@ -225,7 +225,7 @@ class _Binder:
         return column.name, Field(column.name, column.kind, column.nullable), spec.span
 
     def _extent(self, spec: s.Window, kind: Kind) -> tuple[WindowKind, int, int]:
-        """Kind, RANGE (of a landmark window 0) and SLIDE in units of the attribute."""
+        """Kind, RANGE (0 for a landmark window) and SLIDE in units of the attribute."""
         assert spec.range is not None
         if isinstance(spec.range, s.Everything):
             if spec.slide is None:

@@ -1,4 +1,4 @@
-"""What `explain` says of a join."""
+"""The part of `explain` about a join."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["describe_join"]
 
 
 def describe_join(plan: Join) -> dict[str, Json]:
-    """Times are those of the attributes that the inputs' windows go over."""
+    """The facts about a join; times are those of the attributes of the inputs' windows."""
     return {
         "joins": [port.label for port in plan.inputs],
         "kind": plan.kind.value.lower(),
@@ -57,14 +57,14 @@ def _state(plan: Join) -> Iterator[str]:
 
 
 def _kept_ns(plan: Join, of: int) -> int:
-    """How far the others' promises must have come past a row before it is let go of; of a tumbling join at most."""
+    """How far the others' promises must be past a row before it is dropped; in a tumbling join, at most."""
     if plan.tumbling:
         return plan.inputs[of].size
     return max(plan.bands.reach(of, other)[1] for other in range(len(plan.inputs)) if other != of)
 
 
 def _probes(plan: Join) -> Iterator[str]:
-    """In which order a new row meets the others, and why."""
+    """The order in which a new row meets the other inputs, and why."""
     for port, probe in zip(plan.inputs, plan.probes, strict=True):
         names = " then ".join(plan.inputs[n].label for n in probe.order)
         found = " + ".join(f"{number:.2g}" for number in probe.meets)
@@ -85,14 +85,14 @@ def _expects(plan: Join) -> Iterator[str]:
 
 
 _SPARE = 1.5
-"""What is kept has room to grow in: between none and as much again."""
+"""Average memory of kept state, relative to its content: between none and as much again is spare."""
 
 _INDEX_WORDS = 3
-"""Of a row in an index, beside its keys: its time, the next row of its chain, the head of a chain."""
+"""Words for a row in an index, beside its keys: its time, the next row of its chain, the head of a chain."""
 
 
 def _memory(plan: Join) -> Iterator[str]:
-    """What the rows that are kept are expected to take, where the inputs come about alike in time."""
+    """Expected memory of the kept rows, if the inputs arrive at about the same time."""
     total = 0.0
     for of, port in enumerate(plan.inputs):
         if port.rate is None:
@@ -112,7 +112,7 @@ def _memory(plan: Join) -> Iterator[str]:
 
 
 def _key_words(plan: Join, of: int) -> Iterator[int]:
-    """Of each index of an input's rows the words of its keys."""
+    """For each index of an input's rows, the words of its keys."""
     ways = set()
     for first, probe in enumerate(plan.probes):
         if first != of:

@@ -1,4 +1,4 @@
-"""What `explain` says of the choices that a plan made."""
+"""The notes of `explain` on the choices that a plan made."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["gaps", "notes"]
 
 
 def notes(halves: Halves, wanted: int, limits: Limits, ends: bool) -> tuple[str, ...]:
-    """Sentences, without a full stop. `wanted` is the number of buckets asked for; `ends`: by its LIMIT."""
+    """Sentences without a full stop. `wanted`: the number of buckets asked for; `ends`: LIMIT ends the query."""
     ending = ("the query ends with its LIMIT, in `lowmark query`: a job refuses it",) if ends else ()
     return tuple(dict.fromkeys((*ending, *gaps(halves.steps), *_buckets(halves, wanted), *_growth(halves, limits))))
 
 
 def gaps(steps: Iterable[Step]) -> tuple[str, ...]:
-    """That windows do not hold everything: a person is told that unasked, for the answer says nothing of it."""
+    """Warnings that windows do not cover everything. They are shown unasked: no row of the answer reveals it."""
     windows = [step.plan.window for step in steps if isinstance(step.plan, Aggregate | Counted)]
     return tuple(dict.fromkeys(
         f"windows have gaps: of each {_length(window, window.slide)} of {window.axis.attribute} the last "
@@ -91,7 +91,7 @@ def _errors(plan: Aggregate | Counted) -> Iterator[str]:
 
 
 def _details(plan: Aggregate | Counted) -> Iterator[str]:
-    """What groups are split into for calls whose value does not follow from a row each."""
+    """What groups are split by, for calls whose value cannot be computed from one row a group."""
     yield from _errors(plan)
     calls = [(call, function(call.function)) for call in plan.calls if call.details]
     most = {call.details: called.most(plan.input.column(call.details[0]).kind) for call, called in calls if called.most}

@@ -1,4 +1,4 @@
-"""How a query runs, for people and for programs: both halves of its plan, what its results look like, why it is so."""
+"""How a query runs, for people and for programs: both halves of its plan, its results, and the reasons."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _JSON_TYPES: Mapping[Kind, Mapping[str, str]] = {
     Kind.STR: {"type": "string"},
 }
 _LONG = 60
-_WIDTH = 12  # of the words that lines of the text begin with
+_WIDTH = 12  # of the words at the beginning of lines of text
 
 
 def describe(plan: QueryPlan) -> dict[str, Json]:
@@ -78,7 +78,7 @@ def result_schema(schema: Schema) -> dict[str, Json]:
 
 
 def render(plan: QueryPlan) -> str:
-    """The same for people, as lines of text."""
+    """The plan for people, as lines of text."""
     lines = [f"query {plan.name}, stage {plan.stage.fingerprint}, {_counted(plan.stage.buckets, 'bucket')}", ""]
     lines.append("in the capture processes")
     for node in plan.stage.nodes:
@@ -139,7 +139,7 @@ def _block(title: str, facts: Mapping[str, Json]) -> Iterator[str]:
 
 
 def _listed(values: Sequence[Json]) -> list[str]:
-    """On one line, but for long sentences."""
+    """The values on one line; one a line if any of them is long."""
     texts = list(map(str, values))
     return texts if max(map(len, texts)) > _LONG else [", ".join(texts)]
 
@@ -169,7 +169,7 @@ def _exchange(exchange: Exchange, buckets: int) -> dict[str, Json]:
 
 
 def _reduction(reduction: Reduction, kind: Kind = Kind.TIME) -> dict[str, Json]:
-    """`kind`: of what the panes are cut of."""
+    """`kind`: the kind of attribute that panes are cut from."""
     strings = reduction.strings
     return {
         "keeps": None if reduction.where is None else text_of(reduction.where, strings),

@@ -1,4 +1,4 @@
-"""What `explain --beside` says of queries that share a stage, or could, and what that saves."""
+"""The part of `explain --beside` about queries that share a stage, or could, and what that saves."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _STATES = "its aggregates keep other states"
 
 
 def describe_beside(plan: QueryPlan, others: Sequence[QueryPlan]) -> list[Json]:
-    """Of each other query whether it shares the stage of this one as it is, whether it does where the configuration
-    gives both the same `share`, and if not, in what they differ."""
+    """For each other query: whether it shares this query's stage already, whether it does if the configuration gives
+    both the same `share`, and if not, in what they differ."""
     return [
         {
             "query": other.name,
@@ -28,7 +28,7 @@ def describe_beside(plan: QueryPlan, others: Sequence[QueryPlan]) -> list[Json]:
 
 
 def render_beside(plan: QueryPlan, others: Sequence[QueryPlan]) -> str:
-    """The same for people, as lines of text; and what sharing saves."""
+    """The same for people, as lines of text, with what sharing saves."""
     lines = ["", "beside"]
     for other in others:
         if _alike(plan, other):
@@ -70,7 +70,7 @@ def _names(plans: Iterable[QueryPlan]) -> str:
 
 
 def _by_name(plan: QueryPlan, others: Sequence[QueryPlan]) -> Iterator[str]:
-    """What those could save that share no stage as they are."""
+    """What the queries that share no stage yet could save."""
     apart = {one.stage.fingerprint: one for one in (plan, *others)}
     if len(apart) == 1:
         return

@@ -1,4 +1,4 @@
-"""What `explain` says of the strategy of an aggregate: which, why, and what each would cost."""
+"""The part of `explain` about the strategy of an aggregate: which one, why, and what each would cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["describe_strategy"]
 
 
 def describe_strategy(plan: Aggregate, asked: Strategy, rates: Rates) -> dict[str, Json]:
-    """Nothing of windows that leave no choice."""
+    """The strategies and their costs; empty for windows that leave no choice."""
     if not can_choose(plan):
         return {}
     weighed = weigh(plan.window, plan.folds, rates)

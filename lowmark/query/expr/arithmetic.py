@@ -1,7 +1,7 @@
-"""What arithmetic and comparison mean between values of each kind.
+"""The meaning of arithmetic and comparison between values of each kind.
 
-A number beside a time or a duration is a number of seconds, exact when it is written in the query; a text beside an
-address, a MAC or a time is one.
+A number next to a time or a duration is a number of seconds, exact if it is written in the query. A text next to an
+address, a MAC or a time is read as one.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _QUOTIENTS = frozenset({s.BinaryOperator.DIVIDE, s.BinaryOperator.MODULO})
 
 
 class IllTyped(Exception):
-    """Values that do not go together; `operand` is the index of the one that is wrong, None: the whole."""
+    """Values of kinds that do not go together; `operand` is the index of the wrong one, None: the whole expression."""
 
     def __init__(self, reason: str, operand: int | None = None, hint: str | None = None) -> None:
         super().__init__(reason)
@@ -86,7 +86,7 @@ class IllTyped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A lowered operand, and what it was in the query if it was a literal number or text."""
+    """A lowered operand, with its literal number or text in the query, if it was one."""
 
     expr: Expr
     number: int | Decimal | None = None
@@ -118,7 +118,7 @@ def comparison(operator: s.ComparisonOperator, left: Operand, right: Operand) ->
 
 
 def _paired(left: Operand, right: Operand) -> tuple[Expr, Expr]:
-    """Both sides in one form."""
+    """Both sides converted to one form."""
     pair = {left.kind, right.kind}
     if left.kind is right.kind:
         return left.expr, right.expr

@@ -1,10 +1,10 @@
-"""Sets of constants, as IN asks for them: disjoint ranges in order, in which a value is found by binary search.
+"""Sets of constants, as IN uses them: disjoint ranges in order, searched by binary search.
 
-Lists and prefixes come to the same: a constant is a range of one, a prefix one of many. Which prefix is the longest
-match does not matter where all that is asked is whether one matches.
+Lists and prefixes share one form: a constant is a range of one value, a prefix a range of many. The question is only
+whether any prefix matches, so the longest match does not matter.
 
-A value stands in a range by its *key*, which has the order of int64 words compared one after the other: a number of
-several words is its own key, unsigned; the key of a double is its bits, of one zero; any other value is its own key.
+A value's position is its *key*, which is ordered like its int64 words compared one after the other: a number of several
+words is its own key, unsigned; a double's key is its bits, with one zero; any other value is its own key.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from lowmark.wire.rows.schema import Kind
 __all__ = ["KeyRange", "Ranges", "blocks", "key_of", "value_of"]
 
 KeyRange = tuple[int, int]
-"""The keys of a range's first and last value."""
+"""The keys of the first and the last value of a range."""
 
 _SIGN = 1 << 63
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Ranges:
-    """Equal sets are equal. `words`: of each range the words of its first key, then of its last, as little-endian
-    int64. Where keys have several words each has its highest bit turned, so that it compares as a signed one."""
+    """A set of ranges; equal sets compare equal. `words`: for each range the words of its first key, then of its last,
+    as little-endian int64. If keys have several words, each has its highest bit flipped, so signed comparison orders
+    it."""
 
     kind: Kind
     words: bytes
@@ -55,7 +56,7 @@ class Ranges:
 
     @property
     def matrix(self) -> npt.NDArray[np.int64]:
-        """A row for each range."""
+        """The words as a matrix, one row for each range."""
         return np.frombuffer(self.words, "<i8").reshape(-1, 2 * self.kind.words)
 
     @property
@@ -70,17 +71,17 @@ class Ranges:
 
     @property
     def only(self) -> int | float | None:
-        """The one value of a set of one."""
+        """The only value of a set of one value; None for other sets."""
         first, last = next(self.spans) if len(self) == 1 else (0, 1)
         return value_of(self.kind, first) if first == last else None
 
     @property
     def digest(self) -> str:
-        """Differs where sets do."""
+        """A digest that differs for different sets."""
         return hashlib.sha256(self.words).hexdigest()
 
     def __len__(self) -> int:
-        """How many ranges."""
+        """The number of ranges."""
         return len(self.words) // (16 * self.kind.words)
 
     def __contains__(self, value: int | float) -> bool:
@@ -92,7 +93,7 @@ class Ranges:
 
 
 def key_of(kind: Kind, value: int | float) -> int | None:
-    """None for NaN, which equals nothing."""
+    """The key of a value; None for NaN, which equals nothing."""
     if kind is not Kind.FLOAT:
         return int(value)
     if math.isnan(value):
@@ -101,8 +102,7 @@ def key_of(kind: Kind, value: int | float) -> int | None:
 
 
 def blocks(span: KeyRange) -> Iterator[KeyRange]:
-    """The prefixes that a range consists of, as few as can be: the size of each is a power of two that divides where it
-    begins."""
+    """The smallest number of prefixes that make up a range: each size is a power of two that divides the start."""
     first, last = span
     while first <= last:
         room = (last - first + 1).bit_length() - 1

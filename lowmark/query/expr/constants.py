@@ -1,4 +1,4 @@
-"""Texts and numbers of a query that stand for values of another kind: addresses, MACs, times."""
+"""Texts and numbers in a query that stand for values of another kind: addresses, MACs, times."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 NS = 1_000_000_000
-"""Nanoseconds of a second."""
+"""Nanoseconds in a second."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII)
@@ -35,7 +35,7 @@ def address(value: IPv4Address | IPv6Address) -> Literal:
 
 
 def parse_address(text: str) -> Literal:
-    """ValueError for a text that is no address."""
+    """The address that a text is; ValueError if it is none."""
     try:
         return address(ip_address(text))
     except ValueError:
@@ -43,26 +43,26 @@ def parse_address(text: str) -> Literal:
 
 
 def parse_prefix(text: str) -> IPv4Network | IPv6Network:
-    """ValueError for a text that is no prefix; host bits are ignored."""
+    """The prefix that a text is, ignoring host bits; ValueError if it is none."""
     return ip_network(text, strict=False)
 
 
 def parse_mac(text: str) -> Literal:
-    """ValueError for a text that is no MAC address."""
+    """The MAC address that a text is; ValueError if it is none."""
     if not _MAC.fullmatch(text):
         raise ValueError(f"{text!r} is no MAC address")
     return Literal(int(text.replace(":", "").replace("-", ""), 16), Kind.MAC)
 
 
 def parse_community_id(text: str) -> Literal:
-    """ValueError for a text that is no Community ID of version 1."""
+    """The Community ID of version 1 that a text is; ValueError if it is none."""
     if not _COMMUNITY_ID.fullmatch(text):
         raise ValueError(f"{text!r} is no Community ID of version 1")
     return Literal(int.from_bytes(b64decode(text[2:])), Kind.COMMUNITY_ID)
 
 
 def parse_time(text: str) -> Literal:
-    """A time of RFC 3339, in any zone and with up to 9 digits of fraction. ValueError for any other text."""
+    """A time in RFC 3339 format, in any zone, with up to 9 digits of fraction. ValueError for any other text."""
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is no RFC 3339 time")
@@ -80,7 +80,7 @@ def parse_time(text: str) -> Literal:
 
 
 def parse_quoted(name: s.Identifier) -> s.Literal | None:
-    """The address, prefix, MAC address or time that `"…"` is where it names nothing; None: it is none of these."""
+    """The address, prefix, MAC address or time that `"…"` is if it names nothing; None if it is none of these."""
     text, span = name.text, name.span
     with suppress(ValueError):
         return s.AddressLiteral(ip_address(text), span=span)
@@ -94,7 +94,7 @@ def parse_quoted(name: s.Identifier) -> s.Literal | None:
 
 
 def number(node: s.Expression) -> int | Decimal | None:
-    """The exact value of a literal number, with its signs; None for any other expression."""
+    """The exact value of a literal number, including its signs; None for any other expression."""
     match node:
         case s.IntegerLiteral(value=value) | s.DecimalLiteral(value=value):
             return value
@@ -107,7 +107,7 @@ def number(node: s.Expression) -> int | Decimal | None:
 
 
 def nanoseconds(seconds: int | Decimal) -> int:
-    """ValueError for a number of seconds that is not a whole number of nanoseconds or outside of their range."""
+    """The nanoseconds; ValueError if they are not a whole number or out of range."""
     ns = Fraction(seconds) * NS
     if ns.denominator != 1:
         raise ValueError("this is finer than a nanosecond")
@@ -117,11 +117,11 @@ def nanoseconds(seconds: int | Decimal) -> int:
 
 
 def prefix_span(prefix: IPv4Network | IPv6Network) -> KeyRange:
-    """The addresses of a prefix, which are of its own version."""
+    """The range of a prefix's addresses, which have its version."""
     first = address_number(prefix.network_address)
     return first, first + (1 << prefix.max_prefixlen - prefix.prefixlen) - 1
 
 
 def prefix_mask(version: int, length: int) -> int:
-    """What prefixes of this length look at in an address as a number: its version and its first bits."""
+    """The bits that prefixes of this length compare, in an address as a number: its version and its first bits."""
     return -(1 << (32 if version == 4 else 128) - length) & (1 << 64 * Kind.IP.words) - 1

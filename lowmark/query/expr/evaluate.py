@@ -1,7 +1,7 @@
-"""Lowered expressions over the columns of a matrix of words, all rows at once.
+"""Evaluates lowered expressions over the columns of a matrix of words, all rows at once.
 
-It means what `expressions` says, as the generated kernels do: HAVING, SELECT and the reductions above the low level are
-evaluated here.
+The meaning is that of `expressions` and equals that of the generated kernels. HAVING, SELECT and the reductions above
+the low level are evaluated here.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ __all__ = ["Bools", "Data", "Ints", "Values", "all_valid", "assemble_rows", "eva
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Data = npt.NDArray[Any]
-"""The data of a column: its dtype goes with the kind (see `Values`), which numpy's types cannot say."""
+"""The data of a column. Its dtype depends on the kind (see `Values`), which numpy's types cannot express."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Values:
     """A column of values. `data` is float64 (FLOAT), uint64 of shape [n, words] (IP, COMMUNITY_ID) or
-    int64 (all others; BOOL 0 or 1), and may be a view that cannot be written. Where not `valid` it holds nothing in
-    particular.
+    int64 (all others; BOOL 0 or 1); it may be a read-only view. Its content is arbitrary where not `valid`.
 
-    `lost`: where integers left 64 bits on the way and the value follows from that: it is null, or for example true as
-    the answer to whether such a value is null. A null by itself, and what decides AND or OR by itself, are lost to
-    nothing beside them. None: nowhere."""
+    `lost`: where integers left 64 bits on the way and the value depends on that. Such a value is null, or for example
+    true as the answer to whether it is null. A null by itself, and an operand that alone decides AND or OR, stay
+    certain beside a lost value. None: nowhere."""
 
     kind: Kind
     data: Data
@@ -48,25 +47,25 @@ def all_valid(kind: Kind, data: Data) -> Values:
 
 
 def evaluate(expr: Expr, rows: Words, schema: Schema) -> Values:
-    """The values of an expression whose fields are columns of `schema`, one a row of `rows`."""
+    """The values of an expression whose fields are columns of `schema`, one for each row of `rows`."""
     with np.errstate(all="ignore"):  # wrapping, division by zero and infinities are part of the meaning
         return _Evaluation(rows, schema).of(expr)
 
 
 def holds(condition: Values) -> Bools:
-    """Where a condition is true: neither false nor null."""
+    """Where a condition is true, that is neither false nor null."""
     true: Bools = (condition.data != 0) & condition.valid
     return true
 
 
 def lost_in(columns: Iterable[Values], rows: int) -> Bools:
-    """Of the rows of columns, which have a value that is lost."""
+    """The rows in which a value of one of the columns is lost."""
     lost = [values.lost for values in columns if values.lost is not None]
     return reduce(np.logical_or, lost) if lost else _constant(False, rows)
 
 
 def assemble_rows(schema: Schema, columns: Sequence[Values], rows: int) -> Words:
-    """The matrix of columns that are given in the order of the schema. A kind may differ where the form is the same."""
+    """The matrix of columns, given in the schema's order. A column may have another kind if its form is the same."""
     words = np.zeros((rows, schema.words), np.uint64)
     for column, values in zip(schema, columns, strict=True):
         place(schema, column.name, values, words)
@@ -74,7 +73,7 @@ def assemble_rows(schema: Schema, columns: Sequence[Values], rows: int) -> Words
 
 
 def place(schema: Schema, name: str, values: Values, words: Words) -> None:
-    """A column into a matrix of the schema in which it holds no null yet."""
+    """Write a column into a matrix of the schema that holds no null in this column yet."""
     index, at = schema.index(name), schema.offset(name)
     target = words[:, at : at + schema.columns[index].kind.words]
     if target.shape[1] > 1:
@@ -88,7 +87,7 @@ def place(schema: Schema, name: str, values: Values, words: Words) -> None:
 
 
 class _Evaluation:
-    """One pass over one matrix. Parts that stand in several places as one object are evaluated once."""
+    """One pass over one matrix. A part that occurs several times as one object is evaluated once."""
 
     def __init__(self, rows: Words, schema: Schema) -> None:
         self._rows = rows
@@ -132,7 +131,7 @@ class _Evaluation:
 
 
 def _inherited(values: Sequence[Values], defined: Bools | None) -> Bools | None:
-    """Where a result is lost because an argument is. `defined`: where the second one's data let there be a result."""
+    """Where a result is lost because an argument is. `defined`: where the second argument allows a result."""
     if all(value.lost is None for value in values):
         return None
     lost = [value.lost for value in values if value.lost is not None]
@@ -158,7 +157,7 @@ def _literal(value: int | float | None, kind: Kind, rows: int) -> Values:
     return Values(kind, np.broadcast_to(scalar, rows), valid)
 
 
-# What an operation computes where all of its arguments are valid.
+# The result of each operation where all arguments are valid.
 
 
 def _truth(condition: Bools) -> Ints:
@@ -166,7 +165,7 @@ def _truth(condition: Bools) -> Ints:
 
 
 def _divisor(b: Data) -> Data:
-    """1 for 0, where the result is null."""
+    """The divisor, with 1 for 0, where the result is null."""
     return np.where(b == 0, b.dtype.type(1), b)
 
 
@@ -176,14 +175,14 @@ def _equal(a: Data, b: Data) -> Bools:
 
 
 def _less(a: Data, b: Data) -> Bools:
-    """Of words, doubles, or values of several words, of which the first weighs most."""
+    """a < b, for words, doubles, or values of several words, the most significant first."""
     if a.ndim == 1:
         return a < b
     return _earlier([*a.T], [*b.T])
 
 
 def _earlier(left: Sequence[Data], right: Sequence[Data]) -> Bools:
-    """Word by word, each a column."""
+    """Compare lists of columns word by word, the most significant first."""
     less = _constant(False, len(left[0]))
     for a, b in zip(reversed(left), reversed(right), strict=True):
         less = (a < b) | ((a == b) & less)
@@ -195,7 +194,7 @@ def _less_equal(a: Data, b: Data) -> Bools:
 
 
 def _among(values: Data, ranges: Ranges) -> Bools:
-    """Whether each value lies in one of the ranges: the last one that begins at it or before is the one to look at."""
+    """Whether each value lies in one of the ranges: only the last range that begins at or before it can hold it."""
     if not ranges:
         return _constant(False, len(values))
     sought, bounds = _keys(values), [*ranges.matrix.T]
@@ -210,7 +209,7 @@ def _among(values: Data, ranges: Ranges) -> Bools:
 
 
 def _keys(values: Data) -> list[Ints]:
-    """The words by which ranges are ordered, each a column."""
+    """The words by which ranges are ordered, one column each."""
     if values.dtype == np.float64:
         values = np.where(np.isnan(values), np.nan, values + 0.0)
     if values.ndim == 1:
@@ -222,7 +221,7 @@ _MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
 def _hashed(*columns: Data) -> Ints:
-    """Each word of each column goes through splitmix64, together with the hash of those before it."""
+    """A hash of each row: splitmix64 of each word, combined with the hash of the words before it."""
     hashed = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         if column.dtype == np.float64:
@@ -251,7 +250,7 @@ def _coarse(values: Data, bits: Ints) -> Data:
 
 
 def _bit_length(words: Ints) -> Ints:
-    """Of words that are not negative. Halves, because a double has not room for all of their bits."""
+    """The bit length of words that are not negative, in two halves: a double cannot hold all of their bits."""
     high = np.frexp((words >> 32).astype(np.float64))[1]
     low = np.frexp((words & 0xFFFFFFFF).astype(np.float64))[1]
     return np.where(high > 0, high + 32, low).astype(np.int64)
@@ -289,7 +288,7 @@ _COMPUTE: dict[Op, Callable[..., Data]] = {
     Op.NOT: lambda a: _truth(a == 0),
 }
 
-# Where an operation has a value at all: a condition on its second argument.
+# Where an operation has a value at all, as a condition on its second argument.
 _DEFINED: dict[Op, Callable[[Data], Bools]] = {
     Op.FLOOR_DIV: lambda b: b != 0,
     Op.MOD: lambda b: b != 0,
@@ -300,7 +299,7 @@ _DEFINED: dict[Op, Callable[[Data], Bools]] = {
 }
 
 
-# Where the result of a checked operation has 64 bits. All of them have been computed wrapping.
+# Where the result of a checked operation fits into 64 bits; the results were computed with wrapping.
 
 
 def _product_fits(product: Ints, a: Ints, b: Ints) -> Bools:
@@ -320,7 +319,7 @@ _FITS: dict[Op, Callable[..., Bools]] = {
 
 
 def _and(values: Sequence[Values]) -> Values:
-    """False where one is false, else null where one is null."""
+    """False if one is false, else null if one is null."""
     false = [(value.data == 0) & value.valid for value in values]
     valid = reduce(np.logical_and, (value.valid for value in values))
     decided = reduce(np.logical_or, false)
@@ -328,7 +327,7 @@ def _and(values: Sequence[Values]) -> Values:
 
 
 def _or(values: Sequence[Values]) -> Values:
-    """True where one is true, else null where one is null."""
+    """True if one is true, else null if one is null."""
     true = [holds(value) for value in values]
     valid = reduce(np.logical_and, (value.valid for value in values))
     decided = reduce(np.logical_or, true)
@@ -336,7 +335,7 @@ def _or(values: Sequence[Values]) -> Values:
 
 
 def _undecided(values: Sequence[Values], deciding: Sequence[Bools]) -> Bools | None:
-    """Where one value is lost, and none that is not lost decides."""
+    """Where one value is lost, and no value that is not lost decides."""
     lost = [value.lost for value in values if value.lost is not None]
     if not lost:
         return None

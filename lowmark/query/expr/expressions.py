@@ -1,17 +1,17 @@
 """Lowered expressions: typed trees over a small set of primitive operations.
 
-Analysis lowers a query's expressions once (aliases, BETWEEN, whole seconds, prefixes are gone here); the
-kernel generator and the evaluator over columns (`evaluate.py`) both work on this form, so they agree on what it means:
+Analysis lowers a query's expressions once, without aliases, BETWEEN, whole seconds and prefixes. The kernel generator
+and the evaluator over columns (`evaluate.py`) both use this form, so they agree on its meaning:
 
-- integers are int64. A `checked` operation whose result leaves them gives null, and is told as an overflow: where it
-  decides something, what it is part of is *lost* (`evaluate.Values`). The results of others fit, or wrap (in the lifts
-  of sums of squares and of sketches, which are made so);
-- FLOOR_DIV and MOD round down, and by zero give null, as FLOAT_DIV and FLOAT_MOD do;
-- any null argument gives null, but for AND, OR (three-valued logic) and IS_NULL;
+- integers are int64. A `checked` operation whose result leaves int64 gives null and is reported as an overflow; what
+  depends on it is *lost* (`evaluate.Values`). Results of other operations fit, or wrap (in the lifts of sums of squares
+  and of sketches, which are designed for that);
+- FLOOR_DIV and MOD round down and give null for division by zero, as FLOAT_DIV and FLOAT_MOD do;
+- any null argument gives null, except in AND, OR (three-valued logic) and IS_NULL;
 - shifts are by 0…63, any other distance gives null; SHIFT_RIGHT keeps the sign;
 - addresses compare IPv4 before IPv6, each numerically (a literal address is its version above its 128 bits);
-- IN asks for what EQ would with one of its constants: -0.0 is 0.0, and NaN is in no set;
-- HASH and COARSE are what sketches count by: they are part of what partials mean, and never change.
+- IN means EQ with one of its constants: -0.0 is 0.0, and NaN is in no set;
+- HASH and COARSE are what sketches count by: they are part of the meaning of partials, and never change.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 Interval = tuple[int, int]
-"""The least and the greatest value."""
+"""The least and the greatest value, both included."""
 
 
 class Op(Enum):
@@ -71,12 +71,12 @@ class Op(Enum):
     LE = auto()
     GT = auto()
     GE = auto()
-    PREFIX = auto()  # address, then the masks of an IPv4 and of an IPv6 one (literals)
+    PREFIX = auto()  # an address, then the masks for IPv4 and for IPv6 (literals)
     IN = auto()  # a value, and Ranges of its kind
     # sketches
-    HASH = auto()  # any arguments to one word: -0.0 is 0.0, there is one NaN
-    COARSE = auto()  # a word or a double to its leading bits, of which the second argument (a literal, 1 to 52) says
-    # how many: fewer values, each within 2^-bits of what it stands for, whole numbers below 2^bits as they are
+    HASH = auto()  # any arguments to one word; -0.0 is 0.0, all NaNs are one
+    COARSE = auto()  # a word or a double to its leading bits; the second argument (a literal, 1 to 52) is their number.
+    # Fewer values result, each within 2^-bits of the values it stands for; whole numbers below 2^bits are unchanged
     # truth values
     AND = auto()
     OR = auto()
@@ -92,7 +92,7 @@ class Field:
     kind: Kind
     nullable: bool = False
     range: Interval | None = field(default=None, compare=False, repr=False)
-    """Of integers: between which of them it lies, where that is known. What a field is does not follow from it."""
+    """For integers: the range in which it lies, if known. Two fields are equal whatever their ranges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Literal:
 
     value: int | float | None
     kind: Kind
-    beside_null: bool = False  # it stands in a column where other rows are null
+    beside_null: bool = False  # it is in a column in which other rows are null
 
     @property
     def nullable(self) -> bool:
@@ -110,16 +110,16 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operation. One part may stand in many places of an expression, which is then larger than what is held of it:
-    so its size and its hash are known from the start. TooLarge where it is beyond a limit."""
+    """An operation. One part may occur many times in an expression, so an expression may be larger than the memory it
+    takes; size and hash are computed when it is made. TooLarge if it exceeds a limit."""
 
     op: Op
     args: tuple[Expr, ...]
     kind: Kind
     nullable: bool
-    checked: bool = field(default=False, repr=False)  # of int64 words: its result may leave them, and is null then
-    range: Interval | None = field(default=None, compare=False, repr=False)  # as a field's
-    operations: int = field(init=False, repr=False, compare=False)  # each as often as it stands there
+    checked: bool = field(default=False, repr=False)  # for int64 words: null if the result leaves int64
+    range: Interval | None = field(default=None, compare=False, repr=False)  # as in Field
+    operations: int = field(init=False, repr=False, compare=False)  # counted at every occurrence
     levels: int = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
@@ -141,7 +141,7 @@ class Call:
         return self._hash
 
     def __reduce__(self) -> tuple[type[Call], tuple[object, ...]]:
-        """Another process has other hashes."""
+        """Pickle without the hash: another process has other hashes."""
         names: tuple[str, ...] = self.__match_args__
         return Call, tuple(getattr(self, name) for name in names)
 
@@ -159,13 +159,13 @@ class Named:
 
 
 def fields(expr: Expr) -> Iterator[str]:
-    """Names of the input's columns that an expression reads, each as often as it stands there."""
+    """Names of the input's columns that an expression reads, repeated at every occurrence."""
     for column in columns_of(expr):
         yield column.name
 
 
 def columns_of(expr: Expr) -> Iterator[Field]:
-    """The input's columns that an expression reads, each as often as it stands there."""
+    """The input's columns that an expression reads, repeated at every occurrence."""
     pending = [expr]
     while pending:
         item = pending.pop()
@@ -176,13 +176,13 @@ def columns_of(expr: Expr) -> Iterator[Field]:
 
 
 def is_checked(expr: Expr) -> bool:
-    """Whether a value of it can be lost to an overflow."""
+    """Whether an overflow can make one of its values lost."""
     return isinstance(expr, Call) and (expr.checked or any(map(is_checked, expr.args)))
 
 
 def inside_out(expr: Expr, done: Container[Expr]) -> Iterator[Expr]:
-    """The parts of an expression that are not done, and itself, each behind what it is made of; whoever reads them does
-    each before the next. Sets are no parts: they have no value."""
+    """The parts of an expression that are not in `done`, and the expression itself, each after its own parts. Callers
+    add each one to `done` before they take the next. Sets are no parts: they have no value."""
     pending = [expr]
     while pending:
         item = pending[-1]

@@ -1,7 +1,7 @@
-"""Between which integers an expression lies, by what is known of the fields it reads: whether its result can leave
-64 bits.
+"""The range of integers in which an expression lies, from the known ranges of its fields: it tells whether the result
+can leave 64 bits.
 
-Fields know theirs from the catalog, operations from how they were made (`simplify.exact`); of others nothing is known.
+Fields get their ranges from the catalog, operations when they are made (`simplify.exact`); others have no known range.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DISTANCES: Interval = (0, 63)  # by which a shift has a value
 
 
 def interval(expr: Expr) -> Interval:
-    """Of its values, where it has one."""
+    """The range of its values that are not null."""
     if expr.kind is Kind.BOOL:
         return _TRUTH
     match expr:
@@ -34,35 +34,35 @@ def interval(expr: Expr) -> Interval:
 
 
 def result(op: Op, args: Iterable[Expr]) -> Interval:
-    """Of what an operation on int64 words comes to, in however many bits."""
+    """The range of the result of an operation on int64 words, in unlimited precision."""
     return _RESULTS[op](*map(interval, args))
 
 
 def fits(found: Interval) -> bool:
-    """Whether all of it has 64 bits."""
+    """Whether the whole range fits into 64 bits."""
     return found[0] >= INT64_MIN and found[1] <= INT64_MAX
 
 
 def within(found: Interval) -> Interval:
-    """What of it has 64 bits."""
+    """The part of the range that fits into 64 bits."""
     low, high = (min(max(end, INT64_MIN), INT64_MAX) for end in found)
     return low, high
 
 
 def around(intervals: Iterable[Interval]) -> Interval:
-    """The least one that holds all of them; there is one."""
+    """The least range that holds all of these, of which there is at least one."""
     lows, highs = zip(*intervals, strict=True)
     return min(lows), max(highs)
 
 
 def _of_corners(op: Callable[[int, int], int], a: Interval, b: Interval) -> Interval:
-    """Of an operation that is monotonic in each argument, whatever the other is."""
+    """The range of an operation that is monotonic in each argument for any value of the other."""
     ends = [op(left, right) for left, right in product(a, b)]
     return min(ends), max(ends)
 
 
 def _divisors(b: Interval) -> list[Interval]:
-    """Those below and those above 0."""
+    """The parts of the range below 0 and above 0."""
     parts = [(b[0], min(b[1], -1)), (max(b[0], 1), b[1])]
     return [(low, high) for low, high in parts if low <= high]
 

@@ -1,4 +1,4 @@
-"""Lowered expressions as text, in the language's own signs."""
+"""Lowered expressions as text, with the language's own signs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SIGNS = {
     Op.IN: "IN", Op.AND: "AND", Op.OR: "OR",
 }  # fmt: skip
 _FUNCTIONS = {Op.PREFIX, Op.HASH, Op.COARSE}
-_SHOWN = 8  # of the constants of a list
+_SHOWN = 8  # constants of a list
 _PREFIXES = {Op.NEG: "-", Op.FLOAT_NEG: "-", Op.INVERT: "~", Op.NOT: "NOT "}
 
 
 def text_of(expr: Expr, strings: tuple[str, ...] = ()) -> str:
-    """The expression, every operation in parentheses but the outermost. `strings` are those of the schema it reads."""
+    """The expression as text, with every operation but the outermost in parentheses. `strings`: its schema's texts."""
     match expr:
         case Field(name=name):
             return name
@@ -68,7 +68,7 @@ def _compound(expr: Expr) -> bool:
 
 
 def _listed(ranges: Ranges, strings: tuple[str, ...]) -> str:
-    """A set as a list, of which a long one is shown by how it begins; or the one prefix that it is."""
+    """A set as a list, a long one cut after its beginning; or as a prefix, if it is one."""
     texts = _address_texts(ranges) if ranges.kind is Kind.IP else _range_texts(ranges, strings)
     shown = [*islice(texts, _SHOWN)]
     more = sum(1 for _ in texts)
@@ -94,7 +94,7 @@ def _address_texts(ranges: Ranges) -> Iterator[str]:
 
 
 def _length(mask: int, version: int) -> int:
-    """Of the prefixes of this version that a mask of `prefix_mask` is for."""
+    """The length of the prefixes of this version that have a mask from `prefix_mask`."""
     return mask.bit_count() - prefix_mask(version, 0).bit_count()
 
 
@@ -131,12 +131,12 @@ def span_text(ns: int) -> str:
 
 
 def length_text(value: int, kind: Kind) -> str:
-    """A length of an attribute."""
+    """A length of an attribute of this kind."""
     return span_text(value) if kind is Kind.TIME else str(value)
 
 
 def pane_text(pane: Pane, kind: Kind) -> str:
-    """`kind`: of what the panes are cut of."""
+    """A pane as text; `kind`: that of the attribute that panes are cut from."""
     origin = f", beginning at {length_text(pane.origin, kind)}" if pane.origin % pane.width else ""
     counted = Progress("n", pane.steps).over(Field("n", Kind.INT), Kind.INT)
     numbered = f"; the n-th is of pane {text_of(counted)}" if pane.steps else ""

@@ -1,4 +1,4 @@
-"""Functions of single values, as opposed to aggregates: they may stand wherever an expression may."""
+"""Functions of single values, unlike aggregates: they may stand wherever an expression may."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["EXTREMES", "PREFIX", "BadCall", "is_scalar", "names", "prefix", "pre
 PREFIX = "prefix"
 
 EXTREMES = ("greatest", "least")
-"""Of the times that the windows of a join's inputs go over."""
+"""Functions of the times that the windows of a join's inputs go over."""
 
 
 class BadCall(ValueError):
-    """Arguments that a function does not take; `argument` is the index of the one to point at, None: the call."""
+    """Arguments that a function does not take; `argument` is the index of the wrong one, None: the whole call."""
 
     def __init__(self, reason: str, argument: int | None = None, hint: str | None = None) -> None:
         super().__init__(reason)
@@ -35,8 +35,8 @@ def is_scalar(node: s.SyntaxNode) -> bool:
 
 
 def prefix_lengths(call: s.FunctionCall) -> tuple[int, int]:
-    """How many bits `prefix` keeps of an IPv4 and of an IPv6 address. One length is that of both: there it means the
-    whole of an IPv4 address from 32 on. BadCall for anything else than one or two constant lengths."""
+    """How many bits `prefix` keeps of an IPv4 and of an IPv6 address. A single length is for both, and 32 or more keeps
+    an IPv4 address whole. BadCall unless there are one or two constant lengths."""
     example = "for example prefix(srcIP, 24), or prefix(srcIP, 24, 56) with a length for IPv6"
     if call.distinct or len(call.arguments) not in (2, 3):
         raise BadCall("prefix takes an address and one or two lengths", None, example)
@@ -51,7 +51,7 @@ def prefix_lengths(call: s.FunctionCall) -> tuple[int, int]:
 
 
 def prefix(operand: Expr, bits4: int, bits6: int) -> Expr:
-    """The network address: the address with all bits behind the first ones 0."""
+    """The network address: the address with all but its first bits set to 0."""
     mask4, mask6 = prefix_mask(4, bits4), prefix_mask(6, bits6)
     if isinstance(operand, Literal):
         if operand.value is None:

@@ -1,7 +1,7 @@
-"""Smart constructors of lowered expressions: the result's kind and nullability, and constants folded where exact.
+"""Smart constructors of lowered expressions: they set kind and nullability, and fold constants where that is exact.
 
-What folds here must be what the kernel and the evaluator would have computed: int64 (which `exact` does not leave, and
-in which `words` wraps), floors, null by zero.
+Folding must give what the kernel and the evaluator would compute: int64 (`exact` does not leave it, `words` wraps),
+rounding down, null for division by zero.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _COMPARISONS: dict[Op, Callable[[Number, Number], bool]] = {
     Op.GE: operator.ge,
 }
 LONG = 64
-"""Terms of a sum that is worth being made flatter."""
+"""From this many terms on, a sum is made flatter."""
 
 _ASSOCIATIVE = frozenset({Op.ADD, Op.MUL, Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR})
 _DIVISIONS = frozenset({Op.FLOOR_DIV, Op.MOD, Op.FLOAT_DIV, Op.FLOAT_MOD})
@@ -66,12 +66,12 @@ _SHIFTS = frozenset({Op.SHIFT_LEFT, Op.SHIFT_RIGHT})
 
 
 class Overflow(Exception):
-    """An operation on constants whose result has more than 64 bits."""
+    """An operation on constants whose result exceeds 64 bits."""
 
 
 def exact(op: Op, kind: Kind, *args: Expr) -> Expr:
-    """An operation on int64 words as a query means it: its result is checked where, by what is known of its arguments,
-    it can leave them."""
+    """An operation on int64 words as a query means it: its result is checked if it can leave int64, judging by the
+    ranges of its arguments."""
     found = result(op, args)
     made = words(op, kind, *args)
     if isinstance(made, Literal) and made.value is not None and not fits(found):
@@ -96,7 +96,7 @@ def words(op: Op, kind: Kind, *args: Expr) -> Expr:
 
 
 def doubles(op: Op, *args: Expr) -> Expr:
-    """An operation with a double as its result. Its arguments are doubles, but the one of TO_FLOAT."""
+    """An operation whose result is a double. Its arguments are doubles, except that of TO_FLOAT."""
     constants = _constants(args)
     if constants is None or op not in _DOUBLES:
         return Call(op, args, Kind.FLOAT, _nullable(op, args))
@@ -106,7 +106,7 @@ def doubles(op: Op, *args: Expr) -> Expr:
 
 
 def compare(op: Op, left: Expr, right: Expr) -> Expr:
-    """A comparison of two values of one form."""
+    """A comparison of two values in the same form."""
     if not isinstance(left, Literal) or not isinstance(right, Literal):
         return Call(op, (left, right), Kind.BOOL, _nullable(op, (left, right)))
     if left.value is None or right.value is None:
@@ -150,20 +150,20 @@ def negate(arg: Expr) -> Expr:
 
 
 def conjoin(args: Sequence[Expr]) -> Expr:
-    """AND of any number of conditions, as a balanced tree. What says which constants a value is not says it at once."""
+    """AND of any number of conditions, as a balanced tree; exclusions of constants for one value become one set."""
     return _joined(Op.AND, _gathered(args, Op.NE), neutral=TRUE, absorbing=FALSE)
 
 
 def disjoin(args: Sequence[Expr]) -> Expr:
-    """OR of any number of conditions, as a balanced tree. What says which constants a value can be says it at once."""
+    """OR of any number of conditions, as a balanced tree; constants allowed for one value become one set."""
     return _joined(Op.OR, _gathered(args, Op.EQ), neutral=FALSE, absorbing=TRUE)
 
 
 def _gathered(args: Sequence[Expr], op: Op) -> list[Expr]:
-    """Several comparisons of one value with constants become one with a set; it stands where the first of them did."""
+    """Merge comparisons of one value with constants into one comparison with a set, at the place of the first."""
     found: dict[
         tuple[bool, Expr], list[tuple[Expr, Iterable[KeyRange]]]
-    ] = {}  # whether it compares, and what; or itself
+    ] = {}  # whether it compares, and what; or the condition itself
     for arg in args:
         compared = _compared(arg, op)
         key, spans = ((False, arg), ()) if compared is None else ((True, compared[0]), compared[1])
@@ -180,8 +180,8 @@ def _united(operand: Expr, op: Op, parts: Sequence[tuple[Expr, Iterable[KeyRange
 
 
 def _compared(arg: Expr, op: Op) -> tuple[Expr, Iterable[KeyRange]] | None:
-    """What a condition compares with constants, and with which: it holds for one of them (`op` is EQ) or for none (NE).
-    None: it says something else."""
+    """The value that a condition compares with constants, and the constants: the condition holds for any of them (`op`
+    is EQ) or for none of them (NE). None for any other condition."""
     match arg:
         case Call(op=Op.NOT, args=(inner,)):
             return _compared(inner, Op.NE if op is Op.EQ else Op.EQ)
@@ -196,11 +196,11 @@ def _compared(arg: Expr, op: Op) -> tuple[Expr, Iterable[KeyRange]] | None:
 
 
 def flatter(expr: Expr) -> Expr:
-    """The same value, of a long sum, product or the like as a tree of fewer levels. That is of whole numbers which fit
-    in the end, however they wrap on the way, so that it does not matter what is put together first; of doubles it does.
+    """The same value with a long sum, product or the like as a tree of fewer levels. Only for unchecked whole
+    numbers: their result is the same in any grouping, even if it wraps on the way; that of doubles is not.
 
-    What was done here before is left as it is, until that is many levels itself: so all of it costs little more than
-    its terms.
+    Parts that this function has flattened before stay as they are until they have many levels themselves, so the total
+    work is little more than the number of terms.
     """
     if not isinstance(expr, Call) or expr.op not in _ASSOCIATIVE:
         return expr
@@ -217,7 +217,7 @@ def flatter(expr: Expr) -> Expr:
 
 
 def _terms(expr: Expr, whole: Call) -> list[Expr]:
-    """What is put together by operations like that of the whole."""
+    """The terms that operations like the whole one combine."""
     terms: list[Expr] = []
     pending = [expr]
     while pending:
@@ -230,7 +230,7 @@ def _terms(expr: Expr, whole: Call) -> list[Expr]:
 
 
 def _is_alike(expr: Expr, whole: Call) -> TypeGuard[Call]:
-    """Whether it is an operation as the whole is, and both may wrap on the way."""
+    """Whether it is the same operation as the whole, and both may wrap on the way."""
     if not isinstance(expr, Call) or expr.checked or whole.checked:
         return False
     return (expr.op, expr.kind) == (whole.op, whole.kind)

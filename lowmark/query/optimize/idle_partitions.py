@@ -1,4 +1,4 @@
-"""Partitions that are let go of once no tuple of them has come for so long (`expire_idle`)."""
+"""Partitions that are dropped after a time without any tuple (`expire_idle`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["CannotExpire", "expiring"]
 
 
 class CannotExpire(Exception):
-    """The query counts no tuples for values of PA."""
+    """The query does not count tuples for values of PA."""
 
 
 def expiring(steps: Sequence[Step], idle_ns: int) -> tuple[Step, ...]:
-    """The same steps, where those that count tuples for values of PA let go of values that are idle for longer than
-    this. Idleness is told by the panes of tuples: it is whole ones, and of a part of one all."""
+    """The same steps; those that count tuples for values of PA drop values that are idle for longer than this.
+    Idleness is measured in whole panes of the tuples; a part of a pane counts as a whole one."""
     counting = {
         number
         for number, step in enumerate(steps)

@@ -1,8 +1,8 @@
-"""In which order a new row of a join's input meets the rows that are kept of the others.
+"""The order in which a new row of a join's input is matched with the kept rows of the other inputs.
 
-The order decides how many combinations are made on the way to those that the join gives: the fewer, the less work. It
-is estimated as ever since System R: inputs are independent, and an equality holds for a fixed share of pairs. An order
-that the query's text asks for (`/*+ probe(…) */`) stands whatever it costs. The answer is the same in any.
+The order decides how many combinations are made on the way to the join's output: the fewer, the less work. The estimate
+is that of System R: inputs are independent, and an equality holds for a fixed share of pairs. An order that the query's
+text asks for (`/*+ probe(…) */`) is taken whatever it costs. The answer is the same in any order.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from lowmark.query.windows.join_bands import Bands
 __all__ = ["DEFAULT_RATE", "DEFAULT_SELECTIVITY", "Costs", "choose"]
 
 DEFAULT_RATE = 1000.0
-"""Rows a second of an input of which nothing is said, where nothing is said of any."""
+"""Rows a second of an input with unknown rate, if no input's rate is known."""
 
 DEFAULT_SELECTIVITY = 0.001
-"""The share of pairs for which one equality holds, where nothing is said."""
+"""The share of pairs for which one equality holds, unless the selectivity is given."""
 
 _ALL_ORDERS = 5
-"""Of so many inputs and fewer all orders are weighed; of more, the next one is the one that leaves the fewest."""
+"""Up to this many inputs all orders are compared; beyond, each next input is the one that leaves the fewest rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
     """`rates`: rows a second of each input, None where unknown. `equal`: for each equality the inputs that take part.
-    `selectivities`: of pairs of inputs, less one first."""
+    `selectivities`: by pair of inputs, the lower number first."""
 
     bands: Bands
     rates: tuple[float | None, ...]
@@ -39,15 +39,15 @@ class Costs:
     selectivities: dict[tuple[int, int], float]
 
     def meets(self, order: Sequence[int]) -> tuple[float, ...]:
-        """Of a row of the first input: how many combinations there are after each of the others, in this order."""
+        """How many combinations a row of the first input has after each of the others, in this order."""
         return tuple(self.combinations_of(order[:count]) for count in range(2, len(order) + 1))
 
     def cost(self, order: Sequence[int]) -> float:
         return sum(self.meets(order))
 
     def rate(self, kind: JoinKind) -> float | None:
-        """Rows a second that the join gives, where the rate of each input is known: each combination comes of its last
-        row. Of two inputs, how many a row meets is taken to be Poisson's."""
+        """Rows a second that the join gives; None unless the rate of each input is known. The last row of a combination
+        brings it about. In joins of two inputs, the number of rows that a row meets is taken to be Poisson's."""
         known = [rate for rate in self.rates if rate is not None]
         if len(known) < len(self.rates):
             return None
@@ -59,7 +59,7 @@ class Costs:
         return alone if kind is JoinKind.ANTI else pairs + alone
 
     def combinations_of(self, inputs: Sequence[int]) -> float:
-        """Of a row of the first of these inputs that comes in order, with rows of the others."""
+        """How many combinations a row of the first input, arriving in order, makes with rows of the other inputs."""
         first, *others = inputs
         pairs = [pair for pair in combinations(sorted(inputs), 2) if pair in self.selectivities]
         left = sum(_unsaid(members & set(inputs), pairs) for members in self.equal)
@@ -71,19 +71,19 @@ class Costs:
         return rate if rate is not None else max((r for r in self.rates if r is not None), default=DEFAULT_RATE)
 
     def _before(self, of: int, port: int) -> float:
-        """How much time of the port lies before a row of `of` in its window, in ns: half of a tumbling one, on the
-        average."""
+        """How much time of the port, in ns, lies in the window of a row of `of` before that row: on average half of a
+        tumbling window."""
         return self.bands.sizes[of] / 2 if self.bands.tumbling else self.bands.reach(of, port)[0]
 
 
 def _unsaid(members: frozenset[int], said: Sequence[tuple[int, int]]) -> int:
-    """How many equalities tie these inputs together, less those of pairs of which the selectivity is known."""
+    """How many equalities tie these inputs together, without those of pairs whose selectivity is known."""
     return max(0, len(members) - 1 - sum(members.issuperset(pair) for pair in said))
 
 
 def choose(costs: Costs, hinted: Sequence[Sequence[int]]) -> tuple[Probe, ...]:
-    """For a new row of each input the order of the others. `hinted` are orders that stand, each with the input that the
-    new row is of before it."""
+    """The order of the other inputs for a new row of each input. `hinted` are fixed orders, each starting with the
+    input of the new row."""
     asked = {order[0]: tuple(order) for order in hinted}
     return tuple(_probe(costs, first, asked.get(first)) for first in range(len(costs.rates)))
 

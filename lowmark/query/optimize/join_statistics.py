@@ -1,4 +1,4 @@
-"""What is expected of a join's inputs, from what is known beforehand: also of those that are joins themselves."""
+"""Expected rates of a join's inputs, from what is known beforehand; inputs may be joins themselves."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["JoinRates", "Rate"]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Rows a second of an input; None: not known, for those of `needs` are not. `estimated`: of a join, by the rates,
-    windows and selectivities of what it joins."""
+    """Rows a second of an input; None: unknown, because the rates of `needs` are unknown. `estimated`: computed for a
+    join from the rates, windows and selectivities of its inputs."""
 
     rows: float | None
     needs: tuple[str, ...] = ()
@@ -26,14 +26,14 @@ class Rate:
 
 
 class JoinRates:
-    """What is expected of the joins of one relation; each is looked at once, however many read it."""
+    """The expected rates of the joins of one relation; each is computed once, however many readers it has."""
 
     def __init__(self, expected: Expected) -> None:
         self._expected = expected
         self._joins: dict[int, Rate] = {}  # by identity
 
     def of(self, side: Side) -> Rate:
-        """What is said of an input, else of the streams it is made of, else what its joins are expected to give."""
+        """The rate given for an input, else that of its streams, else the rate that its joins are expected to give."""
         own = None if _is_tested(side) else self._expected.rate(side)
         if own is not None:
             return Rate(own)
@@ -56,7 +56,7 @@ class JoinRates:
         return self._joins[id(base)]
 
     def costs(self, base: Joined, rates: Sequence[Rate]) -> Costs:
-        """`rates`: of its sides."""
+        """The costs of a join; `rates` are those of its sides."""
         shares = {
             (one, other): share
             for one, other in combinations(range(len(base.sides)), 2)
@@ -68,20 +68,20 @@ class JoinRates:
 
 
 def _is_tested(side: Side) -> bool:
-    """Whether it is what a test with EXISTS has left of the input of this name."""
+    """Whether the side is what an EXISTS test leaves of the input with this name."""
     bases = [arm.base for arm in side.relation.arms]
     return any(isinstance(base, Joined) and base.sides[0].label == side.label for base in bases)
 
 
 def _selectivity(one: Side, other: Side, expected: Expected) -> float | None:
-    """Of what was joined before, that of its inputs of which something is said."""
+    """The selectivity given for inputs of the two sides; a side that is a join has several inputs."""
     pairs = product(_labels(one), _labels(other))
     said = [share for pair in pairs if (share := expected.selectivity(*pair)) is not None]
     return prod(said) if said else None
 
 
 def _labels(side: Side) -> Iterator[str]:
-    """The inputs as FROM names them."""
+    """The inputs of a side, as FROM names them."""
     bases = [arm.base for arm in side.relation.arms]
     if side.prefix or not all(isinstance(base, Joined) for base in bases):
         yield side.label

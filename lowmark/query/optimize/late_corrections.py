@@ -1,8 +1,8 @@
-"""Which queries can have the results of closed windows corrected, and how each of their aggregates is.
+"""Which queries can correct the results of closed windows, and how each of their aggregates is corrected.
 
-A correction holds an aggregate's value over the late tuples alone. That says how the window's value changes where the
-two merge: counts and sums add up, of minima the lesser one stands. It says nothing where something was left out of the
-window's rows, where another stage has gone on with them, or where values alone do not merge.
+A correction holds an aggregate's value over the late tuples alone. It tells how the window's value changes where the
+two values merge: counts and sums add up, of two minima the lesser one stays. It tells nothing if rows of the window
+were left out, if another stage has read the window's rows, or if values alone do not merge.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EMIT = '"emit" sends the late rows themselves'
 
 
 class CannotCorrect(Exception):
-    """Corrections would be wrong: `reason` is a sentence for the query's author, `hint` what would be right."""
+    """Corrections would be wrong: `reason` is a sentence for the query's author, `hint` says what would be right."""
 
     def __init__(self, reason: str, hint: str = _EMIT) -> None:
         super().__init__(reason)
@@ -37,7 +37,7 @@ class CannotCorrect(Exception):
 
 
 def merges(plan: QueryPlan) -> Mapping[str, Merge]:
-    """By column of the answer that is an aggregate's: how its changes merge. CannotCorrect says why there are none."""
+    """How changes merge, for each column of the answer that is an aggregate. CannotCorrect says why none can."""
     aggregate, finish = _only_steps(plan)
     if aggregate.window.kind is WindowKind.NONE:
         raise CannotCorrect("its groups have no window that a correction could name", "give it one: [RANGE 1 minute]")

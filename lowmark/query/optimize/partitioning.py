@@ -1,4 +1,4 @@
-"""Where rows must meet: which keys choose their bucket, where they must change it, and what needs one for all."""
+"""Where rows must meet: which keys choose their bucket, where they change it, and what needs one bucket for all."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _COUNTED = {
 }
 
 Key = str | int | None
-"""A key of a grouping, its name, or of a join, its number among the `joint_keys`; None: no key there carries it."""
+"""A grouping's key by name, or a join's key by its number among the `joint_keys`; None: no key there carries it."""
 
 
 class NoSuchKey(Exception):
-    """A hint asks for a column that cannot choose the bucket of a join; `choices` are those that can."""
+    """A hint asks for a column that cannot choose the bucket of a join; `choices` are the columns that can."""
 
     def __init__(self, span: Span, choices: tuple[str, ...]) -> None:
         super().__init__(span, choices)
@@ -51,8 +51,8 @@ _APART = "the stages have no key in common"
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """By identity of each grouping and join, the keys whose hash chooses the bucket: () where all rows come into one.
-    `moved` are the ways by which rows must change their bucket: identities of a reader and of the arm it reads."""
+    """By identity of each grouping and join, the keys whose hash chooses the bucket; () if all rows share one.
+    `moved`: where rows must change their bucket, as identities of a reader and of the arm it reads."""
 
     keys: Mapping[int, tuple[Key, ...]]
     moved: frozenset[tuple[int, int]]
@@ -62,7 +62,7 @@ class Places:
 
 
 def bound_to_no_time(relation: Relation, found: Places) -> str | None:
-    """Why rows that would have to change their bucket cannot: an exchange is bounded by promises on a time."""
+    """Why rows cannot change their bucket although they must: an exchange needs promises on a time."""
     for base in reversed(readers_first(relation)):
         for attribute, kind in (*_ways_moved(base, found), *_ways_ended(base, found)):
             if kind is not Kind.TIME:
@@ -71,7 +71,7 @@ def bound_to_no_time(relation: Relation, found: Places) -> str | None:
 
 
 def _ways_moved(reader: Grouped | Joined, found: Places) -> Iterator[tuple[str, Kind]]:
-    """The attributes by which what feeds it would go on in other buckets."""
+    """The attributes on which the reader's inputs change bucket."""
     relations = (reader.input,) if isinstance(reader, Grouped) else [side.relation for side in reader.sides]
     panes = (reader.panes,) if isinstance(reader, Grouped) else [side.panes for side in reader.sides]
     for relation, own in zip(relations, panes, strict=True):
@@ -82,7 +82,7 @@ def _ways_moved(reader: Grouped | Joined, found: Places) -> Iterator[tuple[str, 
 
 
 def _ways_ended(base: Grouped | Joined, found: Places) -> Iterator[tuple[str, Kind]]:
-    """The attribute by which the rows of its windows would go to where they are put together."""
+    """The attribute on which rows of its windows move to the bucket where they are put together."""
     if not isinstance(base, Grouped) or base.counting is not None or not any(found.keys[id(base)]):
         return
     if base.totals or moves_at_end(base):
@@ -90,10 +90,10 @@ def _ways_ended(base: Grouped | Joined, found: Places) -> Iterator[tuple[str, Ki
 
 
 def reasons_for_one(relation: Relation, exchanging: bool) -> Iterator[str]:
-    """Why a query's rows must all meet in one bucket, as sentences; nothing when they need not. `exchanging`: rows may
+    """Why a query's rows must all meet in one bucket, as sentences; nothing if they need not. `exchanging`: rows may
     change their bucket on the way."""
     if exchanging:
-        apart = any(isinstance(arm.base, Packets) for arm in relation.arms)  # they have no key, and need none
+        apart = any(isinstance(arm.base, Packets) for arm in relation.arms)  # packets have no key, and need none
         if not apart and not any(places(relation).keys.values()):
             yield from _needing(relation, _without_keys)
         yield from _needing(relation, _by_nature)
@@ -138,7 +138,7 @@ LANDMARK = "a landmark window has rows when any tuple of the stream came in its 
 
 
 def over_windows(grouped: Grouped) -> Iterator[str]:
-    """What compares or counts the rows of a window with each other."""
+    """The clauses that compare or count the rows of a window with each other."""
     if grouped.totals:
         yield "total() is over all groups of a window"
     if grouped.order:
@@ -148,13 +148,13 @@ def over_windows(grouped: Grouped) -> Iterator[str]:
 
 
 def joint_keys(joined: Joined) -> tuple[tuple[Expr, ...], ...]:
-    """The equalities in which every input takes part: of each input its expression."""
+    """The equalities in which every input takes part: the expression of each input."""
     found = (tuple(key for key in keys if key is not None) for keys in joined.equal)
     return tuple(keys for keys in found if len(keys) == len(joined.sides))
 
 
 def places(relation: Relation) -> Places:
-    """Stages stay in one bucket as long as a key goes through all of them unchanged. Where none does, rows move."""
+    """Keep stages in one bucket as long as some key passes through all of them unchanged; else rows move."""
     found = _Places()
     for arm in relation.arms:
         if not isinstance(arm.base, Packets):
@@ -168,21 +168,21 @@ class _Places:
         self.moved: set[tuple[int, int]] = set()
 
     def place(self, top: Grouped | Joined) -> None:
-        """A grouping or join, and what feeds it without an exchange: all of them have some of its keys in common."""
+        """Place a grouping or join, and all that feeds it without an exchange: they share some of its keys."""
         if id(top) in self.keys:
             return
         own = _keys_of(top)
         together: dict[int, Sequence[Key]] = {id(top): own}
         common, beyond, reading = set(range(len(own))), [], [top]
-        asked = set(common) if top.bucket else set()  # keys that a hint names: rows move where they would be lost
-        for reader in reading:  # grows while it is read
+        asked = set(common) if top.bucket else set()  # keys that a hint names: rows move where they would get lost
+        for reader in reading:  # grows during the loop
             for arm, over in _ways(reader, together[id(reader)]):
                 base = arm.base
                 if isinstance(base, Packets):
                     continue
                 keys = _keys_under(base, over)
                 stay = {index for index in common if keys[index] is not None}
-                if (known := together.get(id(base))) is not None:  # what several ways lead to has keys that all give it
+                if (known := together.get(id(base))) is not None:  # a base read in several ways keeps keys of all ways
                     stay = {index for index in stay if known[index] == keys[index]}
                 lost = not asked <= stay or (base.bucket and {keys[index] for index in stay} < {*_keys_of(base)})
                 if not stay or lost or _forgets(reader, base) or id(base) in self.keys:
@@ -201,7 +201,7 @@ class _Places:
 
 
 def _forgets(reader: Grouped | Joined, base: Grouped | Joined) -> bool:
-    """Whether rows of `base` are no longer where its keys have put them, or the reader must hear of those of all."""
+    """Whether rows of `base` have left the buckets of its keys, or the reader needs those of all buckets."""
     if isinstance(base, Grouped) and moves_at_end(base):
         return True
     return isinstance(reader, Grouped) and reader.window.kind is WindowKind.LANDMARK and reader.counting is None
@@ -222,15 +222,15 @@ def choosing(base: Grouped) -> tuple[str, ...]:
 
 
 def moves_at_end(base: Grouped) -> bool:
-    """Whether its rows change their bucket when its SELECT ends. DISTINCT finds what is equal in one bucket where some
-    keys are selected, for these choose it."""
+    """Whether its rows change their bucket when its SELECT ends. DISTINCT needs no move if some keys are selected:
+    these keys choose the bucket, so equal rows are in one."""
     shown = {item.expr.name for item in base.distinct if isinstance(item.expr, Field)}
     apart = bool(base.distinct) and not any(key.name in shown for key in base.keys)
     return not base.partition and (bool(base.order) or apart)
 
 
 def _ways(reader: Grouped | Joined, keys: Sequence[Key]) -> Iterator[tuple[Arm, list[Expr | None]]]:
-    """The arms that feed it, and what its keys are there."""
+    """The arms that feed the reader, each with the reader's keys as expressions over the arm."""
     if isinstance(reader, Grouped):
         by_name = {key.name: key.expr for key in reader.keys}
         for arm in reader.input.arms:
@@ -243,7 +243,7 @@ def _ways(reader: Grouped | Joined, keys: Sequence[Key]) -> Iterator[tuple[Arm, 
 
 
 def _keys_under(base: Grouped | Joined, over: Sequence[Expr | None]) -> Sequence[Key]:
-    """The keys of a grouping or join that expressions over its columns are."""
+    """For each expression over a grouping's or join's columns, the key that it is."""
     own = {*_keys_of(base)}
     if isinstance(base, Joined):
         return [key if (key := _joint_key(base, column)) in own else None for column in over]
@@ -253,7 +253,7 @@ def _keys_under(base: Grouped | Joined, over: Sequence[Expr | None]) -> Sequence
 
 
 def _joint_key(joined: Joined, column: Expr | None) -> int | None:
-    """The equality in which an expression over the join's columns takes part, and never is null for want of a match."""
+    """The equality that an expression over the join's columns belongs to, if it is never null for want of a match."""
     if column is None:
         return None
     read = set(fields(column))
@@ -277,5 +277,5 @@ def _named_key(joined: Joined, column: str, span: Span) -> int:
 
 
 def _shown(joined: Joined, keys: Sequence[Expr]) -> list[str]:
-    """What the join calls the fields that an equality is of."""
+    """The join's names of the fields in an equality."""
     return [side.named(key.name) for side, key in zip(joined.sides, keys, strict=True) if isinstance(key, Field)]

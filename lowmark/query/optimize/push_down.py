@@ -1,7 +1,7 @@
-"""Conditions over a join, taken apart: what concerns one input goes into it, equalities become keys, the rest stays.
+"""Splits conditions over a join: parts about one input move into it, equalities become keys, the rest stays.
 
-Predicates that one input decides reach the capture processes this way. A condition of a later stage counts too: it is
-the same whether a pair is left out by the join or behind it.
+This is how predicates on one input reach the capture processes. Conditions of a later stage move too: it makes no
+difference whether a pair is dropped in the join or after it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ Member = tuple[int, Expr]
 
 
 def pushed(relation: Relation) -> Relation:
-    """The same relation, in which conditions stand as low as they can and joins know their keys."""
+    """The same relation, with conditions moved down as far as possible and the keys of joins found."""
     return _Pushing(relation).relation
 
 
 class _Pushing:
-    """Conditions go down, from readers to what they read: into a join those that all of its readers ask. Then the
-    relation is made anew, from the bottom."""
+    """Moves conditions from readers to what they read; a join takes only those that all of its readers ask for. Then
+    the relation is rebuilt from the bottom."""
 
     def __init__(self, relation: Relation) -> None:
         bases = readers_first(relation)
         self._asked: dict[int, list[list[Expr]]] = {id(base): [] for base in bases}  # by each arm that reads it
-        self._below: dict[int, list[Expr]] = {}  # what goes into a join
-        self._done: dict[int, Grouped | Joined] = {}  # all by identity: what several stages read stays one
+        self._below: dict[int, list[Expr]] = {}  # conditions that go into a join
+        self._done: dict[int, Grouped | Joined] = {}  # all by identity: an object with several readers stays one
         self._ask(relation)
         for base in bases:
             self._done[id(base)] = made = self._grouped(base) if isinstance(base, Grouped) else self._joined(base)
@@ -51,7 +51,7 @@ class _Pushing:
                 self._asked[id(arm.base)].append([] if arm.where is None else list(_conjuncts(arm.where)))
 
     def _on_made(self, base: Grouped | Joined) -> Grouped | Joined:
-        """The same over inputs that have been made."""
+        """The same base over inputs that are already rebuilt."""
         if isinstance(base, Grouped):
             return replace(base, input=self._made(base.input))
         return replace(base, sides=tuple(replace(side, relation=self._made(side.relation)) for side in base.sides))
@@ -93,8 +93,8 @@ class _Pushing:
 
 
 def _goes_below(joined: Joined, conjunct: Expr) -> bool:
-    """Whether a condition on a join's rows may be decided in the join, or in one of its inputs: of joins that make rows
-    of what does not match, where it concerns an input that every row has a row of."""
+    """Whether a condition on a join's rows may be decided in the join, or in one of its inputs. In joins other than
+    inner ones it must concern an input that has a row in every output row."""
     names = set(fields(conjunct))
     if joined.kind is JoinKind.INNER:
         return names.isdisjoint(extreme.name for extreme in joined.extremes)
@@ -106,12 +106,12 @@ def _goes_below(joined: Joined, conjunct: Expr) -> bool:
 
 @dataclass
 class _Parts:
-    """The conjuncts of a join's condition, by what they concern."""
+    """The conjuncts of a join's condition, sorted by the inputs that they concern."""
 
     base: Joined
-    local: list[list[Expr]] = field(init=False)  # of each input, over its own columns
+    local: list[list[Expr]] = field(init=False)  # by input, over its own columns
     rest: list[Expr] = field(default_factory=list)
-    _equal: list[list[Member]] = field(default_factory=list)  # members of each are all equal
+    _equal: list[list[Member]] = field(default_factory=list)  # the members of each list are equal
 
     def __post_init__(self) -> None:
         self.local = [[] for _ in self.base.sides]
@@ -122,12 +122,12 @@ class _Parts:
         }
 
     def take_local(self, conjuncts: Iterable[Expr]) -> None:
-        """Conditions that concern one input, and may leave its rows out of the join altogether."""
+        """Take conditions on one input, which may drop its rows before the join."""
         for conjunct in conjuncts:
             self.local[min(self._inputs(conjunct))].append(self._over_own(conjunct))
 
     def take(self, conjuncts: Iterable[Expr]) -> None:
-        """Conditions that decide whether rows match."""
+        """Take conditions that decide whether rows match."""
         for conjunct in conjuncts:
             touched = self._inputs(conjunct)
             if len(touched) <= 1 and self._may_drop(number := min(touched, default=0)):
@@ -138,7 +138,7 @@ class _Parts:
                 self.rest.append(conjunct)
 
     def hand_over(self) -> None:
-        """What one input asks of a column holds of whatever must equal it in the others."""
+        """Copy an input's conditions on a column to every column that must equal it in other inputs."""
         found = [
             (other, substitute(condition, {own.name: expr}))
             for members in self._equal
@@ -153,8 +153,8 @@ class _Parts:
             self.local[number].append(condition)
 
     def equalities(self) -> tuple[tuple[Expr | None, ...], ...]:
-        """One expression of each input in every class; what else an input has there is compared in itself. Null and NaN
-        equal nothing: they go no further than the input."""
+        """One expression of each input for every class of equals; a second one of an input is compared within the
+        input. Null and NaN equal nothing: such rows stop at the input."""
         found = []
         for members in self._equal:
             keys: list[Expr | None] = [None] * len(self.base.sides)
@@ -169,7 +169,7 @@ class _Parts:
         return tuple(found)
 
     def _may_drop(self, number: int) -> bool:
-        """Whether rows of an input that match nothing are not wanted."""
+        """Whether rows of an input that match nothing may be dropped."""
         return number not in keeping(self.base.kind)
 
     def _inputs(self, expr: Expr) -> set[int]:
@@ -188,7 +188,7 @@ class _Parts:
         return None
 
     def _known(self, pair: tuple[Member, Member]) -> bool:
-        """Whether an input has something to equal already: it cannot be compared in itself where its rows must stay."""
+        """Whether an input is in an equality already. If its rows must stay, it cannot be compared within itself."""
         return any(member in members for members in self._equal for member in pair)
 
     def _join(self, left: Member, right: Member) -> None:
@@ -199,7 +199,7 @@ class _Parts:
 
 
 def _is_exact(expr: Expr) -> bool:
-    """Whether what equals it is the same in every expression; and it is never null."""
+    """Whether anything equal to it gives the same in every expression; and it is never null."""
     return not expr.nullable and expr.kind is not Kind.FLOAT
 
 

@@ -1,9 +1,9 @@
-"""Panes that the same windows hold, as one: one piece a slide, or two where a window is no multiple of its slide.
+"""Merges panes that belong to the same windows: one cell a slide, or two if a window is no multiple of its slide.
 
-Panes are as long as RANGE and SLIDE have in common, which may be little: 12 minutes every 5 have panes of a minute, and
-12 of them. But windows begin and end in two places of a slide only (Krishnamurthy's paired windows), so what lies
-between these is put together as it comes. A window of 12 minutes is then 5 cells, of 2 and 3 minutes in turn. Where
-tuples come in panes that are shorter, 10 seconds every second are 10 cells whatever these are.
+A pane is as long as the greatest common divisor of RANGE and SLIDE, which may be short: 12 minutes every 5 have panes
+of a minute, 12 in a window. But windows begin and end in only two places of a slide (Krishnamurthy's paired windows),
+so all rows between these places are merged on arrival. A window of 12 minutes is then 5 cells, of 2 and 3 minutes in
+turn. If tuples come in shorter panes, 10 seconds every second are still 10 cells.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ P = TypeVar("P", int, npt.NDArray[np.int64])
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """`window` is the same window over cells in place of panes: its numbers are the same. `slide` and `cut` are in
-    panes: the first cell of a slide has those before the cut, and it is the only one where that is the slide's end. A
+    """`window` is the same window over cells instead of panes, with the same window numbers. `slide` and `cut` are in
+    panes: the first cell of a slide has the panes before the cut; it is the only cell if the cut is the slide's end. A
     slide of 1: a cell is a pane."""
 
     window: Window

@@ -1,4 +1,4 @@
-"""What is known beforehand of a query's data: it decides how the query runs, never what it answers."""
+"""Known statistics of a query's data: they decide how the query runs, never what it answers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _MOST = 1e12
 
 
 class UnknownInput(Exception):
-    """Something is said of an input that the query has not: the message says which, and which there are."""
+    """Statistics are given for an input that the query does not have: the message says which, and which there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """`rates`: rows a second of a join's input (behind its conditions) or of a stream, by name. `selectivities`: of two
-    inputs of a join, which share of the pairs in each other's windows agrees in what must be equal. `groups`: of a pane
-    of an aggregate, at the most."""
+    """`rates`: rows a second, by name, of a join's input (after its conditions) or of a stream. `selectivities`: by two
+    inputs of a join, the share of pairs within each other's windows that agree in what must be equal. `groups`: the
+    most groups in a pane of an aggregate."""
 
     rates: Mapping[str, float] = field(default_factory=dict)
     selectivities: Mapping[frozenset[str], float] = field(default_factory=dict)
     groups: int | None = None
-    written: Mapping[str, str] = field(default_factory=dict)  # names as they were given, by what they are folded to
+    written: Mapping[str, str] = field(default_factory=dict)  # names as they were given, by their folded form
 
     @classmethod
     def of(cls, rates: Mapping[str, float], selectivities: Mapping[str, float], groups: int | None = None) -> Expected:
@@ -50,7 +50,7 @@ class Expected:
         return cls({name.casefold(): rate for name, rate in rates.items()}, pairs, groups, written)
 
     def rate(self, side: Side) -> float | None:
-        """Of an input: what is said of it, else of the streams that it is made of."""
+        """The rate given for an input, else the sum of the rates of its streams."""
         own = self.rates.get(side.label.casefold())
         if own is not None:
             return own
@@ -62,7 +62,7 @@ class Expected:
         return sum(known) if len(known) == len(streams) else None
 
     def together(self, streams: Iterable[str]) -> float | None:
-        """The rate of all of these streams, where that of each is known."""
+        """The sum of the rates of these streams; None unless each is known."""
         known = [self.rates.get(name.casefold()) for name in streams]
         return None if None in known or not known else sum(rate for rate in known if rate is not None)
 
@@ -74,7 +74,7 @@ UNKNOWN = Expected()
 
 
 def check_names(expected: Expected, script: s.Script) -> None:
-    """UnknownInput where something is said of what the query has not."""
+    """Raise UnknownInput if statistics are given for an input that the query does not have."""
     names = dict.fromkeys(_names(script))
     folded = {name.casefold() for name in names}
     said: Iterable[str] = (*expected.rates, *(name for pair in expected.selectivities for name in sorted(pair)))

@@ -1,23 +1,23 @@
-"""What the strategies of a windowed aggregate cost, by Li 6.2.3, and which of them a plan takes.
+"""The cost of each strategy for a windowed aggregate, by Li 6.2.3, and the choice of one.
 
-Costs are of one window, in merges of one row. The low level has reduced tuples to partials already, so that what
-eqs. 6.1 to 6.4 call tuples are partials here: N of a pane, of G groups. P panes are a window, and S of them a slide; in
-cells (`shared_panes`) these are Q and T.
+Costs are per window, in merges of one row. The low level has already reduced tuples to partials, so the tuples of eqs.
+6.1 to 6.4 are partials here: N in a pane, of G groups. A window has P panes, a slide has S; counted in cells
+(`shared_panes`) these are Q and T.
 
     Paned-WID, from panes           a N S + b G T + c Q G               eq. 6.1
     Paned-WID, by subtraction       a N S + b G T + 2 c G T             eq. 6.2
-    Paned-WID, from blocks          a N S + b G T + 2 c G (T + log Q)   eq. 6.1, which windows share
+    Paned-WID, from blocks          a N S + b G T + 2 c G (T + log Q)   eq. 6.1, with blocks that windows share
     WID                             a N S + a' N P + b' G               eq. 6.3
 
-Eqs. 6.1 and 6.2 print a T/P + b G, the cost of one pane; a window brings S new ones (or P, if it is shorter than a
-slide). Eq. 6.3 prints a N P + b G; here a partial's group is looked for once, and then merged into windows that lie
-side by side, which costs less each (a'), while to take a window out from between the others costs more (b'). The
-constants are those by which the choice was nearest to the best over the grid of `bench.windows costs`.
+Eqs. 6.1 and 6.2 print a T/P + b G, the cost of one pane; a window brings S new panes (or P, if it is shorter than a
+slide). Eq. 6.3 prints a N P + b G; here a partial's group is looked up once and then merged into adjacent windows,
+which costs less for each (a'), while removing a window from between the others costs more (b'). The constants are those
+whose choice came nearest to the best over the grid of `bench.windows costs`.
 
-Eqs. 6.3 and 6.4 as they are printed, over n tuples a pane, are what windows cost without panes: a n P of WID, or
-2 a n S of what is differential, in the buffering implementation that he compares with. No plan takes that side, for
-the low level reduces tuples to panes wherever they are captured; `panes_pay` tells from when on that saves anything
-(6.2.3), which is for whoever chooses RANGE and SLIDE.
+Eqs. 6.3 and 6.4 as printed, over n tuples a pane, give the cost of windows without panes: a n P for WID, 2 a n S for
+differential aggregates, in the buffering implementation that Li compares with. No plan runs without panes, because the
+low level reduces tuples to panes wherever they are captured. `panes_pay` says from how many tuples on that saves work
+(6.2.3); it helps a person to choose RANGE and SLIDE.
 """
 
 from __future__ import annotations
@@ -38,24 +38,23 @@ __all__ = [
 ]  # fmt: skip
 
 MUCH_OVERLAP = 3
-"""Windows that hold a pane, from which on it pays to keep more than the panes."""
+"""From this many windows to a pane on it pays to keep more than the panes."""
 
-_A = 1.0  # a: to find a partial's group, and merge it into its pane's table
-_A_WID = 0.5  # a': to merge it into one more window
-_A_WID_STORED = 4.0  # the same where state is stored: every batch that touches a window reads and writes all of it
-_B = 0.5  # b: to make a group of a table
-_B_WID = 3.5  # b': of a window among others
-_C = 0.75  # c: to merge a pane's group into a window, or take it out
+_A = 1.0  # a: find a partial's group, and merge it into its pane's table
+_A_WID = 0.5  # a': merge it into one more window
+_A_WID_STORED = 4.0  # a' where state is stored: every batch that touches a window reads and writes all of it
+_B = 0.5  # b: make a group of a table
+_B_WID = 3.5  # b': make a group of a window among others
+_C = 0.75  # c: merge a pane's group into a window, or take it out
 
 _MUCH_STATE = 1 << 24
-"""Group states of one query (a gigabyte, or so), from which on what they take decides and not the time."""
+"""From this many group states of one query on (about a gigabyte), memory decides and not time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """Of one strategy, a window: its cost, in merges of a partial into its pane; the rows that are merged; by which
-    equation; and the group states that it keeps for a group that shows in every pane and for one that shows in a single
-    one."""
+    """One strategy, per window: its cost, in merges of a partial into its pane; the rows that are merged; the equation;
+    and the group states kept for a group that appears in every pane (`dense`) and in a single one (`sparse`)."""
 
     strategy: Strategy
     cost: float
@@ -66,12 +65,12 @@ class Weighed:
 
 
 def can_choose(plan: Aggregate) -> bool:
-    """Whether there is more than one way: not of windows that never forget, nor where there are none."""
+    """Whether there is a choice: there is none without windows, nor for windows that never forget."""
     return plan.window.kind is WindowKind.SLIDING
 
 
 def weigh(window: Window, folds: Sequence[Fold], rates: Rates) -> tuple[Weighed, ...]:
-    """Of a window that `can_choose`."""
+    """The cost of each strategy for a window that `can_choose`."""
     cells = cells_of(window).window
     rows = partials_of(window, rates)
     fresh = rows * min(window.size, window.slide)
@@ -85,7 +84,7 @@ def weigh(window: Window, folds: Sequence[Fold], rates: Rates) -> tuple[Weighed,
         between = 2 * rows * cells.slide
         equation, dense, sparse = "6.2", cells.size + 1, 2
     else:
-        # A block of each size is merged of two, and a window of two of each size, at most.
+        # At most, a block of each size is merged from two, and a window from two of each size.
         between = 2 * rows * (cells.slide * (1 - 2**-levels) + levels)
         equation, dense, sparse = "6.1, in blocks", 2 * cells.size, levels + 1
     paned = Weighed(Strategy.PANED, made + _C * between, fresh + between, equation, dense, sparse)
@@ -100,7 +99,7 @@ def weigh(window: Window, folds: Sequence[Fold], rates: Rates) -> tuple[Weighed,
 
 
 def chosen(steps: Sequence[Step], asked: Strategy, rates: Rates) -> dict[int, Strategy]:
-    """The strategy of each step that has a choice: by a hint, else as it is asked for of the whole query."""
+    """The strategy of each step that has a choice: that of its hint, else that asked for the whole query."""
     return {
         number: _decided(step.plan, asked, rates)
         for number, step in enumerate(steps)
@@ -114,7 +113,7 @@ def _decided(plan: Aggregate, asked: Strategy, rates: Rates) -> Strategy:
 
 
 def cheapest(plan: Aggregate, rates: Rates) -> Strategy:
-    """Of an aggregate that `can_choose`."""
+    """The cheapest strategy of an aggregate that `can_choose`."""
     if plan.crowded:
         return Strategy.PANED
     paned, wid, _ = weigh(plan.window, plan.folds, rates)
@@ -124,12 +123,12 @@ def cheapest(plan: Aggregate, rates: Rates) -> Strategy:
 
 
 def panes_pay(window: Window, folds: Sequence[Fold], rates: Rates) -> tuple[float, str] | None:
-    """From how many tuples of a group and pane on panes take less than windows that each tuple is put into, and by
-    which equation these are reckoned. None: a tuple is in one window only, and panes spare nothing."""
+    """From how many tuples of a group and pane on panes cost less than putting each tuple into its windows, and the
+    equation of the cost without panes. None: a tuple is in one window only, so panes save nothing."""
     without, equation = window.size, "6.3"
     if 2 * window.slide < window.size and all(fold.op in DIFFERENTIAL for fold in folds):
         without, equation = 2 * window.slide, "6.4"
-    spared = _A * (without - window.slide)  # a tuple: its way into its pane is to be paid
+    spared = _A * (without - window.slide)  # per tuple; finding its pane must be paid for
     if spared <= 0:
         return None
     paned = weigh(window, folds, rates)[0]
@@ -137,12 +136,12 @@ def panes_pay(window: Window, folds: Sequence[Fold], rates: Rates) -> tuple[floa
 
 
 def partials_of(window: Window, rates: Rates) -> float:
-    """Of a pane: N, and G, of which a source sends one each."""
+    """Partials in a pane: N, and also G, because a source sends one for each group."""
     return max(1.0, min(tuples_of(window, rates), float(rates.groups)))
 
 
 def tuples_of(window: Window, rates: Rates) -> float:
-    """Of a pane; of attributes that have no rate, one a group."""
+    """Tuples in a pane; one a group for attributes without a rate."""
     axis = window.axis
     if axis.kind is Kind.TIME:
         return axis.unit / 1e9 * rates.tuples

@@ -1,4 +1,4 @@
-"""Errors in a query: what is wrong, where in the text, what would be right."""
+"""Errors in a query: what is wrong, where in the text, and what would be right."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from difflib import get_close_matches
 from lowmark.query.parse.size_limits import TooLarge
 from lowmark.query.parse.syntax import Span, written
 
-_LINE_WIDTH = 100  # columns of the query's line that are shown around the spot
+_LINE_WIDTH = 100  # columns of the query's line shown around the place
 
 
 class QueryError(Exception):
-    """A query that cannot run. Every pass over queries raises this one class for what its author can mend."""
+    """A query that cannot run. Every pass raises this class, and no other, for mistakes that its author can fix."""
 
     def __init__(
         self, message: str, text: str, span: Span, expected: tuple[str, ...] = (), hint: str | None = None
@@ -32,14 +32,14 @@ class QueryError(Exception):
 
     @property
     def column(self) -> int:
-        """Counted in characters, from 1."""
+        """Column in characters, from 1."""
         return self.span.start - self._line_start + 1
 
     def __str__(self) -> str:
         return _printable(f"line {self.line}, column {self.column}: {self.message}")
 
     def render(self) -> str:
-        """The message, the line with marks under the spot (its part on the first line), and what is valid there."""
+        """The message, the line with marks under the place (its part on the first line), and what is valid there."""
         lines = [str(self), *self._marked_line()]
         if self.expected:
             valid = f"valid here: {', '.join(self.expected)}"
@@ -60,47 +60,47 @@ class QueryError(Exception):
         last = first + _LINE_WIDTH
         lead = "… " if first else ""
         shown = lead + _printable(line[first:last]) + (" …" if len(line) > last else "")
-        # An error at the end of the text may stand behind the line's last visible character.
+        # An error at the end of the text may stand after the line's last visible character.
         indent = _columns(lead + line[first:start].ljust(start - first))
         return f"    {shown}", f"    {' ' * indent}{'^' * max(1, _columns(line[start : min(end, last)]))}"
 
 
 def too_large(error: TooLarge, text: str, span: Span) -> QueryError:
-    """The error for a query beyond a limit, at the place that is known of it, else at `span`."""
+    """The error for a query beyond a limit, at the place that `error` knows, else at `span`."""
     return QueryError(error.message, text, error.span or span, hint=error.hint)
 
 
 class BadEntryPoint(Exception):
-    """What an installed package offers as an aggregate cannot be one: the message says which and why."""
+    """An installed package offers an aggregate that cannot be used: the message says which and why."""
 
 
 def unknown_word(what: str, word: str, text: str, span: Span, choices: Sequence[str]) -> QueryError:
-    """The error for a name that nothing bears: `what` names the sort of thing, `choices` are the names there are."""
+    """The error for an unknown name: `what` is the sort of thing meant, `choices` are the names that exist."""
     close = closest(word, choices)
     hint = f"did you mean {written(close)}?" if close else None
     return QueryError(f"there is no {what} called {word}", text, span, tuple(map(written, choices)), hint)
 
 
 def closest(word: str, choices: Iterable[str]) -> str | None:
-    """The choice that was most likely meant by a misspelt word; case does not matter."""
+    """The choice closest to a misspelt word, ignoring case; None if none is close."""
     by_folded = {choice.casefold(): choice for choice in choices}
     close = get_close_matches(word.casefold(), by_folded, n=1)
     return by_folded[close[0]] if close else None
 
 
 def _printable(line: str) -> str:
-    """The same columns without what would move the cursor or speak to the terminal."""
+    """The same columns without characters that move the cursor or control the terminal."""
     return "".join(char if char.isprintable() else " " if char.isspace() else "�" for char in line)
 
 
 def _columns(line: str) -> int:
-    """Columns of a terminal that a piece of a line takes."""
+    """Terminal columns that a piece of a line takes."""
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line
     )
 
 
-# Syntax errors. Terminals are those of grammar.lark, by name.
+# Syntax errors. Terminals have the names that grammar.lark gives them.
 
 _EXPRESSION = frozenset(
     {"NAME", "INTEGER", "DECIMAL", "DURATION", "STRING", "ADDRESS", "TRUE", "FALSE"}
@@ -156,10 +156,10 @@ _IN_EXPRESSIONS = {
 def syntax_error(
     text: str, span: Span, terminal: str | None, before: Sequence[str], valid: Collection[str]
 ) -> QueryError:
-    """The error for text that the grammar does not take.
+    """The error for text that the grammar does not accept.
 
-    At `span` stands a `terminal` (None: nothing that any could be), behind the terminals `before`; the parser would
-    have gone on with one of the terminals `valid`.
+    At `span` stands a `terminal` (None: no known terminal), after the terminals `before`. The parser would have
+    accepted one of the terminals `valid`.
     """
     previous = before[-1] if before else ""
     word = text[slice(*span)]
@@ -170,7 +170,7 @@ def syntax_error(
         end = span.start + len(text[span.start :].split("\n", 1)[0].rstrip())
         what = "text" if word == "'" else "name"
         return QueryError(f"this {what} has no closing quote", text, Span(span.start, end))
-    # Where a division may stand, the sign in front was read as one.
+    # Where a division is valid, the first character was read as a division sign.
     pair = text[max(0, span.start - 1) : span.end]
     if "/*" in {pair, text[span.start : span.start + 2]}:
         start = text.rindex("/*", 0, span.start + 2)
@@ -186,14 +186,14 @@ def syntax_error(
 
 
 def misspelt(text: str, span: Span, valid: Collection[str]) -> QueryError | None:
-    """The error for a name that was meant as one of the words `valid`; None: it is like none of them."""
+    """The error for a name that is close to one of the words `valid`; None if it is close to none."""
     words = _words(valid)
     close = closest(text[slice(*span)], words)
     return _misplaced(text, span, _expected("", valid), f"did you mean {words[close]}?") if close else None
 
 
 def no_unit(word: str, text: str, span: Span) -> QueryError:
-    """The error for a word behind a number."""
+    """The error for a word after a number that is no unit."""
     error = unknown_word("unit", word, text, span, _UNITS[:-1])
     hint = error.hint or f"a name of your own is given with AS behind a number: AS {word}"
     return QueryError(error.message, text, span, error.expected, hint)
@@ -226,14 +226,14 @@ def _hint(word: str, terminal: str | None, before: Sequence[str], valid: Collect
 
 
 def _words(valid: Collection[str]) -> dict[str, str]:
-    """The valid words of the language; of two such as GROUP BY the first one is what is misspelt."""
+    """The valid words of the language; of two words such as GROUP BY, the first is checked for misspelling."""
     names = [name for name in map(_name, sorted(valid)) if name.isupper()]
     return {name.split()[0]: name for name in names}
 
 
 def _expected(previous: str, valid: Collection[str]) -> tuple[str, ...]:
-    """The valid terminals in words, those of one sort as one."""
-    # QUOTED stands where any name can, and behind IN; a run of constants where any expression can.
+    """The valid terminals in words, with terminals of one sort named once."""
+    # QUOTED is valid wherever a name is, and after IN; CONSTANTS wherever an expression is.
     left = set(valid) - {"_STRAY_COMMA", "_HINT_OPEN", "QUOTED", "CONSTANTS"}
     names: list[str] = []
     if {"NAME", "INTEGER"} <= left:

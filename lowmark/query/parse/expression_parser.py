@@ -1,4 +1,4 @@
-"""Expressions of the text to their nodes of the syntax tree, with the literals in them and the sizes of windows."""
+"""Builds the syntax tree's nodes for expressions, with their literals and the sizes of windows."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from lowmark.query.parse.syntax import Span
 
 __all__ = ["ExpressionBuilder", "first_constant", "with_span"]
 
-_MAX_INT = 2**63  # with a minus sign in front this one is an int64 too
+_MAX_INT = 2**63  # with a minus sign in front this is an int64 too
 _MAC = re.compile(r"[0-9a-f]{1,2}(?::[0-9a-f]{1,2}){5}", re.IGNORECASE)
 _CONSTANT = re.compile(
     r"--[^\n]*+|/\*.*?\*/|(?P<string>'(?:[^'\n]|'')*+')|(?P<minus>-)"
     r"|(?P<address>[\da-f]*(?::[\da-f]*){2}[\d.:a-f]*+(?:/\d++)?+|\d++(?:\.\d++){2,}+(?:/\d++)?+)"
     r"|(?P<decimal>(?:\d++\.\d*+|\.\d++)(?:e[+-]?\d++)?+|\d++e[+-]?\d++)|(?P<integer>0x[\da-f]++|\d++)",
     re.IGNORECASE | re.DOTALL | re.ASCII,
-)  # of a run of them, or what stands between two
+)  # one constant of a list, or the text between two
 _NUMBER_END = re.compile(r"(?<=[0-9.])\s*(?=[^\W\d])")  # between a number and its unit
 
 
@@ -37,7 +37,7 @@ def with_span(method: Callable[..., object], _rule: str, children: list[object],
 
 
 def first_constant(text: str, start: int) -> tuple[str, int]:
-    """Of a run of constants that begins there: the terminal that its first one would be alone, and where that ends."""
+    """The terminal that the first constant of a list would be alone, and the offset at which it ends."""
     found = _CONSTANT.match(text, start)
     if found is None or found.lastgroup is None:
         raise ValueError("no constant stands there")
@@ -46,7 +46,7 @@ def first_constant(text: str, start: int) -> tuple[str, int]:
 
 @v_args(wrapper=with_span)
 class ExpressionBuilder(Transformer_NonRecursive[Token, s.Script]):
-    """Makes the nodes, bottom up: a method for each rule of grammar.lark, with its span and children as arguments."""
+    """Makes the nodes bottom up: one method for each rule of grammar.lark, with its span and children as arguments."""
 
     def __init__(self, text: str) -> None:
         super().__init__(visit_tokens=False)
@@ -68,7 +68,7 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, s.Script]):
     def membership(
         self, span: Span, operand: s.Expression, negated: Token | None, *choices: s.Expression | Token
     ) -> s.In:
-        """A token among the choices is a run of constants."""
+        """A token among the choices is a list of constants."""
         each: list[s.Expression] = []
         for choice in choices:
             if isinstance(choice, Token):
@@ -150,7 +150,7 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, s.Script]):
         if word.type != "QUOTED":
             return s.Identifier(word.value, span=span)
         name = word[1:-1].replace('""', '"')
-        if not name or name.startswith("."):  # names that begin with a point are those of columns that nobody can name
+        if not name or name.startswith("."):  # a leading point marks internal columns, which no query can name
             raise self._error("a name has a character, and does not begin with a point", span)
         return s.Identifier(name, quoted=True, span=span)
 

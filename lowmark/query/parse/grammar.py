@@ -1,4 +1,4 @@
-"""The parser that lark makes of grammar.lark, kept on disk: making it takes longer than all else of a short query."""
+"""The parser that lark makes from grammar.lark, cached on disk: making it takes longer than the rest of a query."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def grammar() -> Lark:
 
 
 def _load(name: str) -> Lark | None:
-    """None where there is no file, or one that was not written to its end."""
+    """The stored parser; None if there is no file, or an incomplete one."""
     content = load_cached("grammars", name)
     if content is None or hashlib.sha256(content[32:]).digest() != content[:32]:
         return None

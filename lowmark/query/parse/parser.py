@@ -1,6 +1,6 @@
-"""Text to syntax tree.
+"""Parses query text to the syntax tree.
 
-`parse` is the only entry. The grammar is loaded by the first call, not at import; a query takes a millisecond.
+`parse` is the only entry. The first call loads the grammar, importing does not; a query takes a millisecond.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lowmark.query.parse.grammar import grammar
 from lowmark.query.parse.size_limits import CHARACTERS, NESTING, WORDS, TooLarge
 from lowmark.query.parse.syntax import Span
 
-_WORD_PRIORITY = 5  # of the language's words in grammar.lark
+_WORD_PRIORITY = 5  # priority of the language's words in grammar.lark
 
 
 def parse(text: str) -> s.Script:
-    """The statements of a query. Raises QueryError, with the spot in the text, for everything that is wrong."""
+    """The statements of a query. Raises QueryError, with the place in the text, for anything that is wrong."""
     try:
         script = _Builder(text).transform(_tree(text))
         _check_nesting(script)
@@ -40,7 +40,7 @@ def parse(text: str) -> s.Script:
 
 
 def _tree(text: str) -> ParseTree:
-    """Ends at the first word too many, for reading all of them is what takes long."""
+    """Parse the text, and stop at the first word beyond the limit: reading them all is the slow part."""
     if len(text) > CHARACTERS.most:
         raise TooLarge(CHARACTERS, f"this query has {len(text):,} characters", Span(CHARACTERS.most, len(text)))
     reading = grammar().parse_interactive(text)
@@ -63,12 +63,12 @@ def _syntax_error(text: str, error: UnexpectedInput) -> QueryError:
     if isinstance(error, UnexpectedToken):
         terminal = _word(error.token) if error.token.type == "ALIAS" else error.token.type
         end = start + len(error.token)
-        if terminal == "CONSTANTS":  # outside of a list its first one stands there
+        if terminal == "CONSTANTS":  # outside of a list only its first constant stands there
             terminal, end = first_constant(text, start)
         elif terminal == "$END":
             start = end = len(text)
     history, valid = _before(text[:start])
-    if history and history[-1].type == "ALIAS":  # it may be a word of the language, misspelt
+    if history and history[-1].type == "ALIAS":  # it may be a misspelt word of the language
         spot = history[-1].start_pos or 0
         meant = misspelt(text, Span(spot, spot + len(history[-1])), _before(text[:spot])[1])
         if meant is not None:
@@ -77,14 +77,14 @@ def _syntax_error(text: str, error: UnexpectedInput) -> QueryError:
 
 
 def _word(token: Token) -> str:
-    """The terminal that a word is elsewhere: the lexer takes it for an alias in more places than the parser does."""
+    """The terminal that a word is elsewhere: the lexer takes words for an alias in more places than the parser does."""
     words = (item for item in grammar().terminals if item.priority == _WORD_PRIORITY)
     return next((item.name for item in words if re.fullmatch(item.pattern.to_regexp(), token)), "NAME")
 
 
 def _before(text: str) -> tuple[list[Token], set[str]]:
-    """The tokens of the beginning of a query, and what the parser waits for behind them: once it has seen a wrong token
-    LALR may have reduced on that."""
+    """The tokens of the beginning of a query, and what the parser accepts after them. The text is parsed again up to
+    the error, because LALR may already have reduced when it saw the wrong token."""
     parser = grammar().parse_interactive(text)
     tokens = list(parser.exhaust_lexer())
     return tokens, parser.accepts()  # type: ignore[no-untyped-call]  # lark declares no type here
@@ -100,7 +100,7 @@ def _check_nesting(script: s.Script) -> None:
 
 
 def _deeper(node: s.SyntaxNode) -> Iterator[s.SyntaxNode]:
-    """The nodes that are one level deeper. An operation to the left of another one is none: `a + b + c` is read so."""
+    """The nodes one level deeper. An operation on the left of another one adds no level: `a + b + c` is read so."""
     while isinstance(node, s.Binary) and isinstance(node.left, s.Binary):
         yield node.right
         node = node.left
@@ -109,7 +109,7 @@ def _deeper(node: s.SyntaxNode) -> Iterator[s.SyntaxNode]:
 
 class _SelectItem(NamedTuple):
     item: s.SelectItem
-    windows: tuple[s.Window | None, ...]  # those written around it
+    windows: tuple[s.Window | None, ...]  # windows written around it
 
 
 class _SelectList(NamedTuple):
@@ -201,7 +201,7 @@ class _Builder(ExpressionBuilder):
         return s.GroupItem(expression, alias, span=span)
 
     def _check_unit(self, expression: s.Expression | s.Star, alias: s.Identifier | None) -> None:
-        """Behind a number a word is a unit, so an alias is none there without its AS."""
+        """Refuse an alias without AS after a number: a word there is a unit."""
         if alias is None or alias.quoted or self._text[expression.span.end : alias.span.start].strip():
             return
         end = expression.span.end
@@ -222,7 +222,7 @@ class _Builder(ExpressionBuilder):
 
     def join_kind(self, _span: Span, *words: Token | None) -> s.JoinKind:
         types = {word.type for word in words if word}
-        # LEFT may stand before SEMI and ANTI, so those are looked for first.
+        # LEFT may stand before SEMI and ANTI, so SEMI and ANTI are looked for first.
         named = (s.JoinKind[name] for name in ("SEMI", "ANTI", "LEFT", "RIGHT", "FULL") if name in types)
         return next(named, s.JoinKind.INNER)
 

@@ -1,7 +1,7 @@
-"""How large a query may be: every limit on a text and on the plan made of it, with its reason.
+"""Limits on the size of a query: every limit on a text and on the plan made from it, with its reason.
 
-None is in the way of a query that a person writes. They are there because every text is answered or refused, in a
-sentence and at once: what comes after the parser may walk a query by recursion, and makes native code of it.
+No query that a person writes reaches them. They exist so that every text is answered or refused at once, with a
+message: the passes after the parser may walk a query recursively, and compile it to native code.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = [
 class Limit:
     name: str  # as messages and the guide call it
     most: int
-    of: str  # what is counted
+    of: str  # the thing that is counted
     reason: str
 
 
 class TooLarge(Exception):
-    """A query beyond a limit. The message says what of it is, without the limit; `span` is None until it is known
-    where."""
+    """A query beyond a limit. The message says which part is too large, without the limit; `span` is None until the
+    place is known."""
 
     def __init__(self, limit: Limit, what: str, span: Span | None = None, hint: str | None = None) -> None:
         super().__init__(limit, what, span, hint)
@@ -122,7 +122,7 @@ LIMITS = (
 
 @contextmanager
 def placed(span: Span | None) -> Iterator[None]:
-    """What turns out to be too large meanwhile is so here, unless a nearer place is known."""
+    """Give a TooLarge raised inside this block the place `span`, unless it already has a nearer one."""
     try:
         yield
     except TooLarge as error:

@@ -1,7 +1,7 @@
-"""The syntax tree of the query language: what the text says, before anything is known about its meaning.
+"""The syntax tree of the query language: the text's structure, before anything is known about its meaning.
 
 Nodes are frozen and compare by structure alone: the span is left out, so the same expression written in two places is
-equal to itself. Names stand as written (their case too); literals carry their parsed value.
+equal to itself. Names keep their spelling and case; literals carry their parsed value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple, get_args
 
 
 class Span(NamedTuple):
-    """A piece of the query's text: offsets of its first character and of the one behind its last."""
+    """A piece of the query's text: offset of its first character, and offset after its last one."""
 
     start: int
     end: int
@@ -52,7 +52,7 @@ class DecimalLiteral(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class StringLiteral(SyntaxNode):
-    """`'…'`: a text. Beside an address, a MAC or a time it is one: analysis decides."""
+    """`'…'`: a text. Next to an address, a MAC or a time it is one of those: analysis decides."""
 
     value: str
 
@@ -83,14 +83,14 @@ class PrefixLiteral(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class MacLiteral(SyntaxNode):
-    """A 48-bit number."""
+    """A MAC address as a 48-bit number."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLiteral(SyntaxNode):
-    """Of a `"…"` that names nothing and is a time; one in `'…'` is a text until it is compared."""
+    """A time written as `"…"` that is no name; a time in `'…'` stays a text until it is compared."""
 
     value_ns: int
 
@@ -141,8 +141,8 @@ class ComparisonOperator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldRef(SyntaxNode):
-    """`name` or `input.name`: a field, a column of a stage, or an alias. `input.group.name` has a name with a point.
-    `"…"` that names nothing may be an address, a prefix, a MAC or a time: analysis decides."""
+    """`name` or `input.name`: a field, a column of a stage, or an alias. In `input.group.name` the name has a point.
+    `"…"` that is no name may be an address, a prefix, a MAC or a time: analysis decides."""
 
     input: Identifier | None
     name: Identifier
@@ -203,7 +203,7 @@ class Not(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class In(SyntaxNode):
-    """`x [NOT] IN (a, b)`, or `x IN prefix` with that one choice. Prefixes may stand in the list too."""
+    """`x [NOT] IN (a, b)`, or `x IN prefix` with that single choice. The list may hold prefixes too."""
 
     operand: Expression
     choices: tuple[Expression, ...]
@@ -248,7 +248,7 @@ class RowCount(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class Everything(SyntaxNode):
-    """RANGE ALL."""
+    """`RANGE ALL`."""
 
 
 Size = DurationLiteral | RowCount | IntegerLiteral | DecimalLiteral  # the last two: a number without a unit
@@ -256,7 +256,7 @@ Size = DurationLiteral | RowCount | IntegerLiteral | DecimalLiteral  # the last 
 
 @dataclass(frozen=True, slots=True)
 class Window(SyntaxNode):
-    """`[…]` with the parameters that are written; None or () for those that are not."""
+    """`[…]` with the parameters that are written; None or () for the others."""
 
     range: Size | Everything | None
     tumbling: bool  # RANGE TUMBLING
@@ -282,7 +282,7 @@ class Subquery(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class Union(SyntaxNode):
-    """Two members or more; a chain of UNIONs is one node, parentheses make one of their own."""
+    """Two members or more; a chain of UNIONs is one node, a union in parentheses is a node of its own."""
 
     members: tuple[Relation, ...]
 
@@ -292,7 +292,7 @@ Relation = StreamRef | Subquery | Union
 
 @dataclass(frozen=True, slots=True)
 class Input(SyntaxNode):
-    """One input of FROM. A window RANGE TUMBLING on the last input of a join holds for all of them."""
+    """One input of FROM. A window RANGE TUMBLING on the last input of a join applies to all of them."""
 
     relation: Relation
     alias: Identifier | None
@@ -310,7 +310,7 @@ class JoinKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Join(SyntaxNode):
-    """`left JOIN right ON condition`. Inputs with commas between them are no Join: they are separate sources."""
+    """`left JOIN right ON condition`. Inputs separated by commas are no Join: they are separate sources."""
 
     kind: JoinKind
     left: Source
@@ -341,7 +341,7 @@ class OrderItem(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class Hint(SyntaxNode):
-    """One word of `SELECT /*+ word(name, …) … */`: how the query is to run. It changes no answer."""
+    """One word of `SELECT /*+ word(name, …) … */`: how the query should run. It changes no answer."""
 
     word: Identifier
     names: tuple[FieldRef, ...]
@@ -351,7 +351,7 @@ class Hint(SyntaxNode):
 class Select(SyntaxNode):
     distinct: bool
     items: tuple[SelectItem, ...]
-    window: Window | None  # wherever in the SELECT list it stands
+    window: Window | None  # from anywhere in the SELECT list
     sources: tuple[Source, ...]
     where: Expression | None
     group_by: tuple[GroupItem, ...]
@@ -381,17 +381,16 @@ _WORDS = re.compile(r"[^\W\d][\w.-]*")
 
 
 def written(name: str) -> str:
-    """A name as a query writes it: in quotes where it has other characters than a word. Points are those between
-    names."""
+    """A name as a query writes it: quoted if it has characters that a word cannot have. Points in it separate names."""
     return name if _WORDS.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
 _LEAVES = frozenset(get_args(Literal))
-"""Nodes that have none below them, of which a list can have very many."""
+"""Nodes without children; a list can hold very many of them."""
 
 
 def children(node: SyntaxNode) -> Iterator[SyntaxNode]:
-    """The nodes directly below one, in the order of its fields."""
+    """The direct children of a node, in the order of its fields."""
     if type(node) in _LEAVES:
         return
     names: tuple[str, ...] = node.__match_args__  # all but the span

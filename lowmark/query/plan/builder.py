@@ -1,4 +1,4 @@
-"""The nodes and steps of a plan as they are put together."""
+"""Collects the nodes and steps of a plan."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ _FIELDS = {item.name: Field(item.name, item.kind, item.nullable) for item in (*P
     name: Field(name, Kind.INT) for name in ("_rank", "_position")
 }
 _ORDER = tuple(Named(f"_by{item.name.replace('.', '_')}", item.expr) for item in ARRIVAL)
-"""What a node sends along where its tuples are put into the order of arrival above it."""
+"""Columns that a node sends in addition if a step above sorts its tuples by arrival."""
 
 
 class PlanBuilder:
-    """`counts_rows`: a step numbers the rows of a stream. `name`: the query's, with which its exchanges are called."""
+    """`counts_rows`: whether a step numbers the rows of a stream. `name`: the query's name; its exchanges use it."""
 
     def __init__(self, name: str, strings: tuple[str, ...]) -> None:
         self.nodes: list[Node] = []
         self.steps: list[Step] = []
         self.exchanges: list[Exchange] = []
-        self._alike: dict[tuple[Reduction, tuple[str, ...]], list[int]] = {}  # numbers of nodes
+        self._alike: dict[tuple[Reduction, tuple[str, ...]], list[int]] = {}  # numbers of nodes that reduce alike
         self._name = name
         self._numbered: dict[Packets, tuple[StepInput, Schema]] = {}
         self.counts_rows = False
         self._strings = strings
 
     def numbered(self, base: Packets, exprs: Iterable[Expr]) -> tuple[StepInput, Schema]:
-        """The packets in their order of arrival, numbered: all of them, for `row_num` comes before WHERE. `exprs`: what
-        all readers read of them."""
+        """The packets numbered in their order of arrival: all packets, because `row_num` comes before WHERE. `exprs`:
+        what any reader reads of them."""
         if base not in self._numbered:
             self._numbered[base] = self._number(base, exprs)
         return self._numbered[base]
@@ -73,7 +73,7 @@ class PlanBuilder:
         return self.step(number, nodes), output
 
     def node(self, base: Base, reduction: Reduction, bucket_by: tuple[str, ...], feeding: list[NodeInput]) -> None:
-        """Add a node to those that feed one port. Streams that are reduced alike share one, unless one comes twice."""
+        """Add a node to those that feed one port. Streams that reduce alike share a node, unless one comes twice."""
         assert isinstance(base, Packets)
         left = Counter(base.streams)
         alike = self._alike.setdefault((reduction, bucket_by), [])
@@ -96,7 +96,7 @@ class PlanBuilder:
         self, inputs: Iterable[Input], schema: Schema, where: Expr | None, columns: tuple[Named, ...],
         window: Window | None = None,
     ) -> StepInput:  # fmt: skip
-        """Rows one by one: what passes a condition, with its columns computed. `window`: in which they lie, if any."""
+        """Select rows one by one by a condition, and compute their columns. `window`: the one they lie in, if any."""
         output = schema_of(columns, self._strings)
         return self.step(Finish(schema, (), where, (), None, False, columns, output, window=window), inputs)
 
@@ -104,7 +104,7 @@ class PlanBuilder:
         self, source: StepInput, schema: Schema, reduction: Reduction, by: tuple[str, ...], reason: str,
         to_all: bool = False,
     ) -> NodeInput:  # fmt: skip
-        """A reduction of a step's rows, in the buckets that the hash of the columns `by` chooses: () in one of them."""
+        """Reduce a step's rows in the buckets that the hash of the columns `by` chooses; (): in a single bucket."""
         assert schema.column(reduction.pane.attribute).kind is Kind.TIME, "bounds of exchanges are times"
         name = f"{self._name}.x{len(self.exchanges)}"
         keys = tuple(item.name for item in (*reduction.keys, *reduction.details))
@@ -125,9 +125,9 @@ class PlanBuilder:
 
 
 def shared(nodes: Sequence[Node], steps: Sequence[Step]) -> tuple[tuple[Node, ...], tuple[Step, ...]]:
-    """Nodes that send the same become one, but for those that feed one port: a union of a stream with itself has its
-    rows twice."""
-    fed: dict[str, set[tuple[int, int]]] = {node.name: set() for node in nodes}  # the ports of steps
+    """Merge nodes that send the same, except nodes that feed one port: a union of a stream with itself has its rows
+    twice."""
+    fed: dict[str, set[tuple[int, int]]] = {node.name: set() for node in nodes}  # the ports of steps, by node
     for number, step in enumerate(steps):
         for place, source in enumerate(step.inputs):
             if isinstance(source, NodeInput) and source.node in fed:

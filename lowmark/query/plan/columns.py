@@ -24,7 +24,7 @@ def schema_of(columns: Iterable[Named], strings: tuple[str, ...]) -> Schema:
 
 
 def typed(named: tuple[Named, ...], columns: Iterable[Column]) -> tuple[Named, ...]:
-    """The expressions with the columns' nullability: arms of a union have one schema."""
+    """The expressions with the nullability of the columns, so that all arms of a union have one schema."""
     return tuple(
         Named(item.name, _nullable(item.expr) if column.nullable and not item.expr.nullable else item.expr)
         for item, column in zip(named, columns, strict=True)

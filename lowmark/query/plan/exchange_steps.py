@@ -1,8 +1,8 @@
-"""The end of a SELECT whose windows' rows lie in many buckets: totals, ORDER BY, LIMIT and DISTINCT across them.
+"""The end of a SELECT if the rows of a window lie in many buckets: totals, ORDER BY, LIMIT and DISTINCT across them.
 
-total(x)     each bucket's part of it goes to all buckets; the rows stay where they are
-ORDER BY     each bucket's rows, of a LIMIT its n best, come together in one bucket
-DISTINCT     rows go to the buckets of the hash of what is selected, and are compared there
+total(x)     each bucket sends its part to all buckets; rows stay where they are
+ORDER BY     each bucket sends its rows (with LIMIT n, its n best) to one bucket
+DISTINCT     rows go to the buckets that the hash of the selected columns chooses, and are compared there
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DISTINCT = "DISTINCT is over all rows of a window, whose keys are not all selec
 def finished(
     base: Grouped, columns: tuple[Named, ...], having: Expr | None, source: StepInput, schema: Schema, made: PlanBuilder
 ) -> StepInput:  # fmt: skip
-    """The steps behind an aggregate, up to the rows that are selected. `having`: with what the reader keeps."""
+    """The steps after an aggregate, up to the selected rows. `having` includes the condition of the reader."""
     if base.totals:
         source, schema = _totalled(base, source, schema, made)
     strings = schema.strings
@@ -105,5 +105,5 @@ def _rows(window: Window, schema: Schema) -> Reduction:
 
 
 def end_pane(window: Window) -> Pane:
-    """Pane k holds the end of window k, and no other."""
+    """The pane of a window's end: pane k holds the end of window k, and no other."""
     return Pane(window.slide * window.axis.unit, window.axis.origin + 1, WINDOW_END)

@@ -1,8 +1,8 @@
-"""Plans of what passes between the buckets of a stage: where the keys of two steps disagree, rows change buckets.
+"""Plans of the exchanges between buckets of a stage: if the keys of two steps differ, rows change buckets.
 
 … → Reduce → Send ⇒ exchange ⇒ the step that needs them      rows by the hash of other keys
 … → Reduce → Send ⇒ one bucket ⇒ Gather → Finish             all rows of a window: ORDER BY, LIMIT, DISTINCT
-… → Reduce → Send ⇒ all buckets ⇒ Totals → Finish            what each bucket has for total()
+… → Reduce → Send ⇒ all buckets ⇒ Totals → Finish            each bucket's part of total()
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["Exchange", "Exchanges", "Gather", "Send", "Totals"]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Rows on their way from every bucket to those that need them. They come back as rows of `node`, whose sources are
-    the buckets: to the bucket of its `bucket_by`, without any to one bucket, or to all."""
+    """Rows on their way from every bucket to the buckets that need them. They arrive as rows of `node`, whose sources
+    are the buckets. They go to the bucket that its `bucket_by` chooses; without it to one bucket, or to all."""
 
     node: Node
     to_all: bool
@@ -39,8 +39,8 @@ class Exchanges:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Partials to the node of an exchange, which names their schema. What it sends at a time of one group and pane is
-    one row where `folds` can be merged; `keys` are those of the group."""
+    """Sends partials to the node of an exchange, which has their schema. Rows of one group and pane that it sends
+    together become one row if `folds` can be merged; `keys` are the group's keys."""
 
     input: Schema
     node: str
@@ -51,23 +51,23 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """All rows of a window, of all buckets behind an exchange or of all members of a union, given out together when
-    none can follow. Pane k of the input has the rows of window k."""
+    """Collects all rows of a window, from all buckets of an exchange or all members of a union, and emits them together
+    when no more can follow. Pane k of the input has the rows of window k."""
 
     input: Schema  # (pane, tuples, columns…)
     window: Window
-    output: Schema  # the columns
+    output: Schema  # the columns alone
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Totals beside the rows of a window. Port 0 brings from all buckets what each has for them: partials without
-    keys, a column for each. Port 1 brings the bucket's own rows, (pane, tuples, columns…). Pane k is that of window k.
+    """Adds totals to the rows of a window. Port 0 brings the parts from all buckets: partials without keys, one column
+    for each total. Port 1 brings the bucket's own rows, (pane, tuples, columns…). Pane k belongs to window k.
     """
 
     input: Schema  # of port 0
     folds: tuple[Fold, ...]
-    calls: tuple[AggregateCall, ...]  # a sum for each total: columns behind those of the rows
+    calls: tuple[AggregateCall, ...]  # a sum for each total; their columns follow those of the rows
     rows: Schema  # of port 1
     window: Window
 

@@ -1,4 +1,4 @@
-"""The name of a stage: a hash of everything that decides what its partials are and where they go."""
+"""The name of a stage: a hash of everything that decides its partials and where they go."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lowmark.wire.rows.schema import Column
 __all__ = ["exchanges_of", "fingerprint", "text_form"]
 
 _FORM = "stage-1"
-"""Changes when the same plan comes to mean other partials."""
+"""Change this when the same plan begins to mean other partials."""
 
 
 def exchanges_of(steps: Sequence[Step], each: tuple[Exchange, ...], stage: Stage, query: str) -> Exchanges | None:
-    """The exchanges of a query, with a name of their own: what it sends is nobody else's."""
+    """The exchanges of a query. They have a name of their own, because no other query shares what they send."""
     if not each:
         return None
     form = repr((_FORM, stage.fingerprint, query, steps, each))
@@ -26,7 +26,7 @@ def exchanges_of(steps: Sequence[Step], each: tuple[Exchange, ...], stage: Stage
 
 
 def fingerprint(nodes: Iterable[Node], buckets: int) -> str:
-    """The same in every process: 16 hexadecimal digits."""
+    """The fingerprint of a stage: 16 hexadecimal digits, the same in every process."""
     form: Json = {
         "form": _FORM,
         "hash": HASH_NAME,
@@ -37,7 +37,7 @@ def fingerprint(nodes: Iterable[Node], buckets: int) -> str:
 
 
 def text_form(exprs: Iterable[Expr]) -> bytes:
-    """Of some expressions: the same in every process, and different where they are."""
+    """A text form of expressions: the same in every process, different for different expressions."""
     return canonical([_expr(expr) for expr in exprs])
 
 
@@ -81,7 +81,7 @@ def _expr(expr: Expr) -> Json:
         case Field(name=name, kind=kind, nullable=nullable):
             return ["field", name, kind.value, nullable]
         case Literal(value=value, kind=kind, beside_null=beside_null):
-            # As a string: a double as it prints is exact, and may be infinite; an address is beyond 64 bits.
+            # As a string: the printed form of a double is exact, and may be infinite; an address exceeds 64 bits.
             text = None if value is None else repr(value)
             return ["literal", text, kind.value, *((beside_null,) if beside_null else ())]
         case Ranges(kind=kind):

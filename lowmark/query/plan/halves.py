@@ -1,4 +1,4 @@
-"""What a query is split into, and what stands in it."""
+"""The two halves that a query is split into, and the expressions in them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Halves:
     nodes: tuple[Node, ...]
     steps: tuple[Step, ...]
     output: Schema
-    window: Window | None  # that the rows of the answer belong to, and show
-    reasons: tuple[str, ...]  # why all must be in one bucket; (): any number will do
+    window: Window | None  # the window that rows of the answer belong to, and show
+    reasons: tuple[str, ...]  # why all rows must be in one bucket; (): they may be in any number
     exchanges: tuple[Exchange, ...] = ()
 
 
 def without_idle_texts(halves: Halves) -> Halves:
-    """The same without the query's table of texts, where no text can turn up: its texts are none of the stage's."""
+    """The same halves, without the query's table of texts if they use no text: the stage must not depend on it."""
     return halves if _mentions_text(halves) else _without_texts(halves)
 
 
@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 
 def _without_texts(part: _T) -> _T:
-    """Wherever it stands in a plan: it is `strings` of a schema or a reduction."""
+    """Remove the table everywhere in a plan: it is the field `strings` of schemas and reductions."""
     if isinstance(part, tuple):
         return cast(_T, tuple(map(_without_texts, part)))
     if not is_dataclass(part) or isinstance(part, Expr | type):
@@ -47,7 +47,7 @@ def _without_texts(part: _T) -> _T:
 
 
 def _mentions_text(halves: Halves) -> bool:
-    """Whether a text can turn up anywhere in it."""
+    """Whether a text can occur anywhere in the halves."""
     schemas = [halves.output, *(node.reduction.schema for node in halves.nodes)]
     schemas += [step.plan.reduction.schema for step in halves.steps if isinstance(step.plan, Reduce)]
     reductions = [node.reduction for node in halves.nodes]
@@ -61,7 +61,7 @@ def _reads_text(expr: Expr) -> bool:
 
 
 def expressions_of(reduction: Reduction) -> list[Expr]:
-    """All that it computes of a tuple."""
+    """All expressions that a reduction computes of a tuple."""
     lifts = [expr for fold in reduction.folds for expr in fold.lift]
     where = [] if reduction.where is None else [reduction.where]
     return [*where, *(item.expr for item in (*reduction.keys, *reduction.details)), *lifts]

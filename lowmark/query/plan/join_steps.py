@@ -1,4 +1,4 @@
-"""A join as a step: what its inputs send, how the columns are called on the way, where its rows meet."""
+"""A join as a step: what its inputs send, the names of columns on the way, and where its rows meet."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = ["JoinPlan", "Sent", "plan_join"]
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What one input of a join sends: a row for each tuple, alike from all of its arms."""
+    """What one input of a join sends: one row for each tuple, in the same form from all of its arms."""
 
     columns: tuple[Named, ...]  # over the columns of the input's relation
     attribute: str
-    keys: tuple[str | None, ...]  # of each equality
-    joint: tuple[str, ...]  # of the equalities in which all inputs take part
-    shown: tuple[tuple[str, str], ...]  # columns, and how the join calls them
+    keys: tuple[str | None, ...]  # one for each equality
+    joint: tuple[str, ...]  # keys of the equalities in which all inputs take part
+    shown: tuple[tuple[str, str], ...]  # columns, and the join's names for them
     side: Side
     strings: tuple[str, ...]
 
     def reduction(self, arm: Arm, pane: Pane) -> Reduction:
-        """What one arm of the input's relation does with its tuples."""
+        """The reduction that one arm of the input's relation applies to its tuples."""
         lowered = tuple(Named(item.name, arm.lowered(item.expr)) for item in self.columns)
         return Reduction(arm.where, pane, typed(lowered, self._nullable()), (), (), False, self.strings)
 
@@ -42,7 +42,7 @@ class Sent:
         return Schema((Column(PANE, Kind.INT), Column(TUPLES, Kind.INT), *self._nullable()), self.strings)
 
     def _nullable(self) -> list[Column]:
-        """The columns: null where one of the arms has null."""
+        """The columns; one is nullable if it is nullable in any of the arms."""
         arms = self.side.relation.arms
         return [
             Column(item.name, item.expr.kind, any(arm.lowered(item.expr).nullable for arm in arms))
@@ -57,8 +57,8 @@ class JoinPlan:
 
 
 def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], expected: JoinRates) -> JoinPlan:
-    """The step of a join for readers that compute these expressions over its columns. The join knows its keys
-    (`push_down`)."""
+    """Plan the step of a join whose readers compute these expressions over its columns. `push_down` has found the keys
+    already."""
     read = {name for expr in exprs for name in fields(expr)}
     if base.where is not None:
         read |= {*fields(base.where)}
@@ -117,7 +117,7 @@ _FEWER = "select fewer columns of the join"
 
 
 def _name_of(expr: Expr, columns: list[Named]) -> str:
-    """The column that holds an expression; a new one where none does."""
+    """The column that holds an expression; a new one if none does."""
     for item in columns:
         if item.expr == expr:
             return item.name

@@ -1,4 +1,4 @@
-"""Joins in a plan: their inputs, what must be equal, in which order rows meet."""
+"""Joins in a plan: their inputs, what must be equal, and the order in which rows meet."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from lowmark.wire.rows.schema import Schema
 __all__ = ["AT", "Extreme", "Join", "JoinInput", "Probe", "has_every_row", "keeping"]
 
 AT = "at"
-"""In expressions of a join: the attribute that an input's window goes over."""
+"""In expressions of a join: the attribute of an input's window."""
 
 
 def keeping(kind: JoinKind) -> frozenset[int]:
-    """The inputs of a join of two whose rows come out when they match none."""
+    """The inputs of a two-input join whose rows are emitted if they match none."""
     return _KEEPING.get(kind, frozenset())
 
 
 def has_every_row(kind: JoinKind, number: int) -> bool:
-    """Whether every row of a join has one of this input."""
+    """Whether every output row of a join has a row of this input."""
     return number == 0 if kind is JoinKind.SEMI else keeping(kind) <= {number}
 
 
@@ -36,7 +36,7 @@ _KEEPING = {
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """A column of a join's output: the greatest, or the least, of others, times of several inputs."""
+    """A column of a join's output: the greatest or the least of other columns, which are times of several inputs."""
 
     name: str
     greatest: bool
@@ -45,62 +45,62 @@ class Extreme:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """In which order a new row of a join's input meets the others; and, as it was estimated, how many combinations
-    there are of it after each, and how many in all in the most laborious order."""
+    """The order in which a new row of one input meets the other inputs. With it, as estimates, how many combinations
+    there are after each of them, and how many in total in the most expensive order."""
 
     order: tuple[int, ...]
     meets: tuple[float, ...]
     most: float
-    hinted: bool  # the query's text asks for this order
+    hinted: bool  # whether the query's text asks for this order
 
 
 @dataclass(frozen=True, slots=True)
 class JoinInput:
-    """One port of a join. Its rows are of pane k where the attribute lies from k·unit up to (k + 1)·unit, in ns."""
+    """One port of a join. Its rows are in pane k if the attribute is from k·unit up to (k + 1)·unit, in ns."""
 
     label: str
     schema: Schema  # (pane, tuples, columns…)
-    attribute: str  # the column that its window goes over
+    attribute: str  # the column of its window
     unit: int
     size: int  # of its window, in ns
     output: tuple[tuple[str, str], ...]
-    """Columns that the join's rows show, and how they are called there. One that several inputs show is that of the
-    first of them which a row has a row of."""
+    """Columns that the join's rows show, and their names there. A column that several inputs show is taken from the
+    first of them that has a row in the output row."""
     progress: tuple[Named, ...]  # columns of the output that progress with the attribute: non-decreasing over Field(AT)
-    rate: float | None = field(default=None, repr=False)  # rows a second that are expected
-    needs: tuple[str, ...] = field(default=(), repr=False)  # inputs whose rates it would follow from: not known
-    estimated: bool = field(default=False, repr=False)  # the rate, of what has been joined before
-    prefix: str = field(default="", repr=False)  # how FROM tells its columns from those of others
+    rate: float | None = field(default=None, repr=False)  # expected rows a second
+    needs: tuple[str, ...] = field(default=(), repr=False)  # inputs of unknown rate, without which `rate` is unknown
+    estimated: bool = field(default=False, repr=False)  # the rate is computed from earlier joins
+    prefix: str = field(default="", repr=False)  # distinguishes its columns from those of other inputs in FROM
 
     def named(self, column: str) -> str:
-        """A column, for people."""
+        """The name of a column for people."""
         return dict(self.output).get(column, self.prefix + column)
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Rows of several inputs to those combinations that lie in each other's windows, agree in the columns that must be
-    equal, and pass `where`. Or, of two inputs, to what the kind makes of them; columns that a row has no value of are
-    null, and of a semi or anti join the second input's always are.
+    """Combines rows of several inputs that lie in each other's windows, agree in the columns that must be equal, and
+    pass `where`. With two inputs, `kind` may ask for another result; columns without a value are then null, and those
+    of the second input of a semi or anti join always are.
 
-    What is expected of the inputs, and `probes`, which follow from it, are no part of a plan's text: state can be
-    carried on with whatever they are."""
+    The expected rates and `probes`, which follow from them, are not part of a plan's text: state can be carried on
+    whatever they are."""
 
     inputs: tuple[JoinInput, ...]
     tumbling: bool
-    equal: tuple[tuple[str | None, ...], ...]  # of each input its column in an equality; None: it takes no part
-    where: Expr | None  # over the output: what decides whether rows match
+    equal: tuple[tuple[str | None, ...], ...]  # by equality, the column of each input; None: it takes no part
+    where: Expr | None  # over the output; it decides whether rows match
     output: Schema
-    kind: JoinKind = JoinKind.INNER  # any other is of two inputs
-    probes: tuple[Probe, ...] = field(kw_only=True, repr=False)  # of a new row of each input
-    extremes: tuple[Extreme, ...] = field(default=(), repr=False)  # their names, in the output, tell what they are
+    kind: JoinKind = JoinKind.INNER  # any other kind has two inputs
+    probes: tuple[Probe, ...] = field(kw_only=True, repr=False)  # for a new row of each input
+    extremes: tuple[Extreme, ...] = field(default=(), repr=False)  # their names, in the output, say what they are
 
     def keys(self, port: int) -> tuple[str, ...]:
-        """The columns of an input that must equal others."""
+        """The columns of an input that must equal columns of others."""
         return tuple(name for columns in self.equal if (name := columns[port]) is not None)
 
     def tied(self, met: Sequence[int], port: int) -> list[tuple[str, int, str]]:
-        """The columns of a port that must equal one of the ports that were met before: of which port, which column."""
+        """A port's columns that must equal a column of a port met before, each with that port and its column."""
         found = []
         for columns in self.equal:
             column = columns[port]
@@ -110,12 +110,12 @@ class Join:
         return found
 
     def keeps(self, port: int) -> bool:
-        """Whether rows of an input that match none come out."""
+        """Whether rows of an input that match none are emitted."""
         return port in keeping(self.kind)
 
     @property
     def granule(self) -> int:
-        """In ns: the grid on which all inputs lie in panes of theirs."""
+        """The common grid, in ns, on which every input's panes lie."""
         return max(port.unit for port in self.inputs)
 
     @property

@@ -1,8 +1,8 @@
 """Plans: frozen, typed, serialisable descriptions of what a query runs.
 
-A query is one low-level *stage* (its nodes run in the capture processes) and a graph of *steps* that run in a bucket.
-Where rows must change buckets on the way, an *exchange* stands between two steps (`lowmark.query.plan.exchanges`).
-A `Reduction` says what a node does with tuples; the same description above Kafka lifts an upstream step's rows.
+A query is one low-level *stage*, whose nodes run in the capture processes, and a graph of *steps* that run in a bucket.
+If rows must change buckets on the way, an *exchange* stands between two steps (`lowmark.query.plan.exchanges`).
+A `Reduction` says what a node does with tuples; above Kafka, the same description reduces the rows of an earlier step.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ __all__ = [
 
 
 class FoldOp(Enum):
-    """How partials' columns of one group merge. Null is the neutral element of each."""
+    """How the partial columns of one group merge. Null is the neutral element of each operation."""
 
-    ADD = auto()  # int64; a table evicts before it would overflow, a merge above that overflows is told as `overflow`
+    ADD = auto()  # int64; a table evicts before it would overflow, a merge above that overflows reports `overflow`
     ADD_WIDE = auto()  # columns (high, low): a signed 128-bit sum, high word first
-    ADD_FLOAT = auto()  # columns (high, low): a sum of doubles, and what rounding has left out of it
+    ADD_FLOAT = auto()  # columns (high, low): a sum of doubles, and its rounding error
     MIN = auto()  # by the order of the column's kind (IPv4 before IPv6)
     MAX = auto()
     BIT_AND = auto()
     BIT_OR = auto()
-    FIRST = auto()  # columns (order…, value): the value of the least order, read from left to right
+    FIRST = auto()  # columns (order…, value): the value with the least order, compared from left to right
     LAST = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One aggregate state: what a single tuple contributes (`lift`, one for each column), and how two merge."""
+    """One aggregate state: what a single tuple contributes (`lift`, one per column), and how two states merge."""
 
     op: FoldOp
     columns: tuple[Column, ...]
@@ -52,10 +52,10 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """Tuples to partials: filter, compute, and either fold the groups of each pane or keep every tuple as a row.
+    """Tuples to partials: filter, compute, then fold the groups of each pane, or keep every tuple as a row.
 
-    Output rows are (pane, tuples, keys…, details…, folds' columns…). `details` split a group further (the values of
-    holistic aggregates) but play no part in the choice of its bucket.
+    Output rows are (pane, tuples, keys…, details…, folds' columns…). `details` split a group further (by the values of
+    holistic aggregates) but do not affect the choice of its bucket.
     """
 
     where: Expr | None
@@ -63,20 +63,20 @@ class Reduction:
     keys: tuple[Named, ...]
     details: tuple[Named, ...]
     folds: tuple[Fold, ...]
-    grouped: bool  # False: a selection: a row for each tuple, with the folds' lifted values
+    grouped: bool  # False: a selection, with one row for each tuple that has the folds' lifted values
     strings: tuple[str, ...] = ()
     at_once: bool = False
-    """A group without folds goes out with its first tuple of a pane, and once more with the rest of them, if any."""
+    """A group without folds is sent with its first tuple of a pane, and again with any further tuples."""
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
-        """What is computed of a tuple that passes: the columns behind pane and tuples."""
+        """The expressions computed for a tuple that passes: the columns after pane and tuples."""
         named = (item.expr for item in (*self.keys, *self.details))
         return (*named, *(lift for fold in self.folds for lift in fold.lift))
 
     @property
     def checked(self) -> bool:
-        """Whether something can be lost to an overflow."""
+        """Whether an overflow can lose something."""
         return any(map(is_checked, (*self.exprs, *(() if self.where is None else (self.where,)))))
 
     @property
@@ -100,7 +100,7 @@ class Node:
     name: str
     streams: tuple[str, ...]
     reduction: Reduction
-    bucket_by: tuple[str, ...]  # the keys whose hash chooses the bucket; of like kinds where rows of nodes meet
+    bucket_by: tuple[str, ...]  # keys whose hash chooses the bucket; of equal kinds where rows of several nodes meet
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class StepInput:
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """An aggregate's final value: which function, from which folds (indexes) and details (names), as which column."""
+    """An aggregate's final value: the function, the folds (indexes) and details (names) that it reads, its column."""
 
     function: str
     folds: tuple[int, ...]
@@ -135,8 +135,8 @@ class AggregateCall:
     parameters: tuple[str, ...]  # as written, for example the exact decimal of a quantile
     column: Column
     ties: tuple[tuple[int, int], ...] = field(default=(), repr=False)
-    """Folds that find the same value from both sides of those that are first or last together. They differ where there
-    is no such value."""
+    """Pairs of folds with the least and the greatest value of the tuples that tie for first or last. If they differ,
+    the value is undecided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +151,14 @@ class Aggregate:
     window: Window
     output: Schema
     progress: tuple[Named, ...] = ()
-    """Without windows: the keys that progress. Each expression is non-decreasing over Field(PANE) and gives, of the
-    first pane that has not ended, the least value that the key can still have."""
+    """Without windows: the keys that progress. Each expression is non-decreasing over Field(PANE); for the first pane
+    that has not ended, it gives the least value that the key can still have."""
     crowded: bool = False
-    """Many windows close at a time, each of few tuples."""
+    """Many windows close at a time, each with few tuples."""
     at_once: bool = False
-    """Without windows, and with nothing but keys to show: a group's row leaves with its first tuple."""
-    strategy: Strategy = Strategy.PANED  # of sliding windows; of others it is the only one. State depends on it
-    asked: Strategy = field(default=Strategy.AUTO, repr=False)  # by a hint of the query's text
+    """Without windows, if rows show nothing but keys: a group's row is emitted at its first tuple."""
+    strategy: Strategy = Strategy.PANED  # for sliding windows; others have only this one. State depends on it
+    asked: Strategy = field(default=Strategy.AUTO, repr=False)  # by a hint in the query's text
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """`total(x)`: the sum of x over all groups of the window, as a column of that name for what follows."""
+    """`total(x)`: the sum of x over all groups of the window, as a column of that name for the next parts."""
 
     column: Column
     expr: Expr
@@ -188,30 +188,30 @@ class Finish:
     columns: tuple[Named, ...]
     output: Schema
     within: tuple[str, ...] = ()
-    """Columns of the input: rows that agree on them are one unit for totals, ORDER BY, DISTINCT and LIMIT. Without any:
-    window_start and window_end, where the input begins with them. Queries without windows name the progressing
-    expressions here, windows over rows with PA the partition's fields too."""
+    """Columns of the input: rows that agree on them form one unit for totals, ORDER BY, DISTINCT and LIMIT. If empty:
+    window_start and window_end, where the input begins with them. Queries without windows list the progressing
+    expressions here; windows over rows with PA list window_start, window_end and the partition's fields."""
     window: Window | None = None
-    """Of the input's rows, where they show one (groups without windows: the key that is cut into panes): it tells the
-    windows in which something overflows."""
+    """The window that the input's rows show (for groups without windows: the key that is cut into panes). Overflows
+    are reported for its windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """Put tuples into the order of arrival and number them, from 1, in the output's column `number` (None: they are
-    put in order only). Tuples of several sources go by the columns named in `order`, the first of which is what panes
-    are cut of; those of one source come in order, and `order` is ()."""
+    """Sorts tuples by arrival and numbers them from 1 in the output's column `number` (None: only sorts them).
+    Tuples of several sources are sorted by the columns named in `order`, the first of which gives the panes. Tuples of
+    one source arrive in order, and `order` is ()."""
 
     input: Schema
     order: tuple[str, ...]
     output: Schema
     number: str | None = "row_num"
-    panes: bool = False  # of one source: it also promises panes, below which no row will come out any more
+    panes: bool = False  # with one source: also promise panes, below which no row will be emitted any more
 
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """A reduction above the low level, over the rows of an upstream step."""
+    """A reduction above the low level, over the rows of an earlier step."""
 
     input: Schema
     reduction: Reduction
@@ -219,8 +219,8 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class SlideByTuple:
-    """Windows (w − size, w], one for the value w of `at` in every slide-th tuple: as they come, or in the order of `at`
-    (`ranked`). In a pane p or later no tuple has an `at` below p·pane_ns + shift_ns."""
+    """Windows (w − size, w], where w is the value of `at` in every slide-th tuple, counted on arrival or in the order
+    of `at` (`ranked`). In pane p and later no tuple has an `at` below p·pane_ns + shift_ns."""
 
     ranked: bool
     pane_ns: int
@@ -231,9 +231,9 @@ class SlideByTuple:
 class Counted:
     """Windows whose extents tuples decide: over rows that each partition numbers for itself, or `slides` by tuple.
 
-    Rows of the input, each a partial of one tuple, come in the order of arrival (but where ranks are counted): (pane,
-    tuples, at, partition…, keys…, details…, folds…). `keys` begin with the partition: each value of these keys counts
-    its own tuples. The output is (window_start, window_end, keys…, calls…)."""
+    Rows of the input are partials of one tuple each, in the order of arrival (except where ranks are counted): (pane,
+    tuples, at, partition…, keys…, details…, folds…). `keys` begin with the partition: each of its values counts its
+    own tuples. The output is (window_start, window_end, keys…, calls…)."""
 
     input: Schema
     at: str  # the column of row numbers, or of RATTR
@@ -246,8 +246,8 @@ class Counted:
     output: Schema
     slides: SlideByTuple | None = None
     expire: int | None = None
-    """Panes: a partition in which, by the latest of them, no tuple came for longer begins anew. Its windows over rows
-    close as at the end of the input. Slide-by-tuple: the pane of `at`. None: its tuples are counted for ever."""
+    """In panes: a partition starts anew if no tuple came for longer than this, measured by the latest panes. Its
+    windows over rows close as at the end of the input. Slide-by-tuple: panes of `at`. None: it counts for ever."""
 
 
 StepPlan = Aggregate | Counted | Finish | Gather | Join | Number | Reduce | Send | Totals
@@ -258,7 +258,7 @@ class Step:
     plan: StepPlan
     inputs: tuple[NodeInput | StepInput, ...]
     ports: tuple[int, ...] = ()
-    """The operator's port that each input feeds; inputs of one port are a union. (): port 0, all of them."""
+    """The operator's port that each input feeds; inputs of one port form a union. (): all feed port 0."""
 
     def port(self, number: int) -> int:
         return self.ports[number] if self.ports else 0
@@ -266,8 +266,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """How a query reads a node whose rows carry more than it asked for: its steps get rows of `schema`, whose columns
-    are these of the node's, in this order."""
+    """How a query reads a node whose rows carry more than the query needs: its steps get rows of `schema`, made of
+    these columns of the node, in this order."""
 
     node: str
     columns: tuple[str, ...]
@@ -276,30 +276,30 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """A whole query: the last step's port 0 is the answer. `steps` stand in an order in which inputs come first."""
+    """A whole query: the last step's port 0 is the answer. In `steps`, inputs come before their readers."""
 
     name: str
     sql: str
     stage: Stage
     steps: tuple[Step, ...]
     output: Schema  # result columns, in order, with their shown names
-    window: Window | None  # of the answer: what completions speak of; None: there are none, or not in one sequence
+    window: Window | None  # the answer's, which completions name; None: no windows, or not in one sequence
     ordered: bool  # ORDER BY: the rows of one window come in this order
-    notes: tuple[str, ...]  # what `explain` says of choices made: one bucket and why, growth of state
-    late: Late = Late.COUNT  # of the stage only where tuples are counted: what tells late ones comes with all
+    notes: tuple[str, ...]  # for `explain`, on choices made: one bucket and why, growth of state
+    late: Late = Late.COUNT  # part of the stage only if tuples are counted: all rows then carry what late tuples show
     strategy: Strategy = Strategy.AUTO  # as asked for; each step has its own
     rates: Rates = DEFAULT_RATES
-    exchanges: Exchanges | None = None  # between the buckets of the stage, where keys of steps disagree
-    limits: Limits = DEFAULT_LIMITS  # no part of what state is kept for: it can be raised, and the state gone on with
-    limit: int | None = None  # it ends with so many rows, the first that come; None: with its streams
-    views: tuple[NodeView, ...] = ()  # of nodes that it shares with queries of other aggregates; others it reads whole
+    exchanges: Exchanges | None = None  # between the buckets of the stage, if keys of steps differ
+    limits: Limits = DEFAULT_LIMITS  # not part of the state's identity: they can be raised, and the state carried on
+    limit: int | None = None  # the query ends after this many rows; None: with its streams
+    views: tuple[NodeView, ...] = ()  # of nodes shared with queries of other aggregates; other nodes are read whole
 
     def rows_of(self, node: str) -> Schema:
-        """What its steps are given of a node of the stage."""
+        """The schema of the rows that its steps get from a node of the stage."""
         schemas = {item.name: item.reduction.schema for item in self.stage.nodes}
         return (schemas | {view.node: view.schema for view in self.views})[node]
 
     def exchange(self, node: str) -> Exchange | None:
-        """The exchange whose rows come as those of this node; None: it is a node of the capture processes."""
+        """The exchange whose rows arrive as rows of this node; None if the node is one of the capture processes."""
         each = () if self.exchanges is None else self.exchanges.each
         return next((exchange for exchange in each if exchange.node.name == node), None)

@@ -1,4 +1,4 @@
-"""A query's relation to its two halves: the nodes of the capture processes, and the steps of a bucket."""
+"""Splits a query's relation into its two halves: the nodes of the capture processes, and the steps of a bucket."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ __all__ = ["Halves", "plan_query"]
 def plan_query(
     relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None, told: bool = False
 ) -> Halves:  # fmt: skip
-    """`strings` is the query's table of texts. `exchanging`: rows may change their bucket on the way, by exchanges that
-    are called after this name, the query's; None: they may not. `told`: late tuples are sent on.
+    """`strings`: the query's table of texts. `exchanging`: the query's name, from which exchanges get theirs; None:
+    rows may not change their bucket on the way. `told`: late tuples are sent on.
     """
     return _Split(relation, strings, expected, exchanging, told).halves()
 
@@ -64,11 +64,11 @@ class _Split:
         self._reads = Reads()
         self._joins: dict[int, JoinPlan] = {}  # by identity of the join
         self._plan_joins()
-        self._stuck: str | None = None  # why rows that would have to change their bucket cannot
+        self._stuck: str | None = None  # why rows cannot change their bucket although they must
         self._exchanging = exchanging is not None and self._may_exchange()
 
     def _may_exchange(self) -> bool:
-        """Whether no reason calls for one bucket that exchanges leave as it is."""
+        """Whether every reason for a single bucket goes away with exchanges."""
         relation = self._relation
         if relation.order or self._reads.number_packets or any(reasons_for_one(relation, True)):
             return False
@@ -76,7 +76,7 @@ class _Split:
         return self._stuck is None
 
     def _plan_joins(self) -> None:
-        """Readers first: a join is planned with the columns that any of them reads."""
+        """Plan joins, readers first: a join is planned with the columns that any of them reads."""
         rates = JoinRates(self._expected)
         for arm in self._relation.arms:
             answered = [expr for name, expr in arm.values.items() if self._is_answered(name)]
@@ -100,7 +100,7 @@ class _Split:
                 self._reads.add(arm, exprs)
 
     def _is_answered(self, name: str) -> bool:
-        """Whether a value of an arm is read for the answer: shown, or ordered by."""
+        """Whether the answer reads a value of an arm: it shows it, or is ordered by it."""
         return bool(self._relation.order) if name.startswith(".") else self._relation.column(name) is not None
 
     def _note(self, arm: Arm, reduction: Reduction) -> None:
@@ -131,7 +131,7 @@ class _Split:
     # Answers
 
     def _selection(self) -> None:
-        """Rows, selected: of packets, of pairs, and of groups that a union puts beside other rows."""
+        """Rows of packets or pairs, selected; also of groups that a union combines with other rows."""
         columns = self._relation.columns
         if self._relation.order:
             plan_order(self._relation, self._strings, self._made, self._reduced)
@@ -167,7 +167,7 @@ class _Split:
         return self._made.project(inputs, schema, None, selected)
 
     def _union(self, window: Window) -> None:
-        """Streams with the same windows: the rows of one leave together when all members have closed it."""
+        """Streams with the same windows: the rows of a window are emitted when all members have closed it."""
         columns = self._relation.columns
         inputs = []
         for arm in self._relation.arms:
@@ -190,7 +190,7 @@ class _Split:
     # Groups
 
     def _staged(self, base: Grouped) -> tuple[StepInput, Schema]:
-        """A grouping as the input of another SELECT: its rows, with all that they can be asked for."""
+        """A grouping as the input of another SELECT: its rows, with every column that a reader can ask for."""
         if id(base) not in self._done:
             columns = base.distinct or tuple(map(itself_of, base.columns))
             self._done[id(base)] = self._finish(base, columns, None)
@@ -299,7 +299,7 @@ class _Split:
     # Nodes and steps
 
     def _moved(self, reader: Grouped | Joined, arm: Arm, reduction: Reduction, by: tuple[str, ...]) -> Input:
-        """A reduction above the low level, in the buckets of the reader, whose columns `by` have chosen them."""
+        """A reduction above the low level, in the reader's buckets, which its columns `by` choose."""
         if not self._exchanging or not self._places.moves(reader, arm):
             return self._reduced(arm, reduction)
         source, schema = self._rows(arm)
@@ -311,7 +311,7 @@ class _Split:
         return self._made.step(Reduce(schema, reduction), [source])
 
     def _reason(self, reader: Grouped | Joined, arm: Arm, by: tuple[str, ...]) -> str:
-        """Why what an arm gives must change its bucket for its reader."""
+        """Why the rows of an arm must change their bucket for its reader."""
         if isinstance(reader, Grouped) and reader.window.kind is WindowKind.LANDMARK:
             return LANDMARK
         base = arm.base
@@ -322,7 +322,7 @@ class _Split:
         return f"rows that lie in their buckets by {lie} are {does} by {', '.join(by) or 'nothing'}"
 
     def _rows(self, arm: Arm) -> tuple[StepInput, Schema]:
-        """The rows of an arm's base above the low level: of each base once, whoever reads it."""
+        """The rows of an arm's base above the low level: one step for each base, however many readers it has."""
         match arm.base:
             case Grouped() as grouped:
                 return self._staged(grouped)
@@ -340,7 +340,7 @@ def _is_reduced_above(arm: Arm, reduction: Reduction) -> bool:
 
 
 def _window_of(arm: Arm) -> Window | None:
-    """In which the rows of an arm's groups lie; None: they show none. Without windows a key tells the pane."""
+    """The window of the rows of an arm's groups; None if they show none. Without windows a key gives the pane."""
     if not isinstance(arm.base, Grouped):
         return None
     window = arm.base.window

@@ -1,5 +1,5 @@
-"""What all readers of a join's rows, or of numbered packets, read of them: known before the first of them is planned,
-so that the step is made once."""
+"""Collects what all readers read of a join's rows, or of numbered packets, before the first reader is planned: the
+step is then made once."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["Reads", "is_above"]
 
 
 class Reads:
-    """Expressions over the columns of each base. A join is told by identity; packets are numbered alike wherever a
-    query names the same streams."""
+    """Expressions over the columns of each base. Joins are compared by identity; packets are numbered once for all
+    places in which a query names the same streams."""
 
     def __init__(self) -> None:
         self._joins: dict[int, list[Expr]] = {}
         self._packets: dict[Packets, list[Expr]] = {}
 
     def add(self, arm: Arm, exprs: Iterable[Expr]) -> None:
-        """That these are computed above the low level of an arm's rows, beside its condition."""
+        """Note that these expressions are computed of an arm's rows above the low level, besides its condition."""
         read = [*exprs, *(() if arm.where is None else (arm.where,))]
         match arm.base:
             case Joined() as joined:
@@ -38,8 +38,8 @@ class Reads:
 
 
 def is_above(arm: Arm, exprs: Iterable[Expr]) -> bool:
-    """Whether an arm's rows are made above the low level: row_num is read where no single source can tell it, or its
-    base is no packets."""
+    """Whether an arm's rows are made above the low level: its base is no packets, or row_num is read and the packets
+    come from several sources."""
     if not isinstance(arm.base, Packets):
         return True
     if arm.base.sources == 1:

@@ -1,11 +1,11 @@
-"""The steps of a window that counts tuples: selected in the capture processes, counted in a bucket.
+"""The steps of a window that counts tuples: tuples are selected in the capture processes, and counted in a bucket.
 
     over rows                   nodes → Number → Reduce → Aggregate
     over rows, with PA          nodes → Number → Counted
-    slide-by-tuple, arrival     nodes → (of several sources: Number) → Counted
+    slide-by-tuple, arrival     nodes → (with several sources: Number) → Counted
     slide-by-tuple, rank        nodes → Counted
 
-What the nodes send are partials of one tuple each. WHERE has passed before anything is counted.
+Nodes send partials of one tuple each. WHERE is applied before anything is counted.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ __all__ = ["Builder", "counted", "counted_reads"]
 Input = NodeInput | StepInput
 
 _CROWDED = 1024
-"""Rows: of a shorter SLIDE many windows close at a time."""
+"""In rows: with a shorter SLIDE many windows close at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """What a plan is put together with, of `planner`."""
+    """What `planner` gives to assemble a plan with."""
 
     node: Callable[[Base, Reduction, tuple[str, ...], list[NodeInput]], None]
     step: Callable[[StepPlan, Iterable[Input]], StepInput]
     reduction: Callable[[Grouped, Arm, Pane], Reduction]
     numbered: Callable[[Arm], tuple[StepInput, Schema]]
     is_numbered: Callable[[Arm, Iterable[Expr]], bool]
-    told: bool  # late tuples are sent on: with their `ts` and what the query reads of them
+    told: bool  # late tuples are sent on, with their `ts` and the columns that the query reads
 
 
 def counted(
     base: Grouped, counting: Counting, output: Schema, bucket_by: tuple[str, ...], build: Builder
 ) -> StepInput:  # fmt: skip
-    """The steps up to the rows of closed windows, which are of the schema `output`."""
+    """The steps up to the rows of closed windows, which have the schema `output`."""
     return _Counted(base, counting, output, bucket_by, build).steps()
 
 
 def counted_reads(base: Grouped, counting: Counting, build: Builder) -> Iterator[tuple[Arm, list[Expr]]]:
-    """What is read of packets that are numbered before, by arm."""
+    """What is read, by arm, of packets that are numbered first."""
     return _Counted(base, counting, Schema(()), (), build).reads()
 
 
@@ -93,7 +93,7 @@ class _Counted:
         self._told = self._read() if build.told else {}
 
     def _read(self) -> dict[str, Field | None]:
-        """What tells a late tuple beside its keys: the input's columns that are read, and when it was (None)."""
+        """What a late tuple shows beside its keys: the input's columns that are read, and its time (None)."""
         base = self._base
         exprs = [item.expr for item in (*base.keys, *base.details)]
         exprs += [expr for fold in base.folds for expr in fold.lift]
@@ -118,7 +118,7 @@ class _Counted:
         return self._build.step(replace(self._counted(schema), slides=slides), inputs)
 
     def _inputs(self) -> tuple[list[Input], Reduction]:
-        """What feeds the first step, all of one schema: (pane, tuples, at?, keys…, details…, order…, folds…)."""
+        """The inputs of the first step, with one schema: (pane, tuples, at?, keys…, details…, order…, folds…)."""
         nodes: list[NodeInput] = []
         inputs: list[Input] = []
         reduction = None
@@ -156,7 +156,7 @@ class _Counted:
         return typed(named, columns)
 
     def _projected(self, arm: Arm, reduction: Reduction) -> StepInput:
-        """The same above the place where row_num is counted."""
+        """The same selection above the step that counts row_num."""
         source, schema = self._build.numbered(arm)
         columns = [column for fold in reduction.folds for column in fold.columns]
         named = tuple(Named(column.name, expr) for column, expr in zip(columns, _lifts(reduction), strict=True))
@@ -166,7 +166,7 @@ class _Counted:
         return self._build.step(plan, [source])
 
     def _ordered(self, inputs: list[Input], reduction: Reduction, number: str | None) -> tuple[StepInput, Schema]:
-        """In the order of arrival; with their numbers in front of the keys."""
+        """The rows in the order of arrival, with their numbers, if any, before the keys."""
         pane, tuples, *rest = (column for column in reduction.schema if column.name not in (*self._order, *self._told))
         numbers = [] if number is None else [Column(number, Kind.INT)]
         schema = Schema((pane, tuples, *numbers, *rest), reduction.strings)

@@ -1,9 +1,9 @@
 """Queries that share a stage: one node in the capture processes, one pass over packets, one topic of partials.
 
-Where the stages of several queries are equal they are one without further ado: windows, HAVING, strategies and the
-selected columns may differ. `share` makes one stage for queries whose aggregates differ, too: its nodes carry the
-states of all of them, and each query reads its own columns. Such a stage is decided by the *set* of its queries, which
-is why nobody is put into one unasked: a query that comes or goes can make it another stage, with another topic.
+Queries whose stages are equal share them automatically; windows, HAVING, strategies and the selected columns may
+differ. `share` makes one stage also for queries whose aggregates differ: its nodes carry the states of all of them, and
+each query reads its own columns. The *set* of queries decides such a stage. No query is put into one unasked, because
+a query that is added or removed can make it another stage, with another topic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _State = tuple[FoldOp, tuple[Expr, ...], tuple[tuple[Kind, bool], ...]]
 
 
 class CannotShare(Exception):
-    """`query` is the name of the one that does not suit the first; the message says why, as a clause."""
+    """`query` is the name of the query that does not fit the first one; the message says why, as a clause."""
 
     def __init__(self, query: str, reason: str) -> None:
         super().__init__(reason)
@@ -33,7 +33,7 @@ class CannotShare(Exception):
 
 
 def share(plans: Sequence[QueryPlan]) -> tuple[QueryPlan, ...]:
-    """The same queries over one stage. It depends on which states and groups they have, not on their order or names."""
+    """The same queries over one stage. It depends on their states and groups, not on their order or names."""
     first = plans[0]
     for one, other in combinations(plans, 2):
         if reasons := tuple(unlike(one, other)):
@@ -62,7 +62,7 @@ def unlike(one: QueryPlan, other: QueryPlan) -> Iterator[str]:
 
 
 def _nodes(plan: QueryPlan) -> list[Node]:
-    """What a single bucket would be chosen by makes no difference."""
+    """The nodes; without `bucket_by` if there is a single bucket, where it makes no difference."""
     nodes = plan.stage.nodes
     return [replace(node, bucket_by=()) for node in nodes] if plan.stage.buckets == 1 else list(nodes)
 
@@ -82,7 +82,7 @@ def _unlike_nodes(mine: Node, theirs: Node) -> Iterator[str]:
 
 
 def _groups(node: Node) -> tuple[object, ...]:
-    """Which groups there are, and in which buckets: the hash goes over the keys in their order."""
+    """The groups of a node and their buckets: the hash goes over the keys in their order."""
     keys = node.reduction.keys
     by_name = {key.name: key.expr for key in keys}
     return tuple(key.expr for key in keys), node.reduction.grouped, tuple(by_name[name] for name in node.bucket_by)
@@ -102,7 +102,7 @@ def _columns(reduction: Reduction) -> int:
 
 
 def _united(nodes: Sequence[Node]) -> Node:
-    """One node with the states of all of them. Its columns have names of their own."""
+    """One node with the states of all of them. Its columns have names of its own."""
     first = nodes[0].reduction
     names = _Names()
     keys = names.of("key", [key.expr for key in first.keys])
@@ -124,7 +124,7 @@ def _rank(state: _State) -> tuple[str, bytes, list[tuple[str, bool]]]:
 
 
 class _Names:
-    """A field is called as it is, all else by its place."""
+    """Names of columns in a united node: a field keeps its name, anything else is named by its position."""
 
     def __init__(self) -> None:
         self._taken = {PANE, TUPLES}

@@ -1,8 +1,8 @@
-"""ORDER BY over a whole stream: rows leave as soon as nothing can come before them any more.
+"""ORDER BY over a whole stream: a row is emitted as soon as no earlier row can follow.
 
-The order begins with what progresses with `ts`, ascending, so it is complete up to every promise. What follows may be
-in either direction where the first is `ts` itself, or a constant before or after it: rows that are equal in it are of
-one moment. Ties go by arrival; those of joins, which know none, by the columns that are shown.
+The first expression must progress with `ts`, ascending, so the order is complete up to every promise. Others may go in
+either direction if the first is `ts` itself, or a constant before or after it: rows that are equal in it have the same
+time. Ties are broken by arrival; in joins, which have no arrival, by the shown columns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["bind_order", "order_of_arrival", "ordered", "plan_order"]
 
 
 def bind_order(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> tuple[Order, ...]:
-    """The ORDER BY of a SELECT without groups, over the input's columns; QueryError where it is never complete."""
+    """The ORDER BY of a SELECT without groups, over the input's columns; QueryError if it is never complete."""
     aliases = {item.alias.text.casefold(): item.expression for item in select.items if item.alias}
     lowering = Lowering(scope.text, strings, InputNames(scope, "ORDER BY without groups"))
     order = []
@@ -58,8 +58,8 @@ def bind_order(select: s.Select, scope: Scope, strings: tuple[str, ...]) -> tupl
 
 
 def order_of_arrival(limit: s.IntegerLiteral, scope: Scope) -> tuple[Order, ...]:
-    """In which the first rows of a stream of packets are its first ones. A single source arrives in its own order: its
-    rows stand in it."""
+    """The order that LIMIT over packets takes its first rows from: arrival. () for a single source, which is in it
+    already."""
     arms = scope.relation.arms
     if not all(isinstance(arm.base, Packets) for arm in arms):
         hint = "a join can be in the order of an input: ORDER BY a.ts LIMIT 5; of groups LIMIT is within their windows"
@@ -69,7 +69,7 @@ def order_of_arrival(limit: s.IntegerLiteral, scope: Scope) -> tuple[Order, ...]
 
 
 def ordered(relation: Relation, order: tuple[Order, ...], arms: tuple[Arm, ...]) -> Relation:
-    """The relation, with its rows in an order over the columns of these arms, which stand behind its own."""
+    """The relation with its rows ordered by columns of these arms, which follow its own columns."""
     hidden = tuple(Order(Field(f".order{i}", o.expr.kind, o.expr.nullable), o.descending) for i, o in enumerate(order))
     carrying = tuple(
         replace(arm, values={**arm.values, **{f".order{i}": below.lowered(o.expr) for i, o in enumerate(order)}})
@@ -81,8 +81,8 @@ def ordered(relation: Relation, order: tuple[Order, ...], arms: tuple[Arm, ...])
 def plan_order(
     relation: Relation, strings: tuple[str, ...], made: PlanBuilder, above: Callable[[Arm, Reduction], StepInput]
 ) -> None:
-    """Nodes → Number → Finish: put in order second by second, then the columns that are shown. `above` makes the rows
-    of a join, which have no order of arrival: ties go by what is shown. And of packets whose row_num is read."""
+    """Nodes → Number → Finish: sort the rows second by second, then compute the shown columns. `above` makes the rows
+    of packets whose row_num is read, and of a join, whose ties the shown columns break: it has no order of arrival."""
     arms = relation.arms
     derived = any(isinstance(arm.base, Joined) for arm in arms)
     several = sum(arm.base.sources for arm in arms if isinstance(arm.base, Packets)) > 1
@@ -129,13 +129,13 @@ def plan_order(
 
 
 def _is_numbered(arm: Arm, values: Iterable[Expr]) -> bool:
-    """Whether row_num is read where no single source can tell it."""
+    """Whether row_num is read and the packets come from several sources."""
     several = isinstance(arm.base, Packets) and arm.base.sources > 1
     return several and any(ROW_NUM in fields(value) for value in (*values, *([arm.where] if arm.where else [])))
 
 
 def _pane(arm: Arm) -> Pane:
-    """Of the time by which the order of an arm's rows progresses."""
+    """The pane of the time on which the order of an arm's rows progresses."""
     if not isinstance(arm.base, Joined):
         return GRANULE
     found = progress(arm.values[".order0"], arm.base.progress)

@@ -1,4 +1,4 @@
-"""Unions of windowed streams as the answer: whether all of it is in windows that are counted alike."""
+"""Unions of windowed streams as the answer: whether all members have the same windows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["common_window"]
 
 
 def common_window(arms: Sequence[Arm]) -> Window | None:
-    """The windows that the rows of all arms belong to, and show; None where they have none, or not the same ones. Of
-    groups without windows, where they are the only arm, it says what closes them.
+    """The windows that the rows of all arms belong to, and show; None if they have none, or not the same ones. If
+    groups without windows are the only arm, it says what closes them.
 
-    Of several arms only windows over a time are: how far one stream's row numbers have come says nothing of another's,
-    so that the rows of one might wait for ever.
+    Several arms share only windows over a time: the row numbers of one stream say nothing about another's, so rows of
+    one might wait for ever.
     """
     if len(arms) == 1:
         base = arms[0].base
@@ -37,11 +37,11 @@ def _shown(arm: Arm) -> Window | None:
 
 
 def _in_sequence(base: Grouped) -> bool:
-    """Whether its windows are one sequence of numbers: not so without any, of partitions, or where the data decide."""
+    """Whether its windows are one sequence: not if there are none, per partition, or where the data decide."""
     return base.window.kind in (WindowKind.SLIDING, WindowKind.LANDMARK) and not base.partition
 
 
 def _grid(window: Window) -> tuple[WindowKind, Kind, int, int, int]:
-    """Equal where windows of one number begin and end at the same values."""
+    """Equal for windows in which the same number has the same start and end."""
     axis = window.axis
     return window.kind, axis.kind, axis.origin, window.size * axis.unit, window.slide * axis.unit

@@ -1,4 +1,4 @@
-"""Panes: what windows are runs of, and how a value of the windowing attribute tells its pane."""
+"""Panes: windows are runs of panes, and the value of the windowing attribute gives a tuple's pane."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["Pane", "PaneSteps", "after", "before"]
 P = TypeVar("P", int, npt.NDArray[np.int64])
 
 PaneSteps = tuple[tuple[Op, int], ...]
-"""ADD, MUL and FLOOR_DIV with a constant, one after the other; the constants of the last two are positive. So what they
-make of a number is non-decreasing in it."""
+"""ADD, MUL and FLOOR_DIV with a constant, applied in order; constants of MUL and FLOOR_DIV are positive. The result
+therefore never decreases when the input grows."""
 
 
 def after(steps: PaneSteps, value: P) -> P:
-    """What the steps make of a value."""
+    """Apply the steps to a value."""
     for op, constant in steps:
         value = value + constant if op is Op.ADD else value * constant if op is Op.MUL else value // constant
     return value
 
 
 def before(steps: PaneSteps, value: int) -> int:
-    """The least of which the steps make this value or more."""
+    """The least input for which the steps give this value or more."""
     for op, constant in reversed(steps):
         value = value - constant if op is Op.ADD else -(-value // constant) if op is Op.MUL else value * constant
     return value
@@ -36,11 +36,11 @@ def before(steps: PaneSteps, value: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Pane:
-    """The grid over `attribute`, of pieces of a width: a tuple lies in piece (a − origin) // width. Times in ns. What
-    the steps make of a piece's number is that of its pane. Where there are none each piece is one.
+    """A grid over `attribute`: a tuple lies in piece (a − origin) // width, times in ns. The steps turn the number of a
+    piece into the number of its pane; without steps each piece is a pane.
 
-    The window's attribute is the column through steps of its own. Where it is multiplied on the way, by what the panes'
-    length is no multiple of, they have whole pieces, but not equally many: some may have none."""
+    The window's attribute is the column with steps of its own applied. If one of them multiplies by a number that does
+    not divide the panes' length, panes still hold whole pieces, but not equally many: some may hold none."""
 
     width: int
     origin: int = 0
@@ -58,12 +58,12 @@ class Pane:
 
     @property
     def length(self) -> int:
-        """At most so long is a pane, but for the rounding of several steps."""
+        """The greatest length of a pane, apart from the rounding of several steps."""
         return self.width * max(1, -(-self._factor(Op.FLOOR_DIV) // self._factor(Op.MUL)))
 
     @property
     def gap(self) -> int:
-        """From a piece that begins a pane to the one that begins the next, panes' numbers grow at least by this."""
+        """The least growth of the pane's number from a piece that begins a pane to the next such piece."""
         least = 1
         for op, constant in self.steps:
             least = least * constant if op is Op.MUL else least // constant if op is Op.FLOOR_DIV else least

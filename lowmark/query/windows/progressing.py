@@ -1,7 +1,7 @@
-"""Which expressions progress, and the panes that windows over them cut the windowing attribute into.
+"""Which expressions progress, and the panes into which windows over them cut the windowing attribute.
 
 An expression progresses if it is computed from a progressing column by + or − a constant, by * or / a positive one, or
-by >>: non-decreasing and unbounded, so that a bound on the column is a bound on it, carried through with its rounding.
+by >>. It is then non-decreasing and unbounded: a bound on the column, carried through with its rounding, bounds it too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Progress", "progress"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """An expression as steps from a column outward."""
+    """An expression as the steps that compute it from a column, innermost first."""
 
     attribute: str
     steps: PaneSteps
@@ -27,9 +27,9 @@ class Progress:
     def pane(self, length: int) -> Pane:
         """The column's panes whose indexes are ⌊expression / length⌋.
 
-        The expression is at least v where the column is at least what the steps, undone in turn, make of v. Beginning
-        with v = k·length that stays linear in k as long as each MUL divides the length reached so far. From one that
-        does not on, the steps count in pieces of the column.
+        The expression is at least v where the column is at least v with the steps undone, last step first. For
+        v = k·length this stays linear in k as long as each MUL divides the length reached so far. From the first MUL
+        that does not, the steps count in pieces of the column.
         """
         width, origin = length, 0
         for place, (op, constant) in reversed([*enumerate(self.steps)]):
@@ -47,7 +47,7 @@ class Progress:
 
     @property
     def step(self) -> int:
-        """The least length whose panes are all of one width and hold whole groups: the product of all factors."""
+        """The least length whose panes are equally wide and hold whole groups: the product of all factors."""
         length = 1
         for op, constant in self.steps:
             length *= constant if op is Op.MUL else 1
@@ -57,14 +57,14 @@ class Progress:
         return after(self.steps, start)
 
     def over(self, start: Expr, kind: Kind) -> Expr:
-        """The expression with something else in the place of the column."""
+        """The expression with the column replaced by `start`."""
         for op, constant in self.steps:
             start = words(op, kind, start, Literal(constant, Kind.INT))
         return start
 
 
 def progress(expr: Expr, columns: Collection[str]) -> Progress | None:
-    """How an expression progresses with one of these columns; None if it does not."""
+    """How an expression progresses with one of these columns; None if it does not progress."""
     steps: list[tuple[Op, int]] = []
     while isinstance(expr, Call):
         step = _step(expr)
@@ -79,7 +79,7 @@ def progress(expr: Expr, columns: Collection[str]) -> Progress | None:
 
 
 def _step(call: Call) -> tuple[Expr, Op, int] | None:
-    """What the last operation of an expression is applied to, and which step it is."""
+    """The operand of an expression's last operation, and the step that the operation is."""
     match call:
         case (
             Call(op=Op.ADD | Op.MUL as op, args=(Literal(value=int(constant)), inner))

@@ -1,4 +1,4 @@
-"""Clients made from one configuration, with errors for people; topics created and checked against settings."""
+"""Kafka clients made from one configuration, with errors for people; creates topics and checks their settings."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _LOG.addFilter(Seldom())
 _LOG.addFilter(Unheard())
 
 _PAUSE_S = 0.02
-_MISSING_AFTER_MS = 5000  # that a topic is not there is said of it, and not that brokers may have yet to hear of it
+_MISSING_AFTER_MS = 5000  # after this, a topic that brokers do not know is reported as missing, not as too new
 _ANSWER_WITHIN_S = 10.0
-_FIRST_ANSWER_WITHIN_S = 6.0  # a command that nobody answers says so within ten seconds, its own start included
+_FIRST_ANSWER_WITHIN_S = 6.0  # a command that gets no answer says so within ten seconds, including its own start
 
 _UNAVAILABLE = {
     KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
@@ -63,7 +63,7 @@ _NOT_YET = {
 
 
 class KafkaProblem(Exception):
-    """What Kafka said, where, and what may help. `fatal`: the client that said it is of no more use."""
+    """Kafka's error, where it occurred, and what may help. `fatal`: the client that reported it is unusable."""
 
     def __init__(self, message: str, fatal: bool = False) -> None:
         super().__init__(message)
@@ -79,7 +79,7 @@ class KafkaRefused(KafkaProblem):
 
 
 def translate(error: KafkaError, settings: KafkaSettings) -> KafkaProblem:
-    """librdkafka's error as one of ours."""
+    """Translate librdkafka's error to one of ours."""
     return _problem(error, f"Kafka at {settings.bootstrap} ({settings.security.value})")
 
 
@@ -101,7 +101,7 @@ OnProblem = Callable[[KafkaProblem], None]
 
 
 def log_problem(problem: KafkaProblem) -> None:
-    """Clients say many times a second that a broker is away. Who has to know asks Kafka
+    """Log a problem, but not an absent broker: clients report that many times a second. Code that must know asks Kafka
     (`lowmark.app.kafka.reachability`)."""
     if not isinstance(problem, KafkaUnavailable) or problem.fatal:
         _LOG.warning("%s", problem)
@@ -112,13 +112,13 @@ def _reporting(options: Options, settings: KafkaSettings, on_problem: OnProblem)
 
 
 def producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: OnProblem = log_problem) -> Producer:
-    """An idempotent producer. It connects in the background; `on_problem` is called from its `poll`."""
+    """An idempotent producer. It connects in the background; its `poll` calls `on_problem`."""
     return _made(Producer, producer_options(settings, linger_ms), settings, on_problem)
 
 
 def gapless_producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: OnProblem = log_problem) -> Producer:
-    """As `producer`; and a message that cannot be delivered is fatal, so that none behind it arrives without it. For
-    messages that are compressed already."""
+    """Like `producer`, but a message that cannot be delivered is fatal: no later message arrives without it. For
+    messages that are already compressed."""
     options = producer_options(settings, linger_ms) | {
         "enable.gapless.guarantee": True,
         "compression.type": "none",
@@ -130,7 +130,7 @@ def gapless_producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: On
 def transactional_producer(
     settings: KafkaSettings, transactional_id: str, linger_ms: int = 0, on_problem: OnProblem = log_problem
 ) -> Producer:
-    """A producer of transactions. `init_transactions`, which fences the predecessor, is the caller's to call."""
+    """A producer of transactions. The caller calls `init_transactions`, which fences the predecessor."""
     options = transactional_options(settings, transactional_id, linger_ms)
     return _made(Producer, options | {"topic.metadata.propagation.max.ms": _MISSING_AFTER_MS}, settings, on_problem)
 
@@ -139,16 +139,16 @@ def consumer(
     settings: KafkaSettings, group: str, reset: str = "earliest", on_problem: OnProblem = log_problem,
     tell_ends: bool = False,
 ) -> Consumer:  # fmt: skip
-    """A read_committed consumer that commits only when told to. With `tell_ends` it says when a partition has no more
-    records for now (_PARTITION_EOF), and soon: brokers answer half a second late when there is nothing."""
+    """A read_committed consumer that commits only when told to. With `tell_ends` it reports when a partition has no
+    more records for now (_PARTITION_EOF), and quickly: brokers answer half a second late otherwise."""
     ends: dict[str, str | int | bool] = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
     options = consumer_options(settings, group, reset) | (ends if tell_ends else {})
     return _made(Consumer, options, settings, on_problem)
 
 
 def watermarks(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> tuple[int, int]:
-    """The first offset of a partition, and the one behind its last. Asked again while the partition is moving, or was
-    made a moment ago: brokers hear of that one after the other."""
+    """The first offset of a partition, and the offset after its last record. Asks again while the partition moves or is
+    new: brokers learn of a new one at different times."""
     deadline = time.monotonic() + _ANSWER_WITHIN_S
     while True:
         try:
@@ -167,28 +167,28 @@ C = TypeVar("C")
 def _made(client: Callable[..., C], options: Options, settings: KafkaSettings, on_problem: OnProblem) -> C:
     try:
         return client(_reporting(options, settings, on_problem), logger=_LOG)
-    except KafkaException as error:  # a file that is no certificate, mostly
+    except KafkaException as error:  # mostly a file that is no certificate
         raise KafkaSettingsError(f"Kafka's client does not accept the settings: {error.args[0].str()}") from None
 
 
 def unasked_admin(settings: KafkaSettings, on_problem: OnProblem) -> AdminClient:
-    """A client for topics and the cluster, that connects in the background; `on_problem` is called from its `poll`."""
+    """A client for topics and the cluster. It connects in the background; its `poll` calls `on_problem`."""
     return _made(AdminClient, settings.librdkafka(), settings, on_problem)
 
 
 def admin(
     settings: KafkaSettings, timeout_s: float = _FIRST_ANSWER_WITHIN_S, waiting: OnProblem | None = None
 ) -> AdminClient:  # fmt: skip
-    """A client for topics, after a broker has answered it. KafkaUnavailable or KafkaRefused otherwise; with `waiting`,
-    which is told every few seconds why none has, only KafkaRefused."""
+    """A client for topics, once a broker has answered it; else KafkaUnavailable or KafkaRefused. With `waiting` it
+    waits and raises only KafkaRefused; it calls `waiting` every few seconds with the reason."""
     problems: list[KafkaProblem] = []
     client = unasked_admin(settings, problems.append)
-    until, step_s = time.monotonic() + timeout_s, 1.0  # short at first: a signal is heard behind each
+    until, step_s = time.monotonic() + timeout_s, 1.0  # short at first: signals are handled after each step
     while True:
         try:
             client.list_topics(timeout=step_s if waiting else min(step_s, max(0.1, until - time.monotonic())))
         except KafkaException as error:
-            client.poll(0)  # brings what was the matter while it waited
+            client.poll(0)  # brings the problems that occurred during the wait
             refused = [problem for problem in problems if isinstance(problem, KafkaRefused)]
             problem = (refused or problems or [translate(error.args[0], settings)])[0]
         else:
@@ -197,7 +197,7 @@ def admin(
             raise problem
         if waiting is not None:
             waiting(problem)
-        del problems[1:]  # it would grow for as long as nobody answers
+        del problems[1:]  # otherwise it grows while no broker answers
         step_s = min(2 * step_s, 5.0)
 
 
@@ -213,7 +213,7 @@ class TopicProblem:
 
 
 def ensure_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_s: float = 30.0) -> list[TopicProblem]:
-    """Create what is missing; what is there already is checked and never changed. The problems that are left."""
+    """Create missing topics, and check existing ones without changing them; returns the remaining problems."""
     present = _topics(client, timeout_s)
     missing = [settings for settings in wanted if settings.name not in present]
     problems = _create(client, missing, timeout_s)
@@ -232,7 +232,7 @@ def _topics(client: AdminClient, timeout_s: float) -> dict[str, TopicMetadata]:
 
 
 def _await_visible(client: AdminClient, names: set[str], timeout_s: float) -> None:
-    """A broker hears of a topic a moment after the controller has made it."""
+    """Wait until brokers know new topics: they learn of one a moment after the controller has created it."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         topics = _topics(client, timeout_s)
@@ -246,7 +246,7 @@ def _has_leaders(topic: TopicMetadata) -> bool:
 
 
 def topic_ids(client: AdminClient, names: Sequence[str], timeout_s: float = 30.0) -> dict[str, str]:
-    """Of those that are there: what tells a topic from another one of its name, which was made after it was deleted."""
+    """The ids of existing topics: they differ if a topic was deleted and created again with the same name."""
     if not names:
         return {}
     answers = client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
@@ -280,14 +280,14 @@ def _create(client: AdminClient, missing: Sequence[TopicSettings], timeout_s: fl
 
 
 def delete_topics(client: AdminClient, names: Sequence[str], timeout_s: float = 30.0) -> dict[str, str]:
-    """All that they hold is lost. Those that could not be deleted, and why."""
+    """Delete topics with all their records. Returns the topics that could not be deleted, and why."""
     answers = client.delete_topics(list(names), operation_timeout=timeout_s, request_timeout=timeout_s)
     refused = {}
     for name, answer in answers.items():
         try:
             answer.result()
         except KafkaException as error:
-            if error.args[0].code() not in _UNKNOWN:  # somebody else has deleted it meanwhile
+            if error.args[0].code() not in _UNKNOWN:  # another process has deleted it meanwhile
                 refused[name] = error.args[0].str()
     return refused
 
@@ -295,8 +295,8 @@ def delete_topics(client: AdminClient, names: Sequence[str], timeout_s: float = 
 def last_written_ms(
     client: AdminClient, partitions: Mapping[str, int], timeout_s: float = 30.0
 ) -> dict[str, int | None]:
-    """By topic: the time of its newest record, by the broker's clock; None: it holds none. Asked again while a
-    partition is moving, or was made a moment ago."""
+    """By topic, the time of its newest record by the broker's clock; None if it holds no record. Asks again while a
+    partition moves or is new."""
     written: dict[str, int | None] = dict.fromkeys(partitions)
     parts = [TopicPartition(name, part) for name, count in partitions.items() for part in range(count)]
     deadline = time.monotonic() + timeout_s
@@ -318,7 +318,7 @@ def last_written_ms(
 
 
 def verify_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_s: float = 30.0) -> list[TopicProblem]:
-    """How the topics that are there differ from what is wanted of them."""
+    """The differences between existing topics and the wanted settings."""
     topics = _topics(client, timeout_s)
     there = [settings.name for settings in wanted if settings.name in topics and topics[settings.name].error is None]
     configs = _configs(client, there, timeout_s)
@@ -336,13 +336,13 @@ def verify_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_
 
 
 def _configs(client: AdminClient, names: Sequence[str], timeout_s: float) -> dict[str, dict[str, str]]:
-    """By topic: its settings."""
+    """The settings of each topic, by topic."""
     if not names:
         return {}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     deadline = time.monotonic() + timeout_s
     while True:
-        # A part of the time for each try: the client does not repeat a request whose answer is lost with a connection.
+        # Each try gets part of the time: the client does not repeat a request whose answer is lost with a connection.
         answers = client.describe_configs(resources, request_timeout=max(1.0, timeout_s / 3))
         try:
             return {

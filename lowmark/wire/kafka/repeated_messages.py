@@ -1,4 +1,4 @@
-"""Keeps a log readable while Kafka's client says the same thing many times a second."""
+"""Keeps a log readable while Kafka's client repeats a message many times a second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 1000
 
 
 class Seldom(logging.Filter):
-    """Lets a message through, and others that differ from it in numbers alone only after a while."""
+    """Passes a message; messages that differ from it only in numbers pass again only after a minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -33,15 +33,15 @@ class Seldom(logging.Filter):
 
 
 _OF_CONNECTIONS = frozenset({"FAIL", "ERROR", "REQTMOUT", "GETPID", "METADATAUPDATE", "COORD", "CONNECT"})
-"""Facilities of the client's log: connections that fail, which it reports as problems too, and requests that it repeats
-by itself."""
+"""Facilities of the client's log about failing connections, which it also reports as problems, and about requests that
+it repeats by itself."""
 
 _ON_PURPOSE = "enable.gapless.guarantee is experimental"
 
 
 class Unheard(logging.Filter):
-    """Leaves out what Kafka's client logs of its connections, and its warning, at each start, of an option that is set
-    on purpose."""
+    """Drops the messages of Kafka's client about its connections, and its warning at each start about an option that is
+    set on purpose."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()

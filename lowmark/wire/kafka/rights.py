@@ -1,4 +1,4 @@
-"""What the user of a connection may do: asked of the broker, without doing it."""
+"""Asks the broker what a connection's user may do, without doing it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lowmark.wire.kafka.topics import TopicSettings
 __all__ = ["TopicRights", "missing_rights", "refused_creations"]
 
 TopicRights = Mapping[str, frozenset[str]]
-"""By topic: what is to be done with it, as Kafka calls it: READ, WRITE …"""
+"""By topic, the operations needed on it, with Kafka's names: READ, WRITE …"""
 
 _ANSWER_WITHIN_S = 30.0
 _PASSING = {
@@ -24,9 +24,9 @@ _PAUSE_S = 0.1
 
 
 def missing_rights(client: AdminClient, topics: TopicRights, group: str | None = None) -> list[str]:
-    """What this user may not do with topics that exist, and with a consumer group's offsets; a line each.
+    """What this user may not do with existing topics, and with a consumer group's offsets; one line each.
 
-    The right to a transactional id cannot be asked for: Kafka tells it to none but who begins a transaction.
+    The right to a transactional id cannot be asked for: Kafka reveals it only when a transaction begins.
     """
     problems = []
     described = client.describe_topics(
@@ -42,7 +42,7 @@ def missing_rights(client: AdminClient, topics: TopicRights, group: str | None =
 
 
 def _described(client: AdminClient, group: str) -> Future[object]:
-    """Asked again while the broker that knows of the group is only finding out that it does."""
+    """Describe the group; asks again while the broker is only just becoming the group's coordinator."""
     deadline = time.monotonic() + _ANSWER_WITHIN_S
     while True:
         answer: Future[object] = client.describe_consumer_groups(
@@ -66,7 +66,7 @@ def _problem(what: str, wanted: frozenset[str], answer: Future[object]) -> str |
 
 
 def refused_creations(client: AdminClient, missing: Iterable[TopicSettings]) -> list[str]:
-    """Which of these topics this user could not create here, and why; a line each. Nothing is created."""
+    """Which of these topics this user could not create here, and why; one line each. Nothing is created."""
     topics = [
         NewTopic(wanted.name, wanted.partitions, wanted.replication, config=dict(wanted.config)) for wanted in missing
     ]

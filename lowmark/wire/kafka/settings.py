@@ -1,6 +1,6 @@
 """One configuration of the connection to Kafka, rendered for both clients: librdkafka and, for Spark, Java's.
 
-Secrets are named by file or environment variable, read when the configuration is rendered, and never shown.
+Secrets are given as a file or an environment variable, read when the configuration is rendered, and never shown.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SaslMechanism(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a secret is: in a file (a line end after it is not part of it) or in an environment variable."""
+    """The place of a secret: a file (a line end after it is not part of it) or an environment variable."""
 
     file: Path | None = None
     env: str | None = None
@@ -72,9 +72,9 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """How to reach Kafka. All programs, Spark's executors included, find the files under the same paths."""
+    """How to reach Kafka. All programs, including Spark's executors, find the files at the same paths."""
 
-    bootstrap: str  # host:port, several with commas between
+    bootstrap: str  # host:port, several separated by commas
     security: SecurityProtocol = SecurityProtocol.PLAINTEXT
     sasl_mechanism: SaslMechanism | None = None
     username: str | None = None
@@ -105,7 +105,7 @@ class KafkaSettings:
         return self.security in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
     def librdkafka(self) -> Options:
-        """What all librdkafka clients share. Holds secrets: not to be printed."""
+        """The options that all librdkafka clients share. They hold secrets: do not print them."""
         options: Options = {
             "bootstrap.servers": self.bootstrap,
             "client.id": self.client_id,
@@ -126,7 +126,7 @@ class KafkaSettings:
         return options
 
     def java(self) -> dict[str, str]:
-        """The same for the Java client. Holds secrets, under names that Spark redacts."""
+        """The same for the Java client. They hold secrets, under names that Spark redacts."""
         options = {"bootstrap.servers": self.bootstrap, "security.protocol": self.security.value}
         if self.sasl_mechanism and self.username and self.password:
             options["sasl.mechanism"] = self.sasl_mechanism.value
@@ -159,7 +159,7 @@ def _jaas(mechanism: SaslMechanism, username: str, password: str) -> str:
 
 
 def producer_options(settings: KafkaSettings, linger_ms: int = 5) -> Options:
-    """Idempotent, acknowledged by all replicas; a message never expires: it is sent again until it is there."""
+    """Idempotent, acknowledged by all replicas. Messages never expire: they are sent again until they arrive."""
     return settings.librdkafka() | {
         "acks": "all",
         "enable.idempotence": True,
@@ -171,7 +171,7 @@ def producer_options(settings: KafkaSettings, linger_ms: int = 5) -> Options:
 
 
 def transactional_options(settings: KafkaSettings, transactional_id: str, linger_ms: int = 0) -> Options:
-    """As `producer_options`; but what a transaction cannot deliver in its time fails with the transaction."""
+    """Like `producer_options`, but messages that a transaction cannot deliver in time fail with the transaction."""
     return producer_options(settings, linger_ms) | {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
@@ -180,7 +180,7 @@ def transactional_options(settings: KafkaSettings, transactional_id: str, linger
 
 
 def consumer_options(settings: KafkaSettings, group: str, reset: str = "earliest") -> Options:
-    """Sees committed records only, and commits offsets only when told to. `reset`: earliest, latest or error."""
+    """Reads committed records only, and commits offsets only when told to. `reset`: earliest, latest or error."""
     return settings.librdkafka() | {
         "group.id": group,
         "auto.offset.reset": reset,
@@ -191,7 +191,7 @@ def consumer_options(settings: KafkaSettings, group: str, reset: str = "earliest
 
 
 def spark_options(settings: KafkaSettings) -> dict[str, str]:
-    """Options of Spark's Kafka source: the Java client's, with the prefix that Spark wants."""
+    """Options of Spark's Kafka source: those of the Java client, with the prefix that Spark requires."""
     options = settings.java() | {
         "isolation.level": "read_committed",
         "max.partition.fetch.bytes": str(MAX_MESSAGE_BYTES),

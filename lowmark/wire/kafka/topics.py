@@ -1,4 +1,4 @@
-"""The topics that lowmark uses: their names, and the settings they are created and checked with. Pure data."""
+"""The topics of lowmark: their names, and the settings with which they are created and checked. Pure data."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = [
 ]  # fmt: skip
 
 ROOT = "lowmark.v1."
-"""The wire version is part of the name: another version reads and writes other topics."""
+"""The name includes the wire version: another version reads and writes other topics."""
 
 MAX_MESSAGE_BYTES = MAX_RECORD_BYTES + 64 * 1024
-"""Of a Kafka message: a record, and the framing of its batch."""
+"""Size limit of a Kafka message: a record, and the framing of its batch."""
 
 _HOUR_MS = 3_600_000
 _LEGAL = re.compile(r"[A-Za-z0-9._-]*")
@@ -25,10 +25,10 @@ _MAX_NAME = 249
 
 
 class TopicKind(Enum):
-    PARTIALS = "partials"  # of a stage
-    EXCHANGE = "exchange"  # of a stage
-    RESULTS = "results"  # of a query
-    LATE = "late"  # of a query
+    PARTIALS = "partials"  # one for each stage
+    EXCHANGE = "exchange"  # one for each query with exchanges
+    RESULTS = "results"  # one for each query
+    LATE = "late"  # one for each query
     DEAD = "dead"
     SOURCES = "sources"
 
@@ -39,7 +39,7 @@ class TopicKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`subject` is the stage's fingerprint or the query's name; `prefix` is put before names on shared clusters."""
+    """`subject`: fingerprint of the stage or exchanges, or name of the query. `prefix`: for shared clusters."""
 
     kind: TopicKind
     subject: str | None = None
@@ -62,7 +62,7 @@ class Topic:
 
 
 def parse_topic(name: str) -> Topic | None:
-    """The topic of this name; None when it is none of lowmark's."""
+    """The topic of this name; None if it is none of lowmark's."""
     prefix, root, rest = name.partition(ROOT)
     kind, dot, subject = rest.partition(".")
     try:
@@ -73,7 +73,7 @@ def parse_topic(name: str) -> Topic | None:
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """What an installation grants its topics. On a cluster: replication 3."""
+    """The settings that an installation gives its topics. On a cluster, use replication 3."""
 
     replication: int = 1
     retention_ms: int = 24 * _HOUR_MS  # of partials and exchanges: longer than the longest stall plus downtime
@@ -82,7 +82,7 @@ class Provision:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What a topic is created with and must have. `config` is in the order of its names."""
+    """The settings with which a topic is created, and which it must have. `config` is ordered by name."""
 
     name: str
     partitions: int
@@ -91,7 +91,7 @@ class TopicSettings:
 
 
 def settings_of(topic: Topic, partitions: int, provision: Provision) -> TopicSettings:
-    """`partitions` is the number of buckets; the topics of an installation as a whole have one partition."""
+    """`partitions` is the number of buckets; topics that serve a whole installation have one partition."""
     if not topic.kind.has_subject and partitions != 1:
         raise ValueError(f"{topic.name} has one partition, not {partitions}")
     if partitions < 1:
@@ -113,7 +113,7 @@ def settings_of(topic: Topic, partitions: int, provision: Provision) -> TopicSet
 
 
 def suits(name: str, there: str, wanted: str) -> bool:
-    """Whether the value that a topic has will do: sizes, times and replicas may be more than is wanted."""
+    """Whether a topic's value is acceptable: sizes, times and replicas may exceed the wanted value."""
     if name == "retention.ms":
         return there == "-1" or int(there) >= int(wanted)
     if name in ("max.message.bytes", "min.insync.replicas"):

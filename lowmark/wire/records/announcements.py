@@ -1,6 +1,6 @@
-"""How completions, amendments, corrections and late rows are written and read (`results` says what they mean).
+"""How completions, amendments, corrections and late rows are written and read (`verdicts` defines their meaning).
 
-The generation stands in the headers too, as it does for rows, so that a reader can choose by headers.
+The generation is in the headers too, as for rows, so that a reader can filter by headers.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _ATTRIBUTE_KINDS = {kind.value: kind for kind in (Kind.TIME, Kind.INT, Kind.DURA
 
 
 def result_headers(kind: RecordKind, generation: int) -> tuple[Header, ...]:
-    """Of every record on a result topic. Query and bucket are those of topic and partition: a header of each row costs
-    the sink a tenth of its time."""
+    """The headers of every record on a result topic. Query and bucket follow from topic and partition: one more header
+    for each row would cost the sink a tenth of its time."""
     return headers_of(kind, header("generation", generation))
 
 
@@ -263,7 +263,7 @@ def _read_merge(fields: Fields) -> Mapping[str, Merge]:
 
 
 def _shown_or_none(fields: Fields, name: str) -> int | str | None:
-    """A bound of a window: landmark windows have no start."""
+    """A bound of a window, or None: landmark windows have no start."""
     value = fields.take(name)
     if value is None:
         return None

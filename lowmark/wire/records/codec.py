@@ -1,4 +1,4 @@
-"""Records to bytes and back: the one entry point for all kinds."""
+"""Encodes and decodes records: the one entry point for all kinds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Record = (
 
 
 def encode(record: Record) -> WireRecord:
-    """Deterministic: equal records have equal bytes. OversizeRecord when it is larger than topics accept."""
+    """Equal records give equal bytes. Raises OversizeRecord if the record is larger than topics accept."""
     match record:
         case PartialBatch():
             return encode_batch(record)
@@ -83,7 +83,7 @@ def encode(record: Record) -> WireRecord:
 def decode(
     headers: Iterable[tuple[str, bytes | None]] | None, value: bytes | None, schema_of: SchemaOf
 ) -> Record | BadRecord:
-    """Total: any headers and bytes give a record or say why they do not."""
+    """Any headers and bytes give a record, or a BadRecord that says why they are none; nothing is raised."""
     try:
         read = Headers(headers)
         kind = read.kind()

@@ -1,4 +1,4 @@
-"""Records that could not be used: where they stood, why, and how they begin."""
+"""Records that could not be used: their place, the reason, and their first bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lowmark.wire.records.record import BadReason, BadRecord, Header, RecordKind
 __all__ = ["HEAD_BYTES", "DeadLetter", "bury", "decode_dead_letter", "encode_dead_letter"]
 
 HEAD_BYTES = 256
-"""Of a value, and of each header, that a dead letter keeps."""
+"""Bytes of the value, and of each header, that a dead letter keeps."""
 
 _MAX_HEADERS = 32
 _DETAIL_CHARACTERS = 1000
@@ -22,7 +22,7 @@ _REASONS = {reason.value: reason for reason in BadReason}
 class DeadLetter:
     reason: BadReason
     detail: str
-    topic: str  # where it stood
+    topic: str  # that it was read from
     partition: int
     offset: int
     headers: tuple[Header, ...]
@@ -34,7 +34,7 @@ def bury(
     bad: BadRecord, topic: str, partition: int, offset: int,
     headers: Iterable[tuple[str, bytes | None]] | None, value: bytes | None,
 ) -> DeadLetter:  # fmt: skip
-    """The dead letter of a record that was read there."""
+    """The dead letter of a record that was read at this place."""
     kept = tuple((name[:HEAD_BYTES], (content or b"")[:HEAD_BYTES]) for name, content in headers or ())[:_MAX_HEADERS]
     content = value or b""
     detail = bad.detail[:_DETAIL_CHARACTERS]
@@ -42,8 +42,8 @@ def bury(
 
 
 def encode_dead_letter(letter: DeadLetter) -> WireRecord:
-    """In the JSON a byte string is the string of the characters U+0000 to U+00FF with the same numbers: what was text
-    can be read."""
+    """Encode as JSON, where a byte string is a string of the characters U+0000 to U+00FF with the same numbers: a text
+    stays readable."""
     value: dict[str, Json] = {
         "detail": letter.detail,
         "head": letter.head.decode("latin-1"),

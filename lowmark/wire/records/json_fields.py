@@ -1,7 +1,7 @@
-"""Canonical JSON, and typed reading of it: what control-like records consist of.
+"""Canonical JSON, and typed reading of it, for control records and the like.
 
-Canonical means sorted keys, no spaces, UTF-8 as it is. Reading is strict: a missing, unknown or ill-typed field is
-refused, so a field is added together with a new wire version.
+Canonical means sorted keys, no spaces, unescaped UTF-8. Reading is strict: a missing, unknown or ill-typed field is
+refused, so a new field needs a new wire version.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _short(value: Json) -> str:
 
 
 class Fields:
-    """The fields of one JSON object. Each is taken once; `end` refuses what is left over."""
+    """The fields of one JSON object. Each is read once; `end` refuses fields that are left over."""
 
     __slots__ = ("_left",)
 
@@ -114,7 +114,7 @@ class Fields:
         return tuple(text(item, name) for item in self.array(name))
 
     def attribute(self, name: str, kind: Kind) -> int | None:
-        """An integer attribute as `values.show` writes it: a time as RFC 3339."""
+        """An integer attribute in the form of `values.show`: a time as RFC 3339."""
         value = self.take(name)
         if value is None:
             return None

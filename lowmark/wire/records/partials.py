@@ -1,4 +1,4 @@
-"""Batches of partials, or of selected tuples: the data that crosses between stages."""
+"""Batches of partials, or of selected tuples: the data that passes between stages."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ PANE = "pane"
 """First column of every batch between stages: the index of the row's pane (selections: of its granule)."""
 
 TUPLES = "tuples"
-"""Second column: how many tuples the row stands for (selections: 1)."""
+"""Second column: the number of tuples in the row (selections: 1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who sent a record: the sequence numbers of one origin are dense in each partition."""
+    """The sender of a record: the sequence numbers of one origin have no gaps in each partition."""
 
     stage: str  # fingerprint of the stage whose output this is
     source: str  # a capture point, or "bucket-<n>" of an upstream stage
-    epoch: int  # offset of the source's registration; of a bucket, the job's generation
+    epoch: int  # offset of the source's registration; for a bucket, the job's generation
     node: str  # the low-level node, or the output port of an operator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialBatch:
-    """Rows that may mix panes. `late` rows lie outside the promises: never merged into a closed window."""
+    """Rows, possibly of several panes. `late` rows are not covered by promises: they never enter a closed window."""
 
     origin: Origin
     sequence: int
@@ -59,23 +59,23 @@ class PartialBatch:
 
 
 SchemaOf = Callable[[Origin], Schema | None]
-"""The schema of the batches that an origin's stage and node send; None: of a stage or node that nobody here reads."""
+"""The schema of the batches of an origin's stage and node; None if this process reads no such stage or node."""
 
 MAX_BATCH_BYTES = 512 * 1024
-"""Of a batch's value before it is compressed."""
+"""Size limit of a batch's value before compression."""
 
 _MAX_PANES = 8192
-"""In one batch: as many counts fit into the header beside MAX_BATCH_BYTES of rows."""
+"""Most panes in one batch: their counts fit into the header beside MAX_BATCH_BYTES of rows."""
 
 _OVERHEAD = 16 * 1024
-"""Bytes of a batch's schema and framing. Its columns take no more than their words do."""
+"""Bytes for a batch's schema and framing. Its columns take no more bytes than their words."""
 
 _PADDING = 64
 """An Arrow buffer in a stream is padded to at most this many bytes."""
 
 
 def tuples_per_pane(rows: pa.RecordBatch) -> dict[int, int]:
-    """What a batch's header says of it, in the order of the panes."""
+    """The number of tuples in each pane, in the order of the panes, as the batch's header has it."""
     return tuples_by_pane(_integers(rows, PANE), _integers(rows, TUPLES))
 
 
@@ -85,13 +85,13 @@ def _integers(rows: pa.RecordBatch, name: str) -> np.ndarray[tuple[int], np.dtyp
 
 
 def rows_of_a_batch(schema: Schema) -> int:
-    """So many rows fit into one record, whatever they hold: for those who number batches before they are in Arrow."""
+    """Number of rows that fit into one record, whatever their content: for numbering batches before they are Arrow."""
     return max(1, (MAX_BATCH_BYTES - _OVERHEAD) // (8 * schema.words))
 
 
 def split_batch(rows: pa.RecordBatch, limit: int = MAX_BATCH_BYTES) -> tuple[pa.RecordBatch, ...]:
-    """The rows in order, in slices that each fit into one record: a value of at most `limit` bytes. To be done before
-    records are numbered. No rows: no slices."""
+    """The rows in order, in slices that each fit into one record: a value of at most `limit` bytes. Split before the
+    records are numbered. No rows give no slices."""
     fixed = len(write_rows(rows.slice(0, 0))) + 2 * _PADDING * rows.num_columns
     bits_a_row = sum(1 + field.type.bit_width for field in rows.schema)
     step = (limit - fixed) * 8 // bits_a_row

@@ -33,13 +33,13 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """No later row of this lane satisfies all of these bounds. `last`: nothing at all will follow."""
+    """No later row of this lane satisfies all of these bounds. `last`: no row at all will follow."""
 
     bounds: tuple[Bound, ...]
     last: bool = False
 
     def below(self, column: str) -> int | None:
-        """The value that this promise alone moves the column's frontier to: joint promises move none."""
+        """The value to which this promise alone moves the column's frontier; a joint promise moves none (None)."""
         if self.last:
             return FOREVER
         if len(self.bounds) == 1 and self.bounds[0].column == column:
@@ -49,13 +49,13 @@ class Promise:
 
 class Ending(Enum):
     NONE = "none"
-    END = "end"  # a finite source: all of it has been sent
-    STOP = "stop"  # a live source: covered up to the promise, then the stall rule decides
+    END = "end"  # a finite source: everything has been sent
+    STOP = "stop"  # a live source: covered up to the promise; after it the stall rule decides
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a granule holds that the lane has promised, by this promise or (late tuples alone) before it."""
+    """The content of a granule that the lane has promised, by this promise or (late tuples only) an earlier one."""
 
     granule: int
     here: int  # tuples sent to this partition
@@ -66,14 +66,14 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """What the sender has against the granules from `start` up to `stop`, promised or not: each of them may be the one
-    concerned, so that a run is told and no granule by itself."""
+    """The sender's reasons against the granules from `start` up to `stop`, promised or not. Any of them may be
+    affected, so the run is reported as a whole."""
 
     start: int
     stop: int
     reasons: tuple[str, ...]
-    partial: bool = False  # of operators' lanes: a window there began before its sources
-    dropped: int = 0  # frames that the kernel dropped, somewhere in the run
+    partial: bool = False  # for operators' lanes: a window there began before its sources
+    dropped: int = 0  # frames that the kernel dropped, anywhere in the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,26 +87,26 @@ class LaneLedger:
 
 @dataclass(frozen=True, slots=True)
 class Punctuation:
-    """The record that carries a promise and the ledger to one partition, after the data that they cover."""
+    """The record that sends a promise and the ledger to one partition, after the data that they cover."""
 
     origin: Origin
     sequence: int
     promise: Promise
     ledger: LaneLedger
     ending: Ending = Ending.NONE
-    start_ns: int | None = None  # of the epoch: covered from; None: finite sources
+    start_ns: int | None = None  # the epoch is covered from this time on; None: finite sources
 
 
-# In JSON a bound is {"column", "below"} or {"column", "in"}. An account and a taint are the arrays of their fields in
-# order, without those at the end that have their defaults: accounts are most of a punctuation, and one takes some 24
-# bytes and 4 µs to write and read, of which a binary form would save less than half (the object is the rest).
+# In JSON a bound is {"column", "below"} or {"column", "in"}. An account or a taint is the array of its fields in order,
+# without defaults at the end. Accounts are most of a punctuation: one takes about 24 bytes and 4 µs to write and read.
+# A binary form would save less than half of that time (the object is the rest).
 _ENDINGS = {ending.value: ending for ending in Ending}
 _REASONS = frozenset(reason.value for reason in Reason)
 _VALUES_BELOW = 1 << 160  # a Community ID is the widest
 
 
 def encode_punctuation(punctuation: Punctuation) -> WireRecord:
-    """OversizeRecord beyond some 40,000 accounts: a sender promises in steps well below that."""
+    """Raises OversizeRecord beyond about 40,000 accounts: a sender promises in steps well below that."""
     promise, ledger = punctuation.promise, punctuation.ledger
     value: dict[str, Json] = {
         "accounts": [_account(account) for account in ledger.accounts],

@@ -1,6 +1,6 @@
-"""A Kafka record as lowmark writes it: a value, and headers that say what it is and who sent it.
+"""A Kafka record as lowmark writes it: a value, and headers that name its kind and its sender.
 
-Decoding is total: whatever stands in a topic is a record of ours or a `BadRecord` that says why it is not.
+Decoding never fails: everything in a topic is one of our records, or a `BadRecord` that says why it is none.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = [
 WIRE_VERSION = 1
 
 MAX_RECORD_BYTES = 1 << 20
-"""Of a record's value and headers together; topics accept a little more (Kafka's own framing)."""
+"""Size limit of a record's value and headers together; topics accept a little more (Kafka's own framing)."""
 
 Header = tuple[str, bytes]
 
 
 class RecordKind(Enum):
-    """What a record is; the value stands in its header `lm-kind`."""
+    """The kind of a record, which is in its header `lm-kind`."""
 
     BATCH = "batch"
     PUNCTUATION = "punctuation"
@@ -48,21 +48,21 @@ class RecordKind(Enum):
 class BadReason(Enum):
     """Why a record is a dead letter: a closed list."""
 
-    FOREIGN = "foreign"  # it carries no lowmark headers
-    VERSION = "version"  # of a wire version that this program does not read
-    KIND = "kind"  # of an unknown kind, or of one that does not belong on its topic
-    HEADER = "header"  # a header is missing, written twice or not what it should be
-    STAGE = "stage"  # of a stage or node that nobody here reads
+    FOREIGN = "foreign"  # it has no lowmark headers
+    VERSION = "version"  # its wire version is one that this program does not read
+    KIND = "kind"  # its kind is unknown, or does not belong on its topic
+    HEADER = "header"  # a header is missing, repeated or malformed
+    STAGE = "stage"  # nothing here reads its stage or node
     SCHEMA = "schema"  # its rows have other columns than its stage
     VALUE = "value"  # its value cannot be read
-    COUNT = "count"  # its header counts other tuples than its rows
-    FUTURE = "future"  # too far ahead of the time at which it was appended
-    EPOCH = "epoch"  # of an epoch that its source has not registered
+    COUNT = "count"  # the count of tuples in its header differs from its rows
+    FUTURE = "future"  # its time is too far after the time at which it was appended
+    EPOCH = "epoch"  # its source has not registered its epoch
 
 
 @dataclass(frozen=True, slots=True)
 class WireRecord:
-    """What a producer sends. Headers are in a fixed order, so that equal records have equal bytes."""
+    """A record to send. Headers have a fixed order, so that equal records have equal bytes."""
 
     key: bytes | None
     value: bytes
@@ -85,7 +85,7 @@ class Refused(Exception):
 
 
 class OversizeRecord(ValueError):
-    """A record would be larger than topics accept: its sender has to say it in smaller pieces."""
+    """A record would be larger than topics accept: its sender must split it."""
 
 
 def header(name: str, value: str | int) -> Header:
@@ -97,7 +97,7 @@ def headers_of(kind: RecordKind, *rest: Header) -> tuple[Header, ...]:
 
 
 def sized(record: WireRecord) -> WireRecord:
-    """The record, unless it is too large (OversizeRecord)."""
+    """The record; OversizeRecord if it is too large."""
     size = len(record.value) + sum(len(name) + len(value) for name, value in record.headers)
     if size > MAX_RECORD_BYTES:
         kind = record.headers[0][1].decode()
@@ -106,7 +106,7 @@ def sized(record: WireRecord) -> WireRecord:
 
 
 class Headers:
-    """Typed reading of a record's headers. Those of other programs (tracing, mirroring) are ignored."""
+    """Typed reading of a record's headers. Headers of other programs (tracing, mirroring) are ignored."""
 
     __slots__ = ("_values",)
 
@@ -120,7 +120,7 @@ class Headers:
             self._values[name] = value
 
     def kind(self) -> RecordKind:
-        """What the record is, after its version has been found readable."""
+        """The record's kind, after checking that its version is readable."""
         if "lm-kind" not in self._values:
             raise Refused(BadReason.FOREIGN, "no header lm-kind: not a record of lowmark")
         if self.text("version") != str(WIRE_VERSION):

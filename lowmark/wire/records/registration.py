@@ -1,4 +1,4 @@
-"""Registrations of sources, and the control records by which rosters change."""
+"""Registrations of sources, and the control records that change rosters."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ class Registration:
     stream: str
     kind: SourceKind
     run: str | None  # identifies one reading of a finite source
-    start_ns: int | None  # ns since 1970: nothing earlier is covered; None: it is, from the first tuple on (finite)
+    start_ns: int | None  # ns since 1970: earlier time is not covered; None: covered from the first tuple on (finite)
     disorder: str  # as declared: `ordered`, `within 2 s`, …
     roster_version: int
-    process: str  # host and process id, so that a person can find it
+    process: str  # host and process id, for a person who looks for it
 
 
 class PresenceState(Enum):
-    ASKED = "asked"  # does the process of this life live?
-    HERE = "here"  # it does, and sends
-    GONE = "gone"  # it does not send any more
+    ASKED = "asked"  # is the process of this life running?
+    HERE = "here"  # it is running, and sends
+    GONE = "gone"  # it no longer sends
 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """What is asked and said of a life of a source: whether its process still sends."""
+    """A question or an answer about a life of a source: does its process still send?"""
 
     source: str
     epoch: int
-    process: str  # that asks, or says it
+    process: str  # that asks or answers
     state: PresenceState
 
 
 @dataclass(frozen=True, slots=True)
 class RosterChange:
-    """From `granule` on, the sources of the stream are these."""
+    """From `granule` on, these are the sources of the stream."""
 
     stream: str
     version: int
@@ -64,7 +64,7 @@ class RosterChange:
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """From `granule` on nobody waits for the source; the windows it is missing from are `lossy: excluded`."""
+    """From `granule` on no window waits for the source; windows that miss it are `lossy: excluded`."""
 
     stream: str
     source: str
@@ -73,7 +73,7 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """From `granule` on the source counts again."""
+    """From `granule` on windows wait for the source again."""
 
     stream: str
     source: str
@@ -95,7 +95,7 @@ _PRESENCE_STATES = {state.value: state for state in PresenceState}
 
 
 def encode_registration(registration: Registration) -> WireRecord:
-    """Keyed by the source: the topic `sources` is compacted to each source's last life."""
+    """Keyed by the source: compaction of the topic `sources` keeps each source's last life."""
     start_ns = registration.start_ns
     value: dict[str, Json] = {
         "disorder": registration.disorder,
@@ -127,7 +127,7 @@ def decode_registration(value: bytes) -> Registration:
 
 
 def encode_presence(presence: Presence) -> WireRecord:
-    """Keyed apart from registrations, which compaction must not take for older than this."""
+    """Keyed differently from registrations: compaction must not drop a registration because a presence is newer."""
     value: dict[str, Json] = {
         "epoch": presence.epoch,
         "process": presence.process,
@@ -168,7 +168,7 @@ def encode_control(control: Control) -> WireRecord:
 
 
 def decode_control(kind: RecordKind, value: bytes) -> Control:
-    """`kind` is that of a roster change, an exclusion, a return or a retirement."""
+    """Decode a roster change, an exclusion, a return or a retirement, as `kind` says."""
     fields = Fields(parse(value))
     control: Control
     if kind is RecordKind.RETIREMENT:

@@ -1,6 +1,6 @@
-"""Result rows as records: one flat JSON object each (the default), or many in an Arrow batch.
+"""Result rows as records: one flat JSON object for each row (the default), or many rows in an Arrow batch.
 
-Both show values as `lowmark query` does: as `--format jsonl` writes them, and as `--format arrow` does.
+Both show values like `lowmark query`, with `--format jsonl` and with `--format arrow`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _KINDS = {
 """Columns of other kinds are text."""
 
 _MOST_BYTES = 512 * 1024
-"""Of a batch, nearly: a record holds twice that."""
+"""Approximate size limit of a batch: a record holds twice that."""
 
 
 class RowFormat(StrEnum):
-    """How a job writes rows: by the names that `lowmark query --format` has for it."""
+    """How a job writes rows, with the names of `lowmark query --format`."""
 
     JSONL = "jsonl"
     ARROW = "arrow"
@@ -59,7 +59,7 @@ class ResultRowsRecord:
     rows: pa.RecordBatch
 
     def one_by_one(self) -> list[ResultRow]:
-        """The same rows as they are without a format, to the byte."""
+        """The same rows as records of one row each, byte for byte those that a job without a format writes."""
         names = [json.dumps(name, ensure_ascii=False) for name in self.rows.schema.names]
         texts = [
             [f"{name}:{value}" for value in _json(column)]
@@ -69,7 +69,7 @@ class ResultRowsRecord:
 
 
 def arrow_records(generation: int, schema: Schema, words: Words) -> Iterator[WireRecord]:
-    """As many as the rows need."""
+    """The rows in as many records as they need."""
     rows = shown(schema, words)
     each = max(1, _MOST_BYTES * len(words) // max(1, rows.nbytes))
     for start in range(0, len(words), each):
@@ -77,8 +77,8 @@ def arrow_records(generation: int, schema: Schema, words: Words) -> Iterator[Wir
 
 
 def shown(schema: Schema, words: Words) -> pa.RecordBatch:
-    """Rows in columns that any Arrow reader understands: addresses, MACs and strings are text, times and durations
-    Arrow's own."""
+    """Rows in columns that any Arrow reader understands: addresses, MACs and strings are text; times and durations have
+    Arrow's own types."""
     arrays, fields = [], []
     for column, array in zip(schema, to_batch(schema, words).columns, strict=True):
         if column.kind in _AS_TEXT:

@@ -1,4 +1,4 @@
-"""What the sink leaves in each transaction, so that a batch is never written twice."""
+"""The record that the sink adds to each transaction, so that a batch is never written twice."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from lowmark.wire.records.record import BadReason, RecordKind, Refused, WireReco
 __all__ = ["Token", "Told", "decode_token", "decode_told", "encode_token", "encode_told"]
 
 _METADATA_BYTES = 3_000
-"""Kafka keeps 4,096 with an offset (`offset.metadata.max.bytes`)."""
+"""Kafka stores at most 4,096 with an offset (`offset.metadata.max.bytes`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """This batch has been written. A job's tokens replace one another."""
+    """This batch was written. The newest token of a job replaces older ones."""
 
     job: str
     checkpoint: str  # identifies the checkpoint whose batches are counted
-    run: int  # of the job on that checkpoint
+    run: int  # number of the job's run on that checkpoint
     batch: int
 
 
 def encode_token(token: Token) -> WireRecord:
-    """Keyed by the job. The value also fits where Kafka keeps a string of metadata with a committed offset."""
+    """Keyed by the job. The value is short enough for the metadata that Kafka stores with a committed offset."""
     value: dict[str, Json] = {"batch": token.batch, "checkpoint": token.checkpoint, "job": token.job, "run": token.run}
     return sized(WireRecord(token.job.encode(), canonical(value), headers_of(RecordKind.TOKEN)))
 
@@ -39,15 +39,15 @@ def decode_token(value: bytes) -> Token:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Of a query, in a partition of its partials: all results of what stands before `upto` have been told."""
+    """For one query and partition of its partials: all results from records before `upto` have been sent."""
 
-    law: str  # what the results follow from besides the partials: the plan and the sources, as a digest
+    law: str  # digest of what determines the results besides the partials: the plan and the sources
     upto: int
 
 
 def encode_told(told: Mapping[str, Told]) -> str:
-    """By query: the metadata of the offset that the job's group commits for a partition of partials. Queries for which
-    there is no room are left out, those that stand last."""
+    """The metadata for the offset that the job's group commits for a partition of partials, by query. If there is no
+    room for all queries, the last ones by name are left out."""
     rows: list[Json] = []
     size = 0
     for query, of in sorted(told.items()):
@@ -60,7 +60,7 @@ def encode_told(told: Mapping[str, Told]) -> str:
 
 
 def decode_told(metadata: str) -> dict[str, Told]:
-    """Empty when there is none, or it is of another program."""
+    """The entries by query; empty if there is no metadata, or another program wrote it."""
     try:
         return dict(map(_told, Fields(parse(metadata.encode())).array("told")))
     except Refused:

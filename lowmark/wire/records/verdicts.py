@@ -1,7 +1,7 @@
-"""What stands on a result topic beside the rows: completions, verdicts, amendments, corrections.
+"""Records on a result topic beside the rows: completions, verdicts, amendments, corrections.
 
-Their values are for people too, who read them with kcat: times are RFC 3339 where the attribute is a time, and fields
-are called as the rows' columns are. How they are written is in `announcements`."""
+People read their values too, with kcat: times are RFC 3339 if the attribute is a time, and fields have the names of the
+rows' columns. `announcements` defines how they are written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
 ]  # fmt: skip
 
 Scalar = None | bool | int | float | str
-"""A value of a flat JSON row."""
+"""A value in a flat JSON row."""
 
 
 class Reason(Enum):
@@ -41,7 +41,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`exact` when there is no reason against it; `partial` when the window began before its sources did."""
+    """`exact` if no reason is against it; `partial` if the window began before its sources did."""
 
     reasons: frozenset[Reason] = frozenset()
     partial: bool = False
@@ -51,7 +51,7 @@ class Verdict:
         return not self.reasons
 
     def __or__(self, other: Verdict) -> Verdict:
-        """The worse of the two, with the reasons of both."""
+        """The worse of two verdicts, with the reasons of both."""
         return Verdict(self.reasons | other.reasons, self.partial or other.partial)
 
 
@@ -65,8 +65,8 @@ class WindowSpan:
 
 @dataclass(frozen=True, slots=True)
 class OpenCount:
-    """Of windows over rows that partitions (PA) number for themselves: how many hold a row and are not closed, and of
-    how many partitions they are."""
+    """For windows over rows that partitions (PA) number for themselves: how many windows hold a row and are not closed,
+    and how many partitions they belong to."""
 
     windows: int = 0
     partitions: int = 0
@@ -80,16 +80,16 @@ class OpenCount:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """These windows of this bucket are final. Contiguous: first = the `to` before + 1. A run is of empty windows, or
-    one window; a query without windows announces `windows = None` and the bound it is complete up to."""
+    """These windows of this bucket are final. Runs have no gaps: first = the previous `to` + 1. A run is one window, or
+    only empty windows. A query without windows sends `windows = None` and the bound up to which it is complete."""
 
     query: str
     generation: int
     bucket: int
     buckets: int
     windows: WindowSpan | None
-    start: int | None  # window_start of the first, as the attribute's integer; None: landmark
-    end: int  # window_end of the last (or the bound of a query without windows), as the attribute's integer
+    start: int | None  # window_start of the first window, as the attribute's integer; None: landmark
+    end: int  # window_end of the last window (or the bound of a query without windows), as the attribute's integer
     attribute: str
     rows: int
     merged: int  # tuples merged …
@@ -97,30 +97,30 @@ class Complete:
     dropped: int
     late: int
     covered_from_ns: int | None
-    covered_by: tuple[str, ...]  # sources that vouch for it
+    covered_by: tuple[str, ...]  # sources whose promises cover it
     verdict: Verdict
     kind: Kind = Kind.TIME  # of the attribute
-    open: OpenCount | None = None  # in this bucket; None: of a query that has no such windows
+    open: OpenCount | None = None  # in this bucket; None: the query has no such windows
 
 
 @dataclass(frozen=True, slots=True)
 class Amendment:
-    """What became known of windows after they had been completed, or passed over as being before the first: each of
-    them is lossy. Without windows: of the rows from `start` up to `end`, values of the completions' attribute."""
+    """New reasons against windows that were completed, or skipped as lying before the first window: each of them is
+    lossy. Without windows: against the rows from `start` up to `end`, values of the completions' attribute."""
 
     query: str
     generation: int
     bucket: int
     windows: WindowSpan | None
     start: int | str | None  # window_start of the first window, as rows show it; None: landmark, or from the beginning
-    end: int | str  # window_end of the last one
+    end: int | str  # window_end of the last window
     late: int
     dropped: int
-    reasons: frozenset[Reason]  # one at least
+    reasons: frozenset[Reason]  # at least one
 
 
 class Merge(Enum):
-    """How the change to an aggregate goes together with its value."""
+    """How the change of an aggregate combines with its value."""
 
     ADD = "add"
     LEAST = "least"
@@ -131,25 +131,25 @@ class Merge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What late tuples change in windows that have closed, in each of them the same: for each group they touch a row of
-    the group's fields and of each aggregate's value over the late tuples alone. `merge` says how that goes together
-    with what the window said. Corrections of one window follow each other: all of them count."""
+    """Changes by late tuples to closed windows, the same in each: a row for each group that they affect, with the
+    group's fields and each aggregate's value over the late tuples alone. `merge` says how it combines with the window's
+    value. All corrections of one window add up."""
 
     query: str
     generation: int
     bucket: int
     windows: WindowSpan
     start: int | str  # window_start of the first window, as rows show it
-    end: int | str  # window_end of the last one
-    tuples: int  # late tuples that the deltas hold
-    merge: Mapping[str, Merge]  # by column that is an aggregate's
+    end: int | str  # window_end of the last window
+    tuples: int  # late tuples in the correction
+    merge: Mapping[str, Merge]  # by name of an aggregate's column
     deltas: tuple[Mapping[str, Scalar], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LateRow:
-    """What late tuples of one source and granule would have made, as a row of their own. Of a group: its fields and its
-    aggregates over these tuples alone, before HAVING. `windows` would have held them: None, of a query without."""
+    """The result of late tuples of one source and granule, as a row of its own. For a group: its fields and aggregates
+    over these tuples alone, before HAVING. `windows` would have held the tuples; None: a query without windows."""
 
     query: str
     generation: int
@@ -157,6 +157,6 @@ class LateRow:
     source: str
     windows: WindowSpan | None
     start: int | str | None  # window_start of the first window, as rows show it
-    end: int | str | None  # window_end of the last one
+    end: int | str | None  # window_end of the last window
     tuples: int
     row: Mapping[str, Scalar]

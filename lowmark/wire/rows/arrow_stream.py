@@ -1,7 +1,7 @@
-"""Rows as bytes: one Arrow IPC stream that holds one record batch.
+"""Rows as bytes: one Arrow IPC stream with one record batch.
 
-The stream repeats the schema in each record (one to two kilobytes that compress well): a record explains itself to any
-Arrow reader, and a wrong one is told from a broken one.
+The stream repeats the schema in each record (one to two kilobytes that compress well), so any Arrow reader can read a
+record alone, and a wrong record can be told from a broken one.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _OPTIONS = {
 
 
 def read_rows(value: bytes, schema: Schema | None, most_bytes: int) -> pa.RecordBatch:
-    """The batch in these bytes, which it borrows where they are not compressed. Refused unless it has the schema and
-    kernels may trust its values; None: rows of any columns, which no kernel reads. Refused before anything is unpacked
-    where that would be more than `most_bytes`."""
+    """The batch in these bytes; it borrows them if they are not compressed. Raises Refused unless it has the schema and
+    kernels may trust its values; schema None: any columns, for rows that no kernel reads. A batch that would unpack to
+    more than `most_bytes` is refused before anything is unpacked."""
     try:
         _check_size(value, most_bytes)
         with pa.ipc.open_stream(pa.py_buffer(value), options=pa.ipc.IpcReadOptions(use_threads=False)) as stream:
-            if schema is not None:  # before a batch is read: its buffers mean nothing under another one
+            if schema is not None:  # before reading a batch: its buffers mean nothing with another schema
                 check_schema(schema, stream.schema)
             rows = stream.read_next_batch()
             if any(True for _ in stream):
@@ -54,7 +54,7 @@ def read_rows(value: bytes, schema: Schema | None, most_bytes: int) -> pa.Record
 
 
 def _check_size(value: bytes, most_bytes: int) -> None:
-    """Refused where a batch claims more than `most_bytes`, by rows or by what its buffers unpack to."""
+    """Raise Refused if a batch claims more than `most_bytes`, by its rows or by the unpacked size of its buffers."""
     messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(value))
     if messages.read_next_message().type != "schema":
         raise ValueError("it does not begin with a schema")
@@ -62,22 +62,22 @@ def _check_size(value: bytes, most_bytes: int) -> None:
     if batch.type != "record batch":
         raise ValueError(f"a {batch.type} stands where a record batch is due")
     rows, unpacked = _claims(batch.metadata.to_pybytes(), batch.body)
-    if rows > 8 * most_bytes or unpacked > most_bytes:  # of a row there is a bit at least
+    if rows > 8 * most_bytes or unpacked > most_bytes:  # a row takes at least one bit
         raise Refused(BadReason.VALUE, f"a batch of {rows} rows unpacks to {unpacked} bytes, more than {most_bytes}")
 
 
 def _claims(metadata: bytes, body: pa.Buffer) -> tuple[int, int]:
-    """Rows of a record batch, and bytes that its buffers claim to have when they are unpacked. `metadata` is the
-    flatbuffer of Arrow's Message: a table has a table of its fields' places in front of it."""
+    """The rows of a record batch, and the bytes that its buffers claim to unpack to. `metadata` is the flatbuffer of
+    Arrow's Message, in which each table refers to a table of its fields' places."""
 
     def field(table: int, number: int) -> int:
-        """Where it stands; 0 where it is left out."""
+        """The place of a field; 0 if it is left out."""
         places = table - _read("<i", metadata, table)
         place = _read("<H", metadata, places + 4 + 2 * number) if 4 + 2 * number < _read("<H", metadata, places) else 0
         return place and table + place
 
     def behind(place: int) -> int:
-        """What is referred to from there."""
+        """The place that a reference points to."""
         return place + _read("<I", metadata, place)
 
     batch = behind(field(behind(0), _HEADER))
@@ -91,7 +91,7 @@ def _claims(metadata: bytes, body: pa.Buffer) -> tuple[int, int]:
     ]
     if not field(batch, _COMPRESSION):
         return rows, sum(size for _, size in spans)
-    # A buffer that is compressed begins with its length, or with -1 where it is not worth it.
+    # A compressed buffer begins with its unpacked length, or with -1 if it was not worth compressing.
     content = memoryview(body)
     claimed = [(_read("<q", content, offset), size) for offset, size in spans if size]
     if any(claim < -1 for claim, _ in claimed):

@@ -1,4 +1,4 @@
-"""Rows on their way to another stage: divided by the buckets of their keys, with the tuples of each pane counted."""
+"""Divides rows for another stage by the buckets of their keys, and counts the tuples of each pane."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lowmark.wire.rows.words import Words
 __all__ = ["divided", "tuples_by_pane"]
 
 _FEW = 16
-"""Panes that a batch has as a rule, at most: so many are looked for one after the other."""
+"""Most panes that a batch normally has: up to this many are found by linear search."""
 
 
 def divided(schema: Schema, rows: Words, key: tuple[str, ...], buckets: int) -> Iterator[tuple[int, Words]]:
-    """Each bucket that has rows, with them in the order in which they stand in `rows`."""
+    """Each bucket that has rows, with its rows in the order of `rows`."""
     if buckets == 1:
         if len(rows):
             yield 0, rows
@@ -42,7 +42,7 @@ def _scatter(
     ends: npt.NDArray[np.int64],
     parted: npt.NDArray[np.uint64],
 ) -> None:
-    """`ends` (zero) becomes where the rows of each bucket end in `parted`."""
+    """Set `ends` (zeros before) to the ends of each bucket's rows in `parted`."""
     for b in bucket:
         ends[b] += 1
     start = 0
@@ -56,7 +56,7 @@ def _scatter(
 
 
 def tuples_by_pane(panes: npt.NDArray[np.int64], tuples: npt.NDArray[np.int64]) -> dict[int, int]:
-    """The sum for each pane that there is, in the order of the panes."""
+    """The sum for each pane that occurs, in the order of the panes."""
     if len(panes) and panes[0] == panes[-1] and (panes == panes[0]).all():
         return {int(panes[0]): int(tuples.sum())}
     distinct, sums = np.empty(_FEW, np.int64), np.empty(_FEW, np.int64)
@@ -76,7 +76,7 @@ def _sum_few(
     distinct: npt.NDArray[np.int64],
     sums: npt.NDArray[np.int64],
 ) -> int:
-    """How many panes there are; -1 when there is no room for all of them."""
+    """The number of panes; -1 if there is not enough room for all of them."""
     found = 0
     at = 0
     for i in range(panes.shape[0]):

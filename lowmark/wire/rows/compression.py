@@ -1,4 +1,4 @@
-"""How batches are compressed between their maker and their reader."""
+"""Compression of batches between their sender and their reader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Compression"]
 
 
 class Compression(Enum):
-    """Of the buffers of an Arrow batch, as Arrow itself does it: any reader of Arrow reads all of them."""
+    """Compression of the buffers of an Arrow batch, done by Arrow itself: any Arrow reader reads all of these."""
 
     NONE = "none"
     LZ4 = "lz4"

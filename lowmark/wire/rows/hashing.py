@@ -1,9 +1,9 @@
-"""Which bucket a row belongs to: XXH64 (seed 0) of the canonical bytes of its key, modulo the number of buckets.
+"""The bucket of a row: XXH64 (seed 0) of the canonical bytes of its key, modulo the number of buckets.
 
 The canonical bytes are 64-bit little-endian words: the null mask of the key (bit i set: its i-th column is null), then
-each column's words. An address is its version (4 or 6), then the high and the low half of its 128 bits, a Community ID
-its 160 bits in three words, the high one first; -0.0 is 0.0 and there is one NaN; a string is the XXH64 of its UTF-8
-bytes, so that the codes of different dictionaries agree. All hosts and exchanges share this function, and golden
+each column's words. An address is its version (4 or 6), then the high and the low half of its 128 bits; a Community ID
+is its 160 bits in three words, the high one first; -0.0 is 0.0, and all NaNs are one; a string is the XXH64 of its
+UTF-8 bytes, so that the codes of different dictionaries agree. All hosts and exchanges use this function, and golden
 vectors pin it: changing it changes every stage's fingerprint.
 """
 
@@ -21,7 +21,7 @@ from lowmark.wire.rows.words import Words
 __all__ = ["HASH_NAME", "bucket_of", "hash_rows", "key_words", "xxh64"]
 
 HASH_NAME = "xxh64-words-2"
-"""Stands in a stage's fingerprint for the function that this module is."""
+"""Identifies this module's function in a stage's fingerprint."""
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -128,7 +128,7 @@ def _buckets(
 
 
 def xxh64(data: bytes) -> int:
-    """XXH64 with seed 0 of any bytes."""
+    """XXH64 of any bytes, with seed 0."""
     return int(_hash_bytes(np.frombuffer(data, np.uint8)))
 
 
@@ -156,7 +156,7 @@ def key_words(schema: Schema, words: Words, key: tuple[str, ...]) -> Words:
 
 @lru_cache(maxsize=256)
 def _layout(schema: Schema, key: tuple[str, ...]) -> npt.NDArray[np.int64]:
-    """Of each word of a key: where it stands in a row, the bit that its null has there, and the one in the key."""
+    """For each word of a key: its place in a row, the bit of its null in the row, and the bit in the key."""
     return np.array(
         [
             (schema.offset(name) + word, schema.index(name), position)
@@ -169,7 +169,7 @@ def _layout(schema: Schema, key: tuple[str, ...]) -> npt.NDArray[np.int64]:
 
 @compiled
 def _copy_keys(words: npt.NDArray[np.uint64], layout: npt.NDArray[np.int64], out: npt.NDArray[np.uint64]) -> None:
-    """Values that are null are 0."""
+    """Copy the keys; null values become 0."""
     for i in range(words.shape[0]):
         nulls, mask = words[i, 0], np.uint64(0)
         for word in range(layout.shape[0]):

@@ -1,8 +1,8 @@
 """The types of values and rows that pass between stages.
 
-A row has two forms. Between processes it is a row of an Arrow batch. Inside kernels, tables and state it is a run of
-64-bit *words*: word 0 is the null mask (bit i set: column i is null, its words are 0), then the columns in order, one
-word each, three for an address and for a Community ID. Both forms are defined by the same `Schema`.
+A row has two forms. Between processes it is a row of an Arrow batch. In kernels, tables and state it is a run of 64-bit
+*words*: word 0 is the null mask (bit i set: column i is null, its words are 0), then the columns in order, one word
+each, three for an address and for a Community ID. The same `Schema` defines both forms.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from itertools import accumulate
 __all__ = ["MOST_COLUMNS", "Column", "Kind", "Schema", "TooManyColumns"]
 
 MOST_COLUMNS = 64
-"""Of a row: its null mask has so many bits."""
+"""Most columns of a row: its null mask has this many bits."""
 
 
 class Kind(Enum):
-    """What a column holds; the value is the name shown to people and written on the wire."""
+    """The kind of value in a column; the enum value is its name for people and on the wire."""
 
     INT = "int"  # int64
     FLOAT = "float"  # IEEE 754 double; its bits are the word
@@ -45,7 +45,7 @@ class Column:
 
 
 class TooManyColumns(ValueError):
-    """`count`: how many there would be."""
+    """A row would have `count` columns, more than the limit."""
 
     def __init__(self, count: int) -> None:
         super().__init__(f"{count} columns: a row's null mask has room for {MOST_COLUMNS}")
@@ -54,7 +54,7 @@ class TooManyColumns(ValueError):
 
 @dataclass(frozen=True)
 class Schema:
-    """Columns in order, and the strings that its STR columns index: sorted, so that codes compare as strings do."""
+    """Columns in order, and the strings that its STR columns index: sorted, so that codes compare like strings."""
 
     columns: tuple[Column, ...]
     strings: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Schema:
 
     @cached_property
     def words(self) -> int:
-        """Words of one row, the null mask included."""
+        """Words of one row, with the null mask."""
         return 1 + sum(column.kind.words for column in self.columns)
 
     def index(self, name: str) -> int:
@@ -90,20 +90,20 @@ class Schema:
         return self.columns[self.index(name)]
 
     def offset(self, name: str) -> int:
-        """The first word of a column in a row."""
+        """The position of a column's first word in a row."""
         return self._places[name][1]
 
     @cached_property
     def _places(self) -> dict[str, tuple[int, int]]:
-        """Of each column its number and its first word."""
+        """The number and the first word of each column."""
         starts = accumulate((column.kind.words for column in self.columns[:-1]), initial=1)
-        return dict(zip(self.names, enumerate(starts), strict=False))  # of no columns there is a start, and no name
+        return dict(zip(self.names, enumerate(starts), strict=False))  # without columns there is one start, and no name
 
     def select(self, names: tuple[str, ...]) -> Schema:
         return Schema(tuple(self.column(name) for name in names), self.strings)
 
     def to_json(self) -> str:
-        """The canonical text of this schema: equal schemas have equal texts, on every host."""
+        """The canonical text of this schema: equal schemas have equal texts on every host."""
         columns = [[column.name, column.kind.value, int(column.nullable)] for column in self.columns]
         return json.dumps({"columns": columns, "strings": self.strings}, separators=(",", ":"), ensure_ascii=False)
 

@@ -1,8 +1,8 @@
-"""Result rows as text: JSON lines and CSV, without a Python object a row.
+"""Result rows as text: JSON lines and CSV, without a Python object for each row.
 
-Columns come in their order. A TIME is RFC 3339 in UTC with 0, 3, 6 or 9 digits of fraction; a DURATION an exact number
-of seconds; an IP, MAC or Community ID its usual text; a FLOAT the shortest decimal that reads back as the same double
-(NaN and the infinities are null); null is null, in CSV an empty field. `values` has the same forms for single values.
+Columns keep their order. A TIME is RFC 3339 in UTC with 0, 3, 6 or 9 digits of fraction; a DURATION an exact number of
+seconds; an IP, MAC or Community ID its usual text; a FLOAT the shortest decimal that reads back as the same double (NaN
+and the infinities are null); null is null, in CSV an empty field. `values` has the same forms for single values.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OPS = {
     Kind.STR: kernel.OP_STR,
 }
 
-# The longest text of a value, quotes included; strings and floats are measured.
+# The longest text of a value, with quotes; strings and floats are measured instead.
 _WIDEST = {
     Kind.INT: 20, Kind.FLOAT: 2, Kind.BOOL: 5, Kind.TIME: 32, Kind.DURATION: 21, Kind.IP: 41, Kind.MAC: 19,
     Kind.COMMUNITY_ID: 32,
@@ -44,7 +44,7 @@ _WIDEST = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lines:
-    """Rows of text in one buffer: row i is data[starts[i]:starts[i + 1]], its line end included if it has one."""
+    """Rows of text in one buffer: row i is data[starts[i]:starts[i + 1]], with its line end if it has one."""
 
     data: npt.NDArray[np.uint8]
     starts: npt.NDArray[np.int64]
@@ -85,13 +85,13 @@ class RowWriter:
         self._row_width = len(self._prefixes) + len(end) + sum(widths)
 
     def write(self, words: Words) -> Lines:
-        """The rows of a matrix of the schema. ValueError for a string code that the schema does not have."""
+        """The rows of a matrix of the schema as text. ValueError for a string code that the schema does not have."""
         if words.ndim != 2 or words.shape[1] != self.schema.words:
             raise ValueError(f"a matrix of shape {words.shape}: rows of this schema have {self.schema.words} words")
         rows = len(words)
         self._check_codes(words)
         floats, float_starts = self._float_texts(words)
-        # Pages that are not written to cost nothing: one pass into the widest that the rows can be.
+        # Pages that are not written cost nothing, so the buffer has room for the widest rows, and one pass is enough.
         out = np.empty(rows * self._row_width + len(floats) + SLACK, np.uint8)
         starts = np.empty(rows + 1, np.int64)
         columns = len(self._ops)
@@ -136,21 +136,21 @@ def _json_text(text: str) -> bytes:
 
 
 def _csv_text(text: str) -> bytes:
-    """RFC 4180; an empty string is quoted, which tells it from null."""
+    """RFC 4180; an empty string is quoted, to distinguish it from null."""
     if text and not any(character in text for character in ',"\r\n'):
         return text.encode()
     return b'"' + text.replace('"', '""').encode() + b'"'
 
 
 def json_writer(schema: Schema, end: bytes = b"\n") -> RowWriter:
-    """One JSON object a row; with end = b"" as Kafka's messages need them."""
+    """Writes one JSON object for each row; with end = b"" for messages of Kafka."""
     names = [_json_text(name) for name in schema.names]
     prefixes = tuple(b"%c%b:" % (b"{" if i == 0 else b",", name) for i, name in enumerate(names))
     return RowWriter(schema, prefixes, b"null", b"}" + end, True, tuple(_json_text(s) for s in schema.strings))
 
 
 def csv_writer(schema: Schema) -> RowWriter:
-    """The rows of a CSV file; `csv_header` is its first line."""
+    """Writes the rows of a CSV file; `csv_header` is its first line."""
     prefixes = tuple(b"" if i == 0 else b"," for i in range(len(schema)))
     return RowWriter(schema, prefixes, b"", b"\n", False, tuple(_csv_text(s) for s in schema.strings))
 

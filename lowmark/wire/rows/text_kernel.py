@@ -1,8 +1,8 @@
-"""The compiled writer behind `text`: rows of words to characters, one opcode a column.
+"""The compiled writer behind `text`: rows of words to characters, one opcode for each column.
 
 A row is, for each column, a prefix (its name in JSON, a comma in CSV) and its value or the text for null, then the end
-of the row. Numbers of bytes are bounded by the caller, who allocates. Text is copied in whole pieces of SLACK bytes, so
-that every source and the output are longer by SLACK than what is in them.
+of the row. The caller bounds the number of bytes, and allocates them. Text is copied in whole pieces of SLACK bytes, so
+every source and the output must be longer than their content by SLACK.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAPPED = np.uint64(0xFFFF)
 
 @compiled
 def _digits(out: Bytes, at: int, number: Number, count: int) -> int:
-    """The lowest `count` digits of a number from 0 to 2^31."""
+    """Write the lowest `count` digits of a number from 0 to 2^31."""
     n = np.uint32(number)
     place = at + count
     while place - at >= 2:
@@ -167,7 +167,7 @@ def _ip(out: Bytes, at: int, version: np.uint64, high: np.uint64, low: np.uint64
         return _dotted(out, at, low)
     if high == 0 and low >> np.uint64(32) == _MAPPED:
         return _dotted(out, copy(out, at, _MAPPED_TEXT, 0, 7), low)
-    # RFC 5952: the longest run of at least two zero groups, the first of equals, is written as "::".
+    # RFC 5952: the longest run of at least two zero groups, the first of equal ones, is written as "::".
     best, best_length, run = 8, 1, 0
     for index in range(8):
         run = run + 1 if _group(high, low, index) == 0 else 0
@@ -229,7 +229,7 @@ def _community_id(out: Bytes, at: int, high: np.uint64, middle: np.uint64, low: 
 
 @compiled
 def _float(out: Bytes, at: int, text: Bytes, start: int, end: int) -> int:
-    """A float's text as Arrow casts it, with ".0" where it would read as an integer."""
+    """Copy the text that Arrow gives a float, with ".0" added if it would read as an integer."""
     at = copy(out, at, text, start, end)
     for i in range(start, end):
         if text[i] in (_DOT, _EXPONENT):
@@ -248,16 +248,16 @@ def write_rows(
     prefix_starts: Places,
     null: Bytes,
     end: Bytes,
-    quoted: bool,  # quotes around times and addresses
+    quoted: bool,  # whether times and addresses are in quotes
     strings: Bytes,  # the text of each string, quoted and escaped
     string_starts: Places,
     floats: Bytes,  # the text of each value of the FLOAT columns, one column after the other
     float_starts: Places,  # … row after row; a value without text is null
-    last_time: npt.NDArray[np.uint64],  # zeros, one a column: rows of one window repeat their times,
-    last_from: Places,  # which are copied from where they stand in `out`
+    last_time: npt.NDArray[np.uint64],  # zeros, one for each column: rows of one window repeat their times,
+    last_from: Places,  # which are copied from their earlier place in `out`
     last_to: Places,
     out: Bytes,
-    starts: Places,  # of each row in `out`; one longer than there are rows
+    starts: Places,  # of each row in `out`; one entry more than there are rows
 ) -> int:
     rows, columns = words.shape[0], ops.shape[0]
     at = 0

@@ -1,4 +1,4 @@
-"""The text forms of single values, as results and control records show them. `text` has the same for whole batches."""
+"""The text forms of single values, in results and control records. `text` has the same forms for whole batches."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 
 NEVER = INT64_MIN
-"""The time before all times, and the bound below which nothing lies: of it nothing is known."""
+"""The time before all times; as a bound: nothing is known yet, because nothing lies below it."""
 
 FOREVER = INT64_MAX
-"""The time behind all times: a promise of it says that nothing more comes."""
+"""The time after all times; as a promise: nothing more will come."""
 
 _ADDRESS_BITS = 128
 _MAPPED = 0xFFFF  # the leading 96 bits of an IPv4-mapped IPv6 address
@@ -43,7 +43,7 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{3}|\d{6}|\d{9}))?Z
 
 
 def time(ns: int) -> str:
-    """RFC 3339 in UTC, with 0, 3, 6 or 9 digits of fraction as needed."""
+    """The time in RFC 3339, in UTC, with 0, 3, 6 or 9 digits of fraction as needed."""
     whole, nanos = divmod(ns, _NS)
     text = (_EPOCH + timedelta(seconds=whole)).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text}{_fraction(nanos)}Z"
@@ -58,7 +58,7 @@ def _fraction(nanos: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """ns since 1970 of a time in the form that `time` writes; ValueError for any other text."""
+    """The ns since 1970 of a time in the form that `time` writes; ValueError for any other text."""
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is no RFC 3339 time in UTC with 0, 3, 6 or 9 digits of fraction")
@@ -70,14 +70,14 @@ def parse_time(text: str) -> int:
 
 
 def seconds(ns: int) -> str:
-    """A duration as an exact number of seconds: an integer when whole, else without trailing zeros."""
+    """A duration as an exact number of seconds: an integer if it is whole, else without trailing zeros."""
     whole, nanos = divmod(abs(ns), _NS)
     sign = "-" if ns < 0 else ""
     return f"{sign}{whole}.{nanos:09d}".rstrip("0").rstrip(".")
 
 
 def address_number(value: IPv4Address | IPv6Address) -> int:
-    """An address as one number, its version above its bits: IPv4 before IPv6, each by its own number."""
+    """An address as one number, its version above its bits: IPv4 before IPv6, each in numerical order."""
     return value.version << _ADDRESS_BITS | int(value)
 
 
@@ -86,7 +86,7 @@ def address_version(number: int) -> int:
 
 
 def address(number: int) -> str:
-    """The usual text of an address: IPv4 dotted, IPv6 by RFC 5952, mapped ones with their dotted end."""
+    """The usual text of an address: IPv4 dotted, IPv6 by RFC 5952, IPv4-mapped ones with a dotted end."""
     version, bits = divmod(number, 1 << _ADDRESS_BITS)
     if version == 4:
         return str(IPv4Address(bits))

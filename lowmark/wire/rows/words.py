@@ -1,7 +1,7 @@
-"""The two forms of a row: Arrow record batches between processes, matrices of words inside kernels, tables and state.
+"""The two forms of rows: Arrow record batches between processes, matrices of words in kernels, tables and state.
 
 A matrix is C-contiguous uint64 of shape [n, schema.words]; word 0 is the null mask. The Arrow schema's metadata holds
-the schema, so that a batch describes itself. Neither direction makes a Python object a row.
+the schema, so that a batch describes itself. Conversion makes no Python object for a row, in either direction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Words = npt.NDArray[np.uint64]
 
 _METADATA = b"lowmark"
 
-# What stands in Arrow's bytes of values of several words, a part for each word.
+# Layout of values of several words in Arrow's bytes, one part for each word.
 _PARTS: dict[Kind, npt.DTypeLike] = {
     Kind.IP: np.dtype([("version", "u1"), ("high", ">u8"), ("low", ">u8")]),
     Kind.COMMUNITY_ID: np.dtype([("high", ">u4"), ("middle", ">u8"), ("low", ">u8")]),
@@ -34,7 +34,7 @@ _TYPES: dict[Kind, pa.DataType] = {
     Kind.BOOL: pa.bool_(),
     Kind.TIME: pa.timestamp("ns", "UTC"),
     Kind.DURATION: pa.duration("ns"),
-    Kind.IP: pa.binary(17),  # the version, then the address in network order: an IPv4 one fills the last four bytes
+    Kind.IP: pa.binary(17),  # the version, then the address in network order: an IPv4 address fills the last four bytes
     Kind.MAC: pa.int64(),
     Kind.COMMUNITY_ID: pa.binary(20),  # network order
     Kind.STR: pa.int64(),  # code: an index into the schema's strings
@@ -42,7 +42,7 @@ _TYPES: dict[Kind, pa.DataType] = {
 
 
 class BadRows(ValueError):
-    """A batch does not have the schema that it should have, or a value is outside of its column's range."""
+    """A batch has another schema than expected, or a value is outside its column's range."""
 
 
 @lru_cache(maxsize=1024)
@@ -52,7 +52,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def schema_of(arrow: pa.Schema) -> Schema:
-    """The schema that a self-describing Arrow schema holds; BadRows when it holds none, or its columns differ."""
+    """The schema that a self-describing Arrow schema holds; BadRows if it holds none, or its columns differ."""
     text = (arrow.metadata or {}).get(_METADATA)
     if text is None:
         raise BadRows("the Arrow schema's metadata does not hold a lowmark schema")
@@ -66,19 +66,19 @@ def schema_of(arrow: pa.Schema) -> Schema:
 
 
 def check_schema(schema: Schema, arrow: pa.Schema) -> None:
-    """BadRows unless batches of this Arrow schema have the columns, in order, and the strings of the schema."""
+    """Raise BadRows unless batches of this Arrow schema have the columns, in order, and the strings of the schema."""
     if not arrow.equals(arrow_schema(schema), check_metadata=True):
         raise BadRows(_difference(schema, arrow))
 
 
 def check_values(schema: Schema, batch: pa.RecordBatch) -> None:
-    """BadRows unless kernels may trust the values of a batch of this schema: no null and no code out of place."""
+    """Raise BadRows unless kernels may trust the values of the batch: no misplaced null, no code out of range."""
     for column, array in zip(schema, batch.columns, strict=True):
         if array.null_count and not column.nullable:
             raise BadRows(f"column {column.name} is not nullable and has {array.null_count} nulls")
         limit = {Kind.STR: len(schema.strings), Kind.MAC: 1 << 48}.get(column.kind)
         if limit is not None and len(array) > array.null_count:
-            from pyarrow import compute  # which takes long to load, and local queries read no batches
+            from pyarrow import compute  # slow to load, and local queries read no batches
 
             extremes = compute.min_max(array)
             if extremes["min"].as_py() < 0 or extremes["max"].as_py() >= limit:
@@ -109,7 +109,7 @@ def _difference(schema: Schema, arrow: pa.Schema) -> str:
 
 
 def to_batch(schema: Schema, words: Words) -> pa.RecordBatch:
-    """The Arrow form of a matrix."""
+    """Convert a matrix to its Arrow form."""
     rows = len(words)
     mask = words[:, 0]
     nulls = int(np.bitwise_or.reduce(mask)) if rows else 0
@@ -136,7 +136,7 @@ def _arrow_data(kind: Kind, words: Words, offset: int) -> npt.NDArray[np.generic
 
 
 def to_words(schema: Schema, batch: pa.RecordBatch) -> Words:
-    """The matrix of a batch that has this schema and values that `check_values` accepts."""
+    """Convert a batch to a matrix; it must have this schema, and values that `check_values` accepts."""
     rows = batch.num_rows
     words = np.zeros((rows, schema.words), np.uint64)
     if not rows:
@@ -170,7 +170,7 @@ def _parts_of(kind: Kind, array: pa.Array) -> npt.NDArray[np.void]:
 
 
 def _bits(array: pa.Array, buffer: int) -> npt.NDArray[np.bool_]:
-    """A bit buffer of the array: 0 its validity, 1 the data of booleans."""
+    """A bit buffer of the array: 0 is its validity, 1 the data of booleans."""
     first, last = array.offset // 8, (array.offset + len(array) + 7) // 8
     packed = np.frombuffer(array.buffers()[buffer], np.uint8, last - first, first)
     skip = array.offset - 8 * first
@@ -178,13 +178,13 @@ def _bits(array: pa.Array, buffer: int) -> npt.NDArray[np.bool_]:
 
 
 def column_of(schema: Schema, words: Words, name: str) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.bool_]]:
-    """One column's values and which of them are valid. The values are a view of the matrix, of dtype float64 (FLOAT),
+    """One column's values, and which of them are valid. The values are a view of the matrix, of dtype float64 (FLOAT),
     uint64 of shape [n, words] (IP and COMMUNITY_ID) or int64 (all others)."""
     return data_of(schema, words, name), words[:, 0] & np.uint64(1 << schema.index(name)) == 0
 
 
 def data_of(schema: Schema, words: Words, name: str) -> npt.NDArray[np.generic]:
-    """The values alone."""
+    """The values of `column_of` alone."""
     offset, kind = schema.offset(name), schema.column(name).kind
     if kind.words > 1:
         return words[:, offset : offset + kind.words]
