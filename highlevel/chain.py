@@ -128,8 +128,7 @@ def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:
 
 
 class Chain:
-    """`fronts[step][input]` is the first pane that has not ended at an input that brings panes; the caller stores
-    it."""
+    """`fronts[step][input]` is the first pane not ended at an input that brings panes; the caller stores it."""
 
     def __init__(self, plan: QueryPlan, build: Build, state: State, fronts: list[list[int]]) -> None:
         limit = GroupLimit(plan.name, plan.limits.groups)

@@ -76,6 +76,5 @@ class Operator(Protocol):
         ...
 
     def work(self, state: State, out: Out, budget: int) -> int:
-        """Do up to `budget` units of deferred work; returns how much is left. Runners call it until that is 0 before
-        they commit."""
+        """Do up to `budget` units of deferred work; returns what is left. Runners repeat it to 0 before a commit."""
         ...

@@ -36,8 +36,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How far a walk got. At most one of `wanted` and `nonsense` is set; if none is, the columns are full or the
-    stretch ended."""
+    """How far a walk got. At most one of `wanted` and `nonsense` is set; neither: columns or stretch are full."""
 
     count: int  # frames in the columns
     position: int  # of the first unused byte

@@ -1,7 +1,7 @@
 """Sends records to Kafka: a sender for each topic, with its own producer, thread and share of the queue's room.
 
 So a fault of one topic (it is deleted, writing is no longer allowed, it takes no record of this size) affects no other.
-A producer costs about 1 MiB of memory, and threads that mostly sleep: two of the sender, and one per broker.
+A producer costs about 1 MiB of memory, and threads that mostly sleep: the sender's, two more, and one per broker.
 """
 
 from __future__ import annotations

@@ -29,8 +29,7 @@ _NO_TAGS = np.empty(0, np.int32)
 
 
 class SourceNodes:
-    """Inactive until `start()`. `take`, `heartbeat` and `finish` are generators; one thread must run each to its
-    end."""
+    """Inactive until `start()`. One thread must run the generators `take`, `heartbeat` and `finish` to their end."""
 
     def __init__(
         self,

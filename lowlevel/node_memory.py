@@ -29,8 +29,8 @@ _PAGE = 4096  # bytes
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Cumulative counts of one node since it began. Tuples: decoded = filtered + late + put_out + resident. Rows
-    output: evicted + flushed + straight, unless groups leave at once: then an evicted row may have nothing left to
-    output."""
+    output: evicted + flushed + straight; not if groups leave at once, because then nothing may be left of an evicted
+    row."""
 
     filtered: int  # tuples
     late: int
@@ -44,8 +44,7 @@ class Counts:
 
 
 def table_bytes(reduction: Reduction, config: LowLevelConfig) -> int:
-    """Bytes of a node's table and, if its partials keep their order, of the output, which has room for the whole
-    table."""
+    """Bytes of a node's table; if partials keep their order, also of the output, which has room for the whole table."""
     if not reduction.grouped:
         return 0
     words = RowForm(reduction).words

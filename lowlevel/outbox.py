@@ -1,5 +1,4 @@
-"""Turns a node's output into numbered records for the partitions of its stage, with the ledger. Pure: both runners use
-it.
+"""Turns a node's output into numbered records for its stage's partitions, with the ledger. Pure: both runners use it.
 
 One outbox serves one (source, epoch, node). Sequence numbers are dense in each partition, from 0. Data that is given up
 is counted and gets no number. A punctuation goes to every partition, after the data that it covers.
@@ -30,8 +29,7 @@ steps."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """A batch in word form, and the number of `tuples` in each of its panes. `late` rows are outside promises and
-    accounts."""
+    """A batch in word form; `tuples` in each pane of it. `late` rows are outside promises and accounts."""
 
     origin: Origin
     sequence: int

@@ -202,8 +202,7 @@ class Sender:
             self._feed_all()
 
     def _connect(self) -> None:
-        """Create a producer. If a setting cannot be read now (a file that holds a secret), the next attempt may
-        succeed."""
+        """Create a producer. If a setting cannot be read now (a file with a secret), a later attempt may succeed."""
         with self._lock:
             self._failure = None
             generation = self._generation
@@ -284,8 +283,7 @@ class Sender:
             queue.ahead += _size(record)
 
     def _refill(self, queue: _Queue, backlog: Backlog) -> None:
-        """Read the oldest records back from disk, however full the memory is: only a few, since they are sent at
-        once."""
+        """Read the oldest records back from disk, however full the memory is: few, because they are sent at once."""
         before = queue.spilled
         try:
             for record in backlog.drain():

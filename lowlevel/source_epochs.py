@@ -1,4 +1,4 @@
-"""Registration of sources: how a life of a source gets its epoch, notices a later life, and reports that it is
+"""Registration of sources: how a life of a source gets its epoch, notices a later life, and answers that it is
 alive."""
 
 from __future__ import annotations

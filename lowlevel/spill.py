@@ -56,8 +56,7 @@ def _packed(record: WireRecord) -> bytes:
 
 
 class _Segment:
-    """One file: written at its end, read from its beginning. `kept` holds the records that came when the disk took no
-    more."""
+    """One file: written at its end, read from its beginning. `kept` holds records from when the disk took no more."""
 
     def __init__(self, folder: SpillFolder) -> None:
         self._folder = folder

@@ -71,8 +71,7 @@ class Kept:
         return rows[~late]
 
     def window(self, parts: Mapping[int, Words], port: int) -> tuple[Ints, Ints]:
-        """For each combination of rows, the times (from, up to) at which rows of another port are in the windows of
-        them all."""
+        """For each combination of rows, the times (from, up to) of another port's rows that are in all windows."""
         windows = [_partners(self._bands, of, self._time(of, rows), port) for of, rows in parts.items()]
         low = np.maximum.reduce([low for low, _ in windows])
         high = np.minimum.reduce([high for _, high in windows])

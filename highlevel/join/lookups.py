@@ -1,5 +1,4 @@
-"""The order in which a new row is matched with the other inputs of a join, and the columns that must be equal in
-each."""
+"""In which order a new row is matched with the other inputs of a join, and which columns must be equal in each."""
 
 from __future__ import annotations
 

@@ -53,9 +53,8 @@ class Promising:
         return min(choose(way.value(times[port]) for port, way in ways) for times in self._bands.earliest(bounds))
 
     def _joint(self, bounds: Sequence[int]) -> Iterator[Promise]:
-        """Every later output row contains a later row of some input, so it is not before all bounds. The promise is
-        made only if a row before all bounds is possible; an output row may contain any row of inputs that have
-        ended."""
+        """Every later output row contains a later row of some input, so it is not before all bounds. This is promised
+        only if a row before all bounds is possible; rows of ended inputs may be in any output row."""
         if INT64_MIN in bounds:
             return
         if FOREVER not in bounds and not self._bands.together([bound - 1 for bound in bounds]):

@@ -140,8 +140,7 @@ class AggregateOperator:
             ended.leave(end)
 
     def _bounds(self, frontier: int, window: int | None) -> Iterator[tuple[str, int | None]]:
-        """Bounds on what can still come: rows of windows from `window` on; without windows, keys of panes from
-        `frontier` on."""
+        """Bounds on later rows: of windows from `window` on; without windows, of keys of panes from `frontier` on."""
         if self._window.kind is not WindowKind.NONE and window is not None:
             return window_bounds(self._window, window, self._plan.output.names[:2])
         return ((name, key.value(frontier)) for name, key in self._keys_progress)

@@ -67,8 +67,7 @@ class DistinctOperator:
         return 0
 
     def _forget(self, promise: Promise, state: State) -> None:
-        """Forget groups whose keys lie below all bounds before their pane has ended. The pane stays known to hold
-        tuples."""
+        """Forget groups whose keys lie below all bounds before their pane has ended. The pane still counts as used."""
         if not {bound.column for bound in promise.bounds} <= {*self._plan.keys}:
             return
         for pane in state.keys(self._seen):

@@ -26,7 +26,7 @@ _BOUNDS = frozenset({"window_start", "window_end"})
 
 @dataclass(frozen=True, slots=True)
 class LateRows:
-    """Rows as JSON objects, and the number of `tuples` behind each."""
+    """Rows as JSON objects; `tuples` is the number of tuples that each stands for."""
 
     rows: tuple[Mapping[str, Scalar], ...] = ()
     tuples: tuple[int, ...] = ()
@@ -95,8 +95,7 @@ class LateView:
 
 
 def _selected(plan: QueryPlan, step: int, output: Schema) -> tuple[Named, ...]:
-    """The columns that the SELECT makes from the aggregate's; if the SELECT ends behind exchanges, the columns shown
-    there."""
+    """The columns that the SELECT makes from the aggregate's; if it ends behind exchanges, those shown there."""
     shown, reached, returning = tuple(map(_itself, output)), {step}, set[str]()
     for number, reader in enumerate(plan.steps[step + 1 :], step + 1):
         above = [source.step for source in reader.inputs if not isinstance(source, NodeInput)]

@@ -35,7 +35,7 @@ from lowmark.wire.rows.values import INT64_MIN
 __all__ = ["PartitionedRowsOperator"]
 
 _AT = 3  # the word of row numbers in a tuple
-_PAST = -1  # the bin of everything behind a landmark window
+_PAST = -1  # the bin of everything before a landmark window's own slide
 
 _COUNT = struct.Struct(">qq")
 _OPEN: Space[OpenCount] = Space(
@@ -192,8 +192,7 @@ class PartitionedRowsOperator:
             self._extents.emit(bins, places, Spans(ids, partitions, starts, stops - 1), out)
 
     def _left(self, bins: GroupTable, past: Bools) -> GroupTable:
-        """The bins without those that no later window needs, once these are the greater part. A landmark window needs
-        them, merged into one bin."""
+        """Drop bins that no later window needs, once these are the greater part; a landmark window merges them."""
         values = bins.groups[:, 2].view(np.int64)
         landmark = self._window.kind is WindowKind.LANDMARK
         loose = past & (values != _PAST) if landmark else past

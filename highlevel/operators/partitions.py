@@ -52,8 +52,7 @@ def as_tuples(groups: Words) -> Words:
 
 
 class Partitions:
-    """The partitions of a `Counted`. Rows are of its input. `times` gives the times of rows in the units of
-    `expire`."""
+    """The partitions of a `Counted`. Rows are of its input. `times` gives their times in the units of `expire`."""
 
     def __init__(self, plan: Counted, limit: GroupLimit | None, times: Callable[[Words], Ints]) -> None:
         self._limit = limit
@@ -117,8 +116,7 @@ class Partitions:
         return counters, places, numbers
 
     def lives(self, sub: int, rows: Words, state: State) -> Ints:
-        """For each row of one sub-bucket, the number of lives of its partition that end before it, starting from the
-        counters."""
+        """For each row of one sub-bucket, how many lives of its partition end before it, beginning at the counters."""
         if self._expire is None or not len(rows):
             return np.zeros(len(rows), np.int64)
         heads, times = self.heads(rows), self._times(rows)

@@ -69,7 +69,7 @@ class RowBuilder:
         return rows, sorted(flaws, key=lambda flaw: flaw[0])
 
     def counted(self, table: GroupTable) -> tuple[Words, Ints]:
-        """Rows of no particular window, and the number of tuples behind each."""
+        """Rows of no particular window, and the number of tuples that each stands for."""
         groups = self._grouped(GroupRows.of((table,)))
         return self._rows(groups, [0], np.zeros(len(groups.rows), np.int64))[0], groups.rows[:, 1].view(np.int64)
 

@@ -28,8 +28,7 @@ class Frontier:
         return not self._holding
 
     def forget(self) -> None:
-        """Forget which sources hold the frontier: a source may have promised less than before, or other sources count
-        now."""
+        """Forget the sources that hold the frontier: one may have promised less than before, or others count now."""
         self._holding.clear()
 
     def closed_by(self, roster: Roster, streams: tuple[str, ...], promised: Callable[[str], int]) -> int:

@@ -200,8 +200,7 @@ class Ledger:
                 self._state.put(self._chunks, key, chunk)
 
     def finding(self, extent: range, holds: Callable[[int], bool] = lambda granule: True) -> Finding:
-        """What is known about the settled granules of an extent; only tuples of those that `holds` names are
-        counted."""
+        """What is known about an extent's settled granules; counts only tuples of those that `holds` names."""
         found = self.marks.finding(extent.start, extent.stop)
         merged = promised = 0
         for key in self._keys(extent.start, extent.stop):
@@ -231,8 +230,7 @@ class Ledger:
         self.marks.prune(below)
 
     def content(self, below: int) -> Iterator[range]:
-        """Runs of granules from the frontier up to `below` that may have content; there is none outside. Loads no
-        piece."""
+        """Runs of granules from the frontier up to `below` outside of which there is no content; loads no piece."""
         for key in self._keys(self.frontier.value, below):
             yield range(max(key * _CHUNK, self.frontier.value), min((key + 1) * _CHUNK, below))
 

@@ -111,8 +111,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outputs of one micro-batch. A window's rows stand before its completion; completions of a query are
-    contiguous."""
+    """The outputs of one micro-batch. A window's rows precede its completion; a query's completions are contiguous."""
 
     outputs: tuple[Output, ...]
     counts: Counts

@@ -18,7 +18,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """The sources that vouch for what a frontier has passed, and the time from which all of them do."""
+    """The sources that have promised everything below a frontier, and the time from which all of them cover it."""
 
     covered_by: tuple[str, ...]
     covered_from_ns: int | None

@@ -31,8 +31,7 @@ class Member:
         return self.joined <= granule < self.left
 
     def bound(self, promised: int) -> int:
-        """The granule up to which the source does not block the frontier, when it has promised the granules below
-        `promised`."""
+        """Up to this granule the source does not block the frontier, if it has promised those below `promised`."""
         free = ((NEVER, self.joined), *self.excluded, (self.left, FOREVER))
         for start, stop in free:
             if start <= promised:

@@ -64,7 +64,7 @@ class Standing:
             yield source, appended_ns if source in going else FOREVER
 
     def witness(self, nodes: tuple[str, ...]) -> Witness:
-        """The sources that vouch for what the frontiers of these nodes have passed."""
+        """The sources that have promised everything below the frontiers of these nodes."""
         sources: list[str] = []
         since: int | None = None
         for name in nodes:

@@ -92,8 +92,7 @@ class SourceWaits:
         return buckets
 
     def silent_s(self, now_ns: int) -> dict[str, float]:
-        """By source: seconds since Kafka took its last record that the job has read, or since the job began; 0 once it
-        has ended."""
+        """By source: seconds since Kafka took its last record read by the job, or since the job began; 0: it ended."""
         heard_ns = {source: self._heard_ns.get(source, self._began_ns) for _, source in sorted(self._places)}
         return {source: 0.0 if at_ns == FOREVER else max(0, now_ns - at_ns) / 1e9 for source, at_ns in heard_ns.items()}
 

@@ -47,8 +47,7 @@ class JobSpec:
         return Roster.of({stream: self.roster[stream] for stream in streams})
 
     def position(self, stage: Stage, bucket: int, read: int) -> Position | None:
-        """The position of a bucket that has read its partials up to this offset; None: no query of the stage needs
-        one."""
+        """The position of a bucket that has read its partials up to this offset; None: no query of it uses one."""
         told = {
             plan.name: Told(self.laws[plan.name], max(read, self.told.get((plan.name, bucket), 0)))
             for plan in self.readers(stage.fingerprint)
@@ -71,8 +70,7 @@ class JobSpec:
         return None
 
     def kind(self, origin: Origin) -> SourceKind:
-        """The kind of the source. A bucket that sends through an exchange is finite: it promises what its sources
-        promise."""
+        """The kind of the source. A bucket is finite: through an exchange it promises what its sources promise."""
         if origin.stage in self.exchanges():
             return SourceKind.FINITE
         return self.kinds.get(origin.source, SourceKind.LIVE)

@@ -24,8 +24,7 @@ _WAYS_OUT = (
 
 @dataclass(frozen=True, slots=True)
 class StartState:
-    """The job to run, and what it finds at start. `batches`: how many batches of the stored checkpoint Spark has
-    committed."""
+    """The job to run, and what it finds at start. `batches`: those of the stored checkpoint that Spark committed."""
 
     queries: Mapping[str, str]  # digests of plans, by name
     stages: Sequence[Stage]
@@ -43,7 +42,7 @@ class StartState:
 
 def carried_on(standing: StartState, history: Callable[[], History]) -> Checkpoint:
     """The next run on the stored checkpoint, or the first run if nothing has run before. Raises CheckpointRefused when
-    the results in Kafka are of another checkpoint, or the checkpoint is of other queries. `history` is called only if
+    the results in Kafka are of another checkpoint, or the checkpoint is of other queries. Calls `history` only if
     needed."""
     stored, token = standing.stored, standing.token
     if stored is None:

@@ -2,8 +2,7 @@
 
 Windows over time are recognised by their times, whatever else has changed. All other results (rows and groups without
 windows, windows over rows, slide-by-tuple) are recognised by how far the partials had been read when they were written.
-That works as long as the same partials give the same results: with the same plan and sources, and read from their
-beginning.
+That works while equal partials give equal results: with the same plan and sources, and read from their beginning.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ def replays(
     plans: Iterable[QueryPlan], digests: Mapping[str, str], roster: Mapping[str, tuple[str, ...]],
     kinds: Mapping[str, SourceKind],
 ) -> dict[str, Replay]:  # fmt: skip
-    """By query. `digests` are those of the plans, `roster` the sources of each stream, `kinds` the known kinds of
-    sources."""
+    """By query. `digests` are of the plans, `roster` has the sources of each stream, `kinds` their known kinds."""
     return {
         plan.name: Replay(plan.stage, None if plan.exchanges else _law(plan.stage, digests[plan.name], roster, kinds))
         for plan in plans

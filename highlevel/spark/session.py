@@ -125,8 +125,7 @@ class Spark:
                 signal.signal(signal.SIGINT, handler)  # Spark has set its own, which ends jobs without our knowledge
 
     def _launch(self, conf: SparkConf) -> JavaGateway:
-        """Start the JVM in a session of its own, so that Ctrl-C reaches this process alone; it ends when its input
-        closes."""
+        """Start the JVM in a session of its own, so that Ctrl-C reaches this process alone; it ends with its input."""
         reading, writing = os.pipe()
         drain = threading.Thread(target=self._drain, args=(os.fdopen(reading, "rb"),), name="spark-output", daemon=True)
         drain.start()

@@ -95,8 +95,7 @@ class AdaptHolding:
         return max(1, self.window.wids(mode.high).stop - first)
 
     def _enter(self, mode: Mode, state: State, out: int = 0) -> None:
-        """Make those groups eager that save space by it. `out`: number of windows just closed whose panes are still
-        there."""
+        """Make those groups eager that save space by it. `out`: windows just closed whose panes are still there."""
         panes = state.keys(self.lazy)
         first = mode.first
         if first is None:

@@ -97,8 +97,7 @@ class Completions:
             yield from channel.flush(self._front(step))
 
     def amend(self, node: str, start: int, stop: int, finding: Finding) -> list[Output]:
-        """Losses became known in granules that have ended. For windows still open, the ledger has marked them
-        already."""
+        """Losses became known in granules that have ended. The ledger has marked windows still open already."""
         fronts, reasons = self._fronts(), finding.verdict.reasons
         learned = self._losses.learn(node, start, stop, finding, fronts)
         if reasons:
@@ -209,8 +208,8 @@ class Completions:
                 if step == route.step or step in route.finishes:
                     sequence.flaws.add(window, reason)
             told = [closing for closing in events.closings if closing.step == route.step]
-            # Without an advance nothing has ended. Then nothing may close a window, or the result would depend on where
-            # batches are cut.
+            # Without an advance nothing has ended; closing windows now would make the result depend on where batches
+            # are cut.
             spans[route.step] = sequence.close(told, front) if told or settled else []
             for span in spans[route.step]:
                 self._carry(self._reach.of_windows(route.step, route.window, span.windows, span.finding.verdict))

@@ -26,8 +26,7 @@ FollowedRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], list[W
 
 
 class FollowedSequence:
-    """Contiguous, like the sequence that it follows. `ledger` is that of the exchange's node, whose pane k is window
-    k."""
+    """Contiguous, like the sequence that it follows. `ledger` is of the exchange's node; its pane k is window k."""
 
     def __init__(self, window: Window, ledger: Ledger) -> None:
         self.window = window

@@ -124,8 +124,7 @@ class WindowSequence:
         return spans
 
     def needs(self, front: int) -> int:
-        """The first pane that a window still to close needs. Before the first promise of all inputs, every pane is
-        needed."""
+        """The first pane that a window still to close needs; before the first promise of all inputs, any pane."""
         if self.next is None:
             return NEVER
         if self.window.kind is WindowKind.LANDMARK and self.next == self.first:
@@ -142,8 +141,7 @@ class WindowSequence:
         return range(first, self.next if landmark else min(self.window.wids(stop - 1).stop, self.next))
 
     def lost(self, finding: Finding) -> None:
-        """Something became known of panes that belong to closed windows only. It still affects later landmark
-        windows."""
+        """Something became known of panes that only closed windows have as their own. Landmark windows keep it."""
         if self.window.kind is WindowKind.LANDMARK:
             self._past += finding
 
@@ -168,8 +166,8 @@ class WindowSequence:
 
     def _end(self, front: int) -> int:
         """Windows below this one are final. When all inputs have ended, windows after the last tuple or loss are not
-        announced. Two exceptions: windows that another bucket may have announced already, and one into which lost
-        tuples may have come."""
+        announced. Exceptions: those that another bucket may have announced already, and one into which lost tuples may
+        have come."""
         if front < FOREVER:
             return self.window.closed_by(front) if front > NEVER else NEVER
         highs = [self._high, self.marks.high(), *(ledger.reach() for ledger in self._ledgers)]

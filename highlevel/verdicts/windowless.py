@@ -151,9 +151,9 @@ class Windowless:
         )  # fmt: skip
 
     def _bound(self, complete_to: int | None) -> int | None:
-        """The bound to announce. When all input has ended, it is the end of the last granule with a tuple or a loss.
-        The end also closes windows that wait for tuples; if that bound was announced before, the new bound is one
-        granule later."""
+        """The bound to announce; when all input has ended, the end of the last granule with a tuple or a loss. The
+        end also closes windows that wait for tuples: if that bound was announced before, the new one is one granule
+        later."""
         if complete_to != FOREVER:
             return complete_to
         reached = [(ledger.node.reduction.pane, ledger.reach()) for ledger in self._ledgers.values()]

@@ -24,8 +24,7 @@ Times = npt.NDArray[np.int64]
 class Holes:
     """A hole begins where something was found unreadable, or at a frame that has no time. What is missing there is no
     older than what may still come just before the hole. Apart from its disorder, it is no newer than the stream at the
-    first frame after the hole whose time is believed; if disorder is counted in tuples, at the frame `places` further
-    on.
+    first frame after the hole whose time is believed (`places` frames further on, if disorder is counted in tuples).
 
     The span that a hole can affect is output no later than the block that allows a promise there."""
 
@@ -44,8 +43,7 @@ class Holes:
         self._begun = self._frames
 
     def of(self, columns: Columns, low: Times, believed: Times) -> Iterator[TimeSpan]:
-        """The spans of a block, given the least time that may still come before each frame, and the newest time
-        believed after each."""
+        """The spans of a block. `low`: the least time still to come before each frame; `believed`: the newest after."""
         untimed = np.flatnonzero(columns.link < BAD_TIME)
         if self._from is not None or len(untimed):
             yield from self._spans(columns, untimed, low, believed)

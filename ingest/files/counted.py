@@ -23,8 +23,7 @@ _LOOK_MS = 200  # a wait for bytes is interrupted this often to ask whether they
 
 
 def recognizable(head: bytes) -> bytes:
-    """The part of a file's first bytes that does not change: writers of pcapng may enter a section's length at its
-    end."""
+    """The part of a file's first bytes that does not change: pcapng writers may enter a section's length at its end."""
     return head[:16] + head[24:] if head.startswith(_PCAPNG) else head
 
 

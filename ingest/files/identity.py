@@ -1,5 +1,4 @@
-"""How a file is recognised under its name, because rotation gives names to other files, or begins the same file
-anew."""
+"""How a file is recognised under its name: rotation gives names to other files, or begins the same file anew."""
 
 from __future__ import annotations
 

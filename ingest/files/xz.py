@@ -1,5 +1,4 @@
-"""xz: streams, one after the other. Python's own reader would end at data after the first stream that are not a
-stream."""
+"""xz: streams, one after the other. Python's own reader ignores data after the first stream that are not a stream."""
 
 from __future__ import annotations
 

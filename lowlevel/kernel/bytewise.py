@@ -1,5 +1,4 @@
-"""Replaces `machine` in the checked build: loads and copies of single bytes and words, so that numba checks every
-index."""
+"""Replaces `machine` in the checked build: loads and copies single bytes and words, so that numba checks each index."""
 
 from __future__ import annotations
 

@@ -56,9 +56,8 @@ class Delivery:
         self._parcels.clear()
 
     def hand_over(self, token: Token, parcels: Sequence[str], then: Then) -> None:
-        """Begin to write a batch: from now on it becomes visible, whatever happens. Waits for the batch before it, and
-        raises why that could not be written. `then` is called from any thread when the batch is visible, or with the
-        reason why it is not."""
+        """Begin to write a batch: it will become visible, whatever happens. Waits for the batch before it, and raises
+        why that could not be written. When it is visible, any thread calls `then`; also on failure, with the reason."""
         with self._turn:
             self.wait()
             if parcels and token.batch > 0:

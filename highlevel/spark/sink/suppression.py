@@ -34,8 +34,7 @@ def digest(told: Amendment | Correction) -> str:
 
 @dataclass(slots=True)
 class _News:
-    """State of a query: whether its last old completion has been reached, and which old results after it are still to
-    be left out."""
+    """State of a query: whether its last old completion was reached, and old results after it to leave out."""
 
     begun: bool
     old: list[str]

@@ -34,8 +34,7 @@ class _Places:
 
     @property
     def value_bit(self) -> int:
-        """The bit of the column whose null makes the fold neutral: for FIRST and LAST, the value comes after the
-        order."""
+        """The bit of the column whose null makes the fold neutral. In FIRST and LAST it follows the order."""
         return 1 << (self.first + len(self.words) - 1)
 
     @property

@@ -19,8 +19,8 @@ from lowmark.query.plan.nodes import Reduction
 __all__ = ["IN_TEXT", "SectionNames", "among", "arrays_of", "named_sections"]
 
 IN_TEXT = 16
-"""Most ranges of a set whose bounds are written into the text, as comparisons: by measurement, a search costs 9 ns more
-than these."""
+"""Most ranges of a set that are compared in the text: by measurement, a search costs 9 ns more than so few
+comparisons."""
 
 _MOST_SECTIONS = 2  # the versions of IP
 

@@ -54,8 +54,8 @@ class TableText:
             self._write_step()
 
     def _write_prefetch_of_pairs(self) -> None:
-        """Prefetch the other slot of slots with another group: in a pass of its own, because by now their lines have
-        arrived."""
+        """Prefetch the other slot of each pair whose slot has another group. By now, in a second pass, that is
+        known."""
         self._write(f"""
             for k in range(np.uint64(count@)):
                 slot = np.uint64(slots@[k])
