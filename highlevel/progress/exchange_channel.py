@@ -191,7 +191,7 @@ class Channel:
             yield Forward(self._query, self._fingerprint, partition, punctuation, self._schema)
 
     def _tell(self, joint: Promise) -> Iterator[Forward]:
-        """Send a joint promise to every bucket, after the rows that it excludes from now on."""
+        """Send a joint promise to every bucket, after the rows of this micro-batch: it concerns only later rows."""
         for partition in range(len(self._sent.next)):
             told = LaneLedger({"taints": self._sent.taints})
             punctuation = Punctuation(self._origin, self._number(partition), joint, told)
