@@ -1,15 +1,15 @@
 """A query's steps inside one bucket: which operator each step is, and how rows and promises pass between them.
 
-What an operator may count on, and what is counted on here:
+What an operator may rely on, and what the chain relies on:
 
 - a port that reads a node gets `Promise((Bound(PANE, below=p),), last=p == FOREVER)`: panes below p have ended. A port
-  that reads another step gets that step's promises as they are made, one that reads an exchange also the joint ones of
-  all buckets together; of a union a port gets what holds of all its inputs;
-- rows, closings and promises of one advance come out before `work` has nothing left, in whatever order: a row belongs
+  that reads another step gets that step's promises as they are made. A port that reads an exchange also gets the joint
+  promises of all buckets together. A port of a union gets what holds for all its inputs;
+- rows, closings and promises of one advance come out before `work` has nothing left, in any order: a row belongs
   to the window that its column `window_end` names;
-- a step that makes windows (of an aggregate, or put together behind an exchange) tells each window into which tuples
-  were merged with `closed`, one window a call, in ascending order. Windows without tuples need not be told. What other
-  steps tell of closing is not listened to.
+- a step that makes windows (an aggregate, or windows merged behind an exchange) reports each window into which tuples
+  were merged with `closed`, one window a call, in ascending order. It need not report windows without tuples. Closings
+  from other steps are ignored.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ Build = Callable[[StepPlan, GroupLimit], Operator]
 _JOINT: Space[JointPromises] = Space(
     "joint", lambda piece: json.dumps(piece.rows()).encode(), lambda piece: JointPromises(json.loads(piece))
 )
-"""Of a step: by the number of its input."""
+"""The joint promises of a step, by the number of the input."""
 
 _WORK = 1 << 16
-"""Units of deferred work asked for at a time; only its being positive matters."""
+"""Units of deferred work requested at a time; only that it is positive matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class LatePart:
 
 @dataclass(slots=True)
 class Events:
-    """What came out of a chain since it was last asked."""
+    """What came out of a chain since the last call."""
 
     rows: list[Words] = field(default_factory=list)  # of the answer
     sent: list[tuple[int, Words | Promise]] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Events:
 
 
 def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:
-    """The operator of a step. `limit`: what it may keep for ever; None: as much as there is room for."""
+    """The operator of a step. `limit`: groups that it may keep for ever; None: limited by memory alone."""
     match plan:
         case Aggregate(at_once=True):
             return DistinctOperator(plan)
@@ -128,7 +128,7 @@ def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:
 
 
 class Chain:
-    """`fronts[step][input]` is the first pane that has not ended at an input that brings panes; the caller keeps it."""
+    """`fronts[step][input]` is the first pane not ended at an input that brings panes; the caller stores it."""
 
     def __init__(self, plan: QueryPlan, build: Build, state: State, fronts: list[list[int]]) -> None:
         limit = GroupLimit(plan.name, plan.limits.groups)
@@ -167,17 +167,17 @@ class Chain:
         self._promise(self._node_readers.get(node, []), Promise((Bound(PANE, frontier),), frontier == FOREVER))
 
     def promise_jointly(self, node: str, promise: Promise) -> None:
-        """No later row of the node, from whichever bucket, satisfies all of these bounds."""
+        """No later row of the node, from any bucket, satisfies all of these bounds."""
         self._promise(self._node_readers.get(node, []), promise)
 
     def touch(self, step: int, panes: Iterable[int]) -> None:
-        """Tuples came in these panes of a landmark window's input, into whichever bucket."""
+        """Tuples came in these panes of a landmark window's input, into any bucket."""
         operator = self.operators[step]
         if isinstance(operator, AggregateOperator):
             operator.touch(panes, self._states[step])
 
     def open(self) -> OpenCount | None:
-        """Windows of partitions that number their rows, of all steps; None: there are no such."""
+        """Counts of open windows of partitions that number their rows, over all steps; None: no step has any."""
         found = [
             operator.open(state)
             for operator, state in zip(self.operators, self._states, strict=True)
@@ -186,7 +186,7 @@ class Chain:
         return sum(found, OpenCount()) if found else None
 
     def work(self) -> None:
-        """All deferred work, of all steps: what one does may give another some."""
+        """Do all deferred work of all steps: the work of one step may create work for another."""
         parts = tuple(zip(self.operators, self._states, self._outs, strict=True))
         while sum(operator.work(state, out, _WORK) for operator, state, out in parts):
             pass
@@ -236,18 +236,18 @@ class Chain:
                 self.operators[step].on_promise(port, each, self._states[step], self._outs[step])
 
     def _ended(self, step: int, port: int) -> int:
-        """Inputs of one port are a union, of which that has ended which has ended in all of them."""
+        """Inputs of one port are a union: a pane has ended there once it has ended in all of them."""
         return min(front for front, of in zip(self.fronts[step], self._ports[step], strict=True) if of == port)
 
     def _keep(self, step: int, number: int, promise: Promise) -> None:
-        """Of one input of a union: what it promises jointly."""
+        """Keep what one input of a union promises jointly."""
         if len(promise.bounds) > 1:
             joint = self._states[step].get(_JOINT, number) or JointPromises()
             joint.take(promise)
             self._states[step].put(_JOINT, number, joint)
 
     def _together(self, step: int, port: int) -> list[Promise]:
-        """What the inputs of a union promise jointly, all of them."""
+        """What all inputs of a union promise jointly."""
         state, fronts = self._states[step], self.fronts[step]
         numbers = [number for number, of in enumerate(self._ports[step]) if of == port]
         return joint_promises([(fronts[number], state.get(_JOINT, number) or JointPromises()) for number in numbers])

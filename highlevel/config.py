@@ -1,4 +1,4 @@
-"""What can be set of a job."""
+"""The settings of a job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEAP = re.compile(r"[1-9][0-9]*[kmgKMG]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLimits:
-    """Of each query that has none of its own. Raises ValueError for what cannot be."""
+    """Limits of each query that sets none of its own. Raises ValueError for impossible values."""
 
     groups: int = DEFAULT_LIMITS.groups
 
@@ -26,19 +26,19 @@ class JobLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfig:
-    """Of the Spark job. Raises ValueError for what cannot be.
+    """Settings of the Spark job. Raises ValueError for impossible values.
 
-    `buckets` and `shuffle_partitions` are pinned by the first start: other values are another stage and another
+    `buckets` and `shuffle_partitions` are fixed by the first start: other values mean another stage and another
     checkpoint.
     """
 
-    checkpoint: Path = Path("checkpoint")  # a lasting folder, relative to the configuration file
-    name: str = "lowmark"  # one job of a name may run on a cluster at a time
-    buckets: int = 4  # partitions of a stage's partials, where its query does not say
-    max_offsets_per_trigger: int = 20_000  # records of a micro-batch: a backlog is taken in steps of this size
+    checkpoint: Path = Path("checkpoint")  # a permanent folder, relative to the configuration file
+    name: str = "lowmark"  # only one job of this name may run on a cluster at a time
+    buckets: int = 4  # partitions of a stage's partials, unless its query sets them
+    max_offsets_per_trigger: int = 20_000  # records of a micro-batch: a backlog is processed in steps of this size
     master: str = "local[2]"
-    shuffle_partitions: int = 2  # how many buckets are worked on at a time, at most
-    heap: str = "1g"  # of the driver's JVM, as Java writes sizes
+    shuffle_partitions: int = 2  # most buckets that are processed at a time
+    heap: str = "1g"  # heap of the driver JVM, for example `1g`
     metrics: str = "127.0.0.1:9465"  # host:port
     limits: JobLimits = field(default_factory=JobLimits)
 

@@ -1,7 +1,7 @@
-"""What an operator is: pure code between ports, with its state in pieces (DESIGN: the high level).
+"""The interface of an operator: pure code between ports, with its state in pieces (DESIGN: the high level).
 
-Operators know no Spark, no Kafka, no clock and no randomness: the same records in the same order on the same state
-give the same output. Rows pass as matrices of words (`lowmark.wire.rows.schema`): one row of uint64 a tuple.
+Operators know no Spark, no Kafka, no clock and no randomness: the same records in the same order on the same state give
+the same output. Rows pass as matrices of words (`lowmark.wire.rows.schema`): one row of uint64 per tuple.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Space(Generic[P]):
 
 
 class State(Protocol):
-    """State of one (stage, bucket). A piece handed out by `get` is the caller's to change, and is kept by `put`."""
+    """State of one (stage, bucket). The caller may change a piece that `get` returns; only `put` stores the change."""
 
     def get(self, space: Space[P], key: int) -> P | None: ...
     def put(self, space: Space[P], key: int, piece: P) -> None: ...
     def drop(self, space: Space[P], key: int) -> None: ...
     def keys(self, space: Space[P], below: int | None = None) -> Sequence[int]:
-        """Keys in ascending order, those smaller than `below` only; loads no piece."""
+        """Keys in ascending order, only those smaller than `below`; loads no piece."""
         ...
 
 
@@ -55,26 +55,26 @@ class Out(Protocol):
 
     def late(self, port: int, rows: Words) -> None: ...
     def flaw(self, port: int, window: int, reason: Reason) -> None:
-        """A value in this window cannot be told: it shows null, and the window is lossy for this reason. `overflow`:
-        something that decides left int64; `tie`: the first or the last tuples, all at one time, have different values.
-        `numbering` is of no window: what is counted is counted anew from here on.
+        """A value in this window cannot be computed: it shows null, and the window is lossy for this reason.
+        `overflow`: an intermediate or final value left int64; `tie`: the first or the last tuples, all at one time,
+        have different values. `numbering` concerns no window: the step restarts its count here.
 
-        Of a step whose rows lie in no window of its own `window` says where they lie: of a reduction their pane, of a
-        join the granule (`Join.granule`) of one of their times; of any other, nothing."""
+        For a step whose rows lie in no window of its own, `window` says where they lie: for a reduction their pane, for
+        a join the granule (`Join.granule`) of one of their times; for any other step it says nothing."""
         ...
 
 
 class Operator(Protocol):
-    """Built from a frozen plan node. Several inputs, several outputs."""
+    """Built from a frozen plan node. Has one or more inputs and outputs."""
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
-        """Take rows in. Runs between two promises may come as one."""
+        """Take rows. The runs between two promises may come as one."""
         ...
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
-        """The port's frontier has moved: close what it proves complete. Called once for each advance."""
+        """The port's frontier has moved: close what is now proved complete. Called once for each advance."""
         ...
 
     def work(self, state: State, out: Out, budget: int) -> int:
-        """Do up to `budget` units of deferred work; how much is left. Runners call it to 0 before they commit."""
+        """Do up to `budget` units of deferred work; returns what is left. Runners repeat it to 0 before a commit."""
         ...

@@ -1,4 +1,4 @@
-"""What a bucket may keep for ever. Most state goes when its window has closed; this is of what does not."""
+"""Limits on what a bucket keeps for ever. Most state goes when its window has closed; this is about the rest."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ __all__ = ["GroupLimit", "LimitReached"]
 
 
 class LimitReached(Exception):
-    """For people: of which query what is kept, how much of it, and what would be right."""
+    """An error for people: which query keeps too much, of what, how much, and what would be right."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLimit:
-    """How many groups of this query a bucket keeps that no window's end lets go."""
+    """The most groups of this query that a bucket keeps although no window's end releases them."""
 
     query: str
     most: int
 
     def check(self, count: int, keys: tuple[str, ...]) -> None:
-        """LimitReached where more groups of these keys than allowed are kept."""
+        """Raise LimitReached if more groups of these keys than allowed are kept."""
         if count > self.most:
             raise LimitReached(
                 f"query {self.query}: more than {self.most:,} different ({', '.join(keys)}) in a bucket, and no "

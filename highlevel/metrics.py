@@ -1,7 +1,7 @@
-"""What the high level counts, for Prometheus: fed from what each bucket reports of a micro-batch.
+"""Prometheus metrics of the high level, fed from each bucket's report of a micro-batch.
 
-Whatever may be counted is there from the start, at 0: a counter that is born with its first value shows no increase.
-What time alone changes is computed when it is asked for.
+Every counter exists from the start, at 0: a counter that appears with its first value shows no increase. Values that
+change with time alone are computed when they are read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _COUNTERS: Final = {
 
 
 class BucketReport(SourceReport, Protocol):
-    """What a bucket counted in a micro-batch, and where it stands after it. Reasons are `None` for exact windows."""
+    """A bucket's counts for a micro-batch, and its status after it. Reasons are `None` for exact windows."""
 
     @property
     def counters(self) -> Mapping[str, int]: ...
@@ -76,10 +76,10 @@ class BucketReport(SourceReport, Protocol):
 
 
 class HighLevelMetrics(Collector):
-    """The job's metrics in one registry. A bucket that had no records stands where it stood.
+    """The job's metrics in one registry. A bucket without records keeps its status.
 
-    `roster` has the sources of each stream, `ended` the buckets (stage, number) that had come to their end before the
-    job began. `now_ns` is the clock, which attributes in ns since 1970 are behind.
+    `roster` has the sources of each stream, `ended` the buckets (stage, number) that had ended before the job began.
+    `now_ns` is the clock against which attributes in ns since 1970 are measured.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class HighLevelMetrics(Collector):
         self._plans = tuple(plans)
         self._now_ns = now_ns
         self._count_from_the_start(registry)
-        self._lock = threading.Lock()  # of what follows: one thread reports, and others ask
+        self._lock = threading.Lock()  # guards what follows: one thread reports, others read
         self._standing: dict[tuple[str, int], BucketReport] = {}
         self._waits = SourceWaits(plans, roster, ended, now_ns())
         registry.register(self)

@@ -1,7 +1,7 @@
 """State of one (stage, bucket) in pieces: in memory for the local runner, over a byte store for the others.
 
-A piece in a byte store begins with the version of its form and the fingerprint of its stage. One that begins otherwise
-is refused: state of another program or another plan is never guessed at.
+A piece in a byte store begins with the version of its format and the fingerprint of its stage. Any other beginning is
+refused: state of another program or another plan is never guessed at.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ __all__ = [
 P = TypeVar("P")
 
 STATE_VERSION = 6
-"""Of the form of all pieces together. A change of any piece's form is a new version."""
+"""Version of the format of all pieces together. Every change of a piece's format needs a new version."""
 
 
 class StateRefused(Exception):
-    """Stored state cannot be read by this program: for people, with what would be right."""
+    """Stored state cannot be read by this program. The message tells people what would be right."""
 
 
 class ByteStore(Protocol):
-    """Where the pieces of one (stage, bucket) lie as bytes. What is stored is visible to the next `load`; that it
-    lasts is the store's own concern (Spark's state store commits with the micro-batch)."""
+    """Stores the pieces of one (stage, bucket) as bytes. What is stored is visible to the next `load`; durability is
+    the store's own concern (Spark's state store commits with the micro-batch)."""
 
     def load(self, space: str, key: int) -> bytes | None: ...
     def store(self, space: str, key: int, piece: bytes) -> None: ...
     def delete(self, space: str, key: int) -> None: ...
     def keys(self, space: str) -> Sequence[int]:
-        """All keys of the space, in any order. Called at most once a space and micro-batch."""
+        """All keys of the space, in any order. Called at most once per space and micro-batch."""
         ...
 
 
@@ -60,7 +60,7 @@ class MemoryByteStore:
 
 @dataclass
 class _Live:
-    """The live pieces of a space: `keys` is ascending and holds also the keys of pieces not yet loaded."""
+    """The live pieces of a space: `keys` is ascending and also holds the keys of pieces not yet loaded."""
 
     keys: list[int] = field(default_factory=list)
     pieces: dict[int, object] = field(default_factory=dict)
@@ -113,10 +113,10 @@ class MemoryState:
 
 
 class PiecewiseState:
-    """Pieces over a byte store: each is read when first asked for and written at `commit` when it was put since.
+    """Pieces over a byte store: each is read on first use, and written at `commit` if it was put since the last one.
 
-    A piece that was only read is not written back, so whoever changes a piece puts it. `commit` ends a micro-batch;
-    the instance may go on (its pieces stay live) or be thrown away.
+    A piece that was only read is not written back, so a caller that changes a piece must put it. `commit` ends a
+    micro-batch; the instance may be used further (its pieces stay live) or thrown away.
     """
 
     def __init__(self, store: ByteStore, stage: str) -> None:
@@ -159,7 +159,7 @@ class PiecewiseState:
         return _below(self._space(space).keys, below)
 
     def commit(self) -> int:
-        """Write what was put and delete what was dropped since the last commit; the bytes written."""
+        """Write what was put and delete what was dropped since the last commit; returns the bytes written."""
         written = 0
         for (name, key), put in self._touched.items():
             if not put:
@@ -196,7 +196,7 @@ class PiecewiseState:
 
 
 class ScopedState:
-    """The state of one operator of a chain: its spaces' names are put behind a prefix of its own."""
+    """The state of one operator of a chain: its spaces' names get a prefix of their own."""
 
     def __init__(self, state: State, prefix: str) -> None:
         self._state = state

@@ -12,7 +12,7 @@ __all__ = ["Viewer"]
 
 
 class Viewer:
-    """`schema` is the node's."""
+    """Converts rows for one query; `schema` is the node's."""
 
     def __init__(self, view: NodeView, schema: Schema) -> None:
         words = [0]
@@ -26,7 +26,7 @@ class Viewer:
         self._bits = [(np.uint64(places[own]), np.uint64(own)) for own in nullable]
 
     def of(self, rows: Words) -> Words:
-        """Rows of the query's own schema; the same matrix where it reads all columns in their order."""
+        """Rows in the query's own schema; the same matrix if the query reads all columns in their order."""
         if self._whole:
             return rows
         found: Words = rows.take(self._words, axis=1)

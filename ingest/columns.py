@@ -1,4 +1,4 @@
-"""The columns that the walkers of both formats fill: one entry a frame, without the frames' bytes."""
+"""The columns that the walkers of both formats fill: one entry per frame, without the frames' bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 __all__ = ["LARGEST", "Columns", "Walk"]
 
 LARGEST = 128 << 20
-"""Captured bytes of a frame, or bytes of a block, beyond which a length is taken for nonsense."""
+"""A larger number of captured bytes of a frame, or of bytes of a block, is taken for nonsense."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,9 +36,9 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How far a walk came. At most one of `wanted` and `nonsense` is set; none: the columns or the stretch are full."""
+    """How far a walk got. At most one of `wanted` and `nonsense` is set; neither: columns or stretch are full."""
 
     count: int  # frames in the columns
-    position: int  # of the first byte that was not used
-    wanted: int = 0  # bytes that are needed from there on to go on
-    nonsense: str | None = None  # why there is no going on from there
+    position: int  # of the first unused byte
+    wanted: int = 0  # bytes needed from there on to continue
+    nonsense: str | None = None  # why the walk cannot continue there

@@ -1,4 +1,4 @@
-"""What is set about a source that reads a capture."""
+"""The settings of a source that reads a capture."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from lowmark.query.expr.expressions import Expr
 __all__ = ["LIVE_DISORDER", "FileConfig", "LiveConfig", "Replay", "RingConfig"]
 
 LIVE_DISORDER = WithinTime(50_000_000)
-"""Of interfaces, where nothing is declared: their receive queues reorder."""
+"""For interfaces without a declaration: their receive queues reorder."""
 
 _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A capture played as if it were happening. Raises ValueError for what cannot be."""
+    """A capture played back as if it were live. Raises ValueError for impossible values."""
 
-    pace: float | None = None  # seconds of the capture in a second; None: as fast as it is read
-    rebase_to_ns: int | None = None  # the time, ns since 1970, that rebase_from_ns becomes; None: times stay
+    pace: float | None = None  # seconds of the capture per second; None: as fast as it is read
+    rebase_to_ns: int | None = None  # the time, ns since 1970, to which rebase_from_ns is moved; None: times stay
     rebase_from_ns: int | None = None  # a time of the capture, ns since 1970; None: its first frame's
-    tick_ns: int = 20_000_000  # what falls due within this makes one block
+    tick_ns: int = 20_000_000  # frames that fall due within this time make one block
 
     def __post_init__(self) -> None:
         if self.pace is not None and not (math.isfinite(self.pace) and self.pace > 0):
@@ -36,14 +36,14 @@ class Replay:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileConfig:
     """A source that reads a capture file, several as one (a folder, a pattern), a pipe, or standard input (`-`). Raises
-    DisorderError for what cannot be."""
+    DisorderError for impossible values."""
 
     name: str
     stream: str
     path: str
-    disorder: Disorder | None = None  # None: scan where the capture can be read twice, else ordered
+    disorder: Disorder | None = None  # None: scan if the capture can be read twice, else ordered
     replay: Replay | None = None
-    follow: bool = False  # at the end more is waited for: the file grows, or another one comes
+    follow: bool = False  # at the end, wait for more: the file grows, or another one comes
 
     def __post_init__(self) -> None:
         if self.path == STANDARD_INPUT and isinstance(self.disorder, Scan):
@@ -55,10 +55,10 @@ class FileConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingConfig:
-    """The memory that the kernel writes frames into, of each source. Raises ValueError for what cannot be."""
+    """The memory into which the kernel writes frames, for each source. Raises ValueError for impossible values."""
 
     ring_bytes: int = 32 << 20
-    snaplen: int = 512  # bytes kept of a frame: all that is read of it are headers
+    snaplen: int = 512  # bytes kept of a frame: only headers are read
 
     def __post_init__(self) -> None:
         if self.ring_bytes < 2 * _BLOCK or self.ring_bytes % _BLOCK:
@@ -78,7 +78,7 @@ class LiveConfig:
     interface: str  # or `any`
     disorder: Disorder = LIVE_DISORDER
     promiscuous: bool = False  # frames for other hosts too
-    keep: Expr | None = None  # frames for which this cannot be true are left out by the kernel; None: no frame is
+    keep: Expr | None = None  # the kernel drops frames for which this cannot be true; None: it drops none
     ring: RingConfig = RingConfig()
 
     def __post_init__(self) -> None:

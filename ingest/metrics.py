@@ -1,4 +1,4 @@
-"""What the sources count, for Prometheus. Counted per block."""
+"""Prometheus metrics of the sources. Counted per block."""
 
 from __future__ import annotations
 
@@ -78,17 +78,17 @@ class SourceMetrics:
         self._damaged = damaged
         self._merged = merged
         self._low = low
-        self._bound = bound  # it is there for sources that measure
+        self._bound = bound  # only sources that measure have it
         self._read_before = 0
 
     def block(self, frames: int, low_after_ns: int | None) -> None:
-        """A block was delivered; its low-watermark, where there is one to tell."""
+        """A block was delivered; with its low-watermark, if it has one."""
         self._received.inc(frames)
         if low_after_ns is not None:
             self._low.set(low_after_ns / 1e9)
 
     def read_to(self, read_bytes: int) -> None:
-        """So many bytes of the file have been read by now."""
+        """Set how many bytes of the file have been read."""
         self._read.inc(max(0, read_bytes - self._read_before))
         self._read_before = read_bytes
 
@@ -96,9 +96,9 @@ class SourceMetrics:
         self._damaged.inc()
 
     def merged(self, frames: int) -> None:
-        """So many of the frames that were delivered are several packets each."""
+        """Count delivered frames that are several packets each."""
         self._merged.inc(frames)
 
     def bounded(self, bound_ns: int) -> None:
-        """Of measured disorder: the bound at present."""
+        """Set the current bound of measured disorder."""
         self._bound().set(bound_ns / 1e9)

@@ -1,4 +1,4 @@
-"""What can be set of the low level. Times are in ns unless a name says otherwise."""
+"""The settings of the low level. Times are in ns unless a name says otherwise."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _SECOND_NS = 1_000_000_000
 
 
 class LowLevelConfigError(ValueError):
-    """A setting that cannot be: the message says which and what would be right."""
+    """An impossible setting: the message says which and what would be right."""
 
 
 class Flush(Enum):
     """How partials leave the table when their pane has ended (Li 8.3.3)."""
 
     SLOW = "slow"  # a few with each batch of packets, all of them within `flush_within_ns`
-    LAZY = "lazy"  # by collisions, and what is left then within `flush_panes`
+    LAZY = "lazy"  # by collisions; whatever remains leaves within `flush_panes`
     FULL = "full"  # all at once
 
 
 class Order(Enum):
-    """In which order partials leave the table."""
+    """The order in which partials leave the table."""
 
     ANY = "any"
-    # The partials of a pane before those of later ones, as systems need that process in order (IOP; Li fig. 8-6).
+    # The partials of a pane before those of later ones, as systems with in-order processing need (IOP; Li fig. 8-6).
     # Kept for comparison: a collision may have to flush the whole table.
     PRESERVED = "preserved"
 
@@ -41,8 +41,8 @@ _MOST_SLOTS = 1 << 31
 
 
 def table_size(text: str) -> tuple[int, int]:
-    """Slots and bytes of a table's size as people write it: a number of slots, or an amount of memory such as 64M.
-    One of the two is 0. LowLevelConfigError for anything else."""
+    """Slots and bytes of a table's size as people write it: a number of slots, or an amount of memory such as 64M. One
+    of the two is 0. Raises LowLevelConfigError for anything else."""
     match = _SIZE.fullmatch(text)
     if match is None or int(match[1]) == 0:
         raise LowLevelConfigError(f"{text!r} is no size of a table: it is a number of groups, or memory such as 64M")
@@ -53,16 +53,16 @@ def table_size(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class LowLevelConfig:
-    """Of the nodes on one source."""
+    """Settings of the nodes on one source."""
 
     slots: int = 1 << 20  # of each node's table: a power of two
-    memory: str = ""  # of each node's table, such as 64M: as many slots as fit, in place of `slots`
+    memory: str = ""  # of each node's table, such as 64M: as many slots as fit, instead of `slots`
     flush: Flush = Flush.SLOW
-    flush_within_ns: int = _SECOND_NS  # of packet time or of the clock; at most a pane is used
-    flush_every: int = 0  # slow flush: one slot each so many packets (Li's i), in place of `flush_within_ns`
+    flush_within_ns: int = _SECOND_NS  # of packet time or of the clock; limited to one pane
+    flush_every: int = 0  # slow flush: one slot per so many packets (Li's i), instead of `flush_within_ns`
     flush_panes: int = 2  # a partial leaves within this many panes of its pane's end (Li's m)
     order: Order = Order.ANY
-    output_rows: int = 16384  # of the buffer between the kernel and what takes its output
+    output_rows: int = 16384  # of the buffer between the kernel and the reader of its output
 
     def __post_init__(self) -> None:
         if self.slots < 1 or self.slots & (self.slots - 1) or self.slots > _MOST_SLOTS:
@@ -82,7 +82,7 @@ class LowLevelConfig:
             raise LowLevelConfigError(f"output_rows is {self.output_rows}: it is 64 or more")
 
     def slots_of(self, slot_bytes: int) -> int:
-        """The slots of a table whose slots take this many bytes each."""
+        """The number of slots of a table whose slots take this many bytes each."""
         if not self.memory:
             return self.slots
         fitting = max(1, table_size(self.memory)[1] // slot_bytes)
@@ -99,7 +99,7 @@ class LowLevelConfig:
         return self.flush_panes - 1 if self.flush is Flush.LAZY else 0
 
     def within_ns(self, pane_ns: int) -> int:
-        """How long it takes from there."""
+        """How long the flush takes from its beginning."""
         match self.flush:
             case Flush.SLOW:
                 return min(self.flush_within_ns, pane_ns)
@@ -111,14 +111,14 @@ class LowLevelConfig:
 
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
-    """Of the queue between the nodes and Kafka."""
+    """Settings of the queue between the nodes and Kafka."""
 
-    max_bytes: int = 256 << 20  # of records that are not acknowledged, all partitions together
+    max_bytes: int = 256 << 20  # of records not acknowledged, all partitions together
     linger_ms: int = 5
-    retry_s: float = 1.0  # before a client that failed is replaced
-    spill: Path | None = None  # folder for what has no room in memory; None: it is given up
-    spill_bytes: int = 4 << 30  # of records there
-    compression: Compression = Compression.LZ4  # of batches, wherever they go from here
+    retry_s: float = 1.0  # wait before a failed client is replaced
+    spill: Path | None = None  # folder for records that do not fit into memory; None: they are given up
+    spill_bytes: int = 4 << 30  # of records in that folder
+    compression: Compression = Compression.LZ4  # of batches, on the way to Kafka and in it
 
     def __post_init__(self) -> None:
         if self.max_bytes < 1 << 20:

@@ -1,7 +1,7 @@
-"""The way of records to Kafka: a sender for each topic, with a producer, a thread and a share of the room of its own.
+"""Sends records to Kafka: a sender for each topic, with its own producer, thread and share of the queue's room.
 
-So what befalls a topic (it is deleted, nobody may write to it any more, it takes no record of this size) is its own
-affair. A producer costs about 1 MiB of memory, and threads that sleep mostly: the sender's, two, and one a broker.
+So a fault of one topic (it is deleted, writing is no longer allowed, it takes no record of this size) affects no other.
+A producer costs about 1 MiB of memory, and threads that mostly sleep: the sender's, two more, and one per broker.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from lowmark.wire.records.record import WireRecord
 __all__ = ["Emitter", "TopicState"]
 
 _LEAST_BYTES = 1 << 20
-"""Of a topic's share: a record fits."""
+"""The least share of a topic: one record fits."""
 
 
 class Emitter:
-    """Inert until `start`. `room` and `put` may be called from any thread. LowLevelConfigError where the folder for
-    what has no room in memory cannot be used."""
+    """Inactive until `start`. `room` and `put` may be called from any thread. Raises LowLevelConfigError if the folder
+    for records that do not fit into memory cannot be used."""
 
     def __init__(self, kafka: KafkaSettings, config: QueueConfig) -> None:
         self._kafka = kafka
@@ -34,8 +34,8 @@ class Emitter:
         self._started = False
 
     def serve(self, readers: Mapping[str, Sequence[str]]) -> None:
-        """The topics that records are put to from now on, each with the queries that read it; they divide the room. Of
-        another one that was served what is queued still leaves."""
+        """Set the topics that records are put to from now on, each with the queries that read it; they divide the room.
+        Records queued for topics served before are still sent."""
         senders = {}
         for topic, before in self._senders.items():
             if topic not in readers and not before.state().queued_records:
@@ -56,35 +56,35 @@ class Emitter:
                 sender.start()
 
     def start(self) -> None:
-        """Connects in the background, and waits for a broker that is not there yet."""
+        """Connect in the background, and wait for a broker that is not there yet."""
         self._started = True
         for sender in self._senders.values():
             sender.start()
 
     def room(self, topic: str, size: int) -> bool:
-        """Whether so many bytes of data still fit: when not, they are to be given up before they get a number."""
+        """Whether so many bytes of data still fit. If not, give them up before they get a number."""
         return self._senders[topic].room(size)
 
     def put(self, topic: str, partition: int, record: WireRecord) -> None:
-        """Takes a numbered record, whether there is room or not: it will arrive behind all that were put before it."""
+        """Take a numbered record, even without room: it will arrive after all records put before it."""
         self._senders[topic].put(partition, record)
 
     def drained(self, timeout_s: float) -> bool:
-        """Waits until everything has been acknowledged, and says whether it was. What is in the hands of a thread that
-        has ended will never be, and is not waited for."""
+        """Wait until everything has been acknowledged; returns whether it was. Records of a thread that has ended will
+        never be, and are not waited for."""
         until = time.monotonic() + timeout_s
         heard = [sender for sender in self._senders.values() if sender.helper.failure is None]
         return all(sender.drained(max(0.0, until - time.monotonic())) for sender in heard)
 
     def stop(self) -> None:
-        """What is not acknowledged by now is lost: `drained` comes before."""
+        """Stop; records not acknowledged by now are lost. Call `drained` first."""
         for sender in self._senders.values():
             sender.stop()
 
     def states(self) -> tuple[TopicState, ...]:
-        """Of each topic."""
+        """The state of each topic."""
         return tuple(sender.state() for sender in self._senders.values())
 
     def helpers(self) -> tuple[Helper, ...]:
-        """The threads that hear the broker."""
+        """The threads that receive the brokers' answers."""
         return tuple(sender.helper for sender in self._senders.values())

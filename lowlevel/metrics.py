@@ -1,4 +1,4 @@
-"""Metrics of the low level, read from its own counters when they are asked for: what is shown is what was counted."""
+"""Metrics of the low level, read from its own counters on request, so they equal what was counted."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _TOPIC = ("topic",)
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A source's part in the metrics. `outboxes` and `topics` by node; `node` of a label is the stage and the node's
-    name in it."""
+    """A source's part in the metrics. `outboxes` and `topics` are by node. The label `node` consists of the stage and
+    the node's name in it."""
 
     source: str
     stream: str
@@ -34,7 +34,7 @@ class Watched:
 
 
 class LowLevelMetrics(Collector):
-    """`now_ns` is the clock that low-watermarks are behind."""
+    """The metrics of all sources; `now_ns` is the clock against which low-watermarks are measured."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""All nodes on one source: blocks of frames in, partials, selected tuples and progress out. Knows no clock."""
+"""All nodes on one source: takes blocks of frames, outputs partials, selected tuples and progress. Uses no clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_TAGS = np.empty(0, np.int32)
 
 
 class SourceNodes:
-    """Inert until `start()`. `take`, `heartbeat` and `finish` are generators to be run to their end, by one thread."""
+    """Inactive until `start()`. One thread must run the generators `take`, `heartbeat` and `finish` to their end."""
 
     def __init__(
         self,
@@ -42,9 +42,8 @@ class SourceNodes:
         build: Build = Build.FAST,
         send_late: Collection[str] = (),
     ) -> None:
-        """`stream` is what the tuples' `link` says, `rank` their `_rank`; `seed` makes the tables' hash repeatable
-        (None: it is random, as it must be where strangers choose the packets). `send_late`: nodes whose late tuples are
-        put out."""
+        """`stream` is the tuples' `link`, `rank` their `_rank`. `seed` makes the tables' hash repeatable (None: it is
+        random, as it must be where strangers choose the packets). `send_late`: nodes that output their late tuples."""
         if not nodes:
             raise ValueError("a source without nodes has nothing to do")
         self._nodes = tuple(nodes)
@@ -65,8 +64,8 @@ class SourceNodes:
         self._low = INT64_MIN
 
     def start(self, *, touched: bool = False) -> None:
-        """Compiles or loads the kernel and allocates the tables, whose memory is handed out before anything needs it
-        (`touched`, for sources that do not wait) or bit by bit as packets come."""
+        """Compile or load the kernel and allocate the tables. With `touched`, for sources that do not wait, their
+        memory is allocated by the system now; otherwise bit by bit as packets come."""
         send_late = [node.name in self._send_late for node in self._nodes]
         self._kernel = kernel([node.reduction for node in self._nodes], self._build, send_late, self._config.order)
         for node, late in zip(self._nodes, send_late, strict=True):
@@ -83,7 +82,7 @@ class SourceNodes:
 
     @property
     def received(self) -> int:
-        """Frames: received = skipped + decoded."""
+        """Frames received = skipped + decoded."""
         return self._received
 
     @property
@@ -105,11 +104,11 @@ class SourceNodes:
         return self._low
 
     def counts(self) -> dict[str, Counts]:
-        """Of each node."""
+        """The counts of each node."""
         return {name: member.memory.counts() for name, member in self._members.items()}
 
     def pressures(self) -> dict[str, Pressure]:
-        """Of the table of each node that has one."""
+        """The pressure on the table of each node that has one."""
         return {name: member.pressure for name, member in self._members.items() if member.memory.slots}
 
     def residents(self, node: str) -> Words:
@@ -117,8 +116,8 @@ class SourceNodes:
         return self._members[node].memory.residents()
 
     def take(self, block: FrameBlock) -> Iterator[NodeOutput]:
-        """Of a live source's block, frames from more than a minute ahead of its clock are skipped, and dropped frames
-        are of no later time."""
+        """Take a block. In a live source's block, frames more than a minute ahead of its clock are skipped, and dropped
+        frames are taken to be no later than the clock."""
         _check(block)
         if block.dropped:
             self._dropped += block.dropped
@@ -133,9 +132,8 @@ class SourceNodes:
         yield from self._drain(member for member in self._members.values() if member.memory.at_once)
 
     def heartbeat(self, now_ns: int) -> Iterator[NodeOutput]:
-        """To be called several times a second: rows and what is known against granules do not wait longer here, and
-        partials whose pane has ended leave in time although no packets come. `now_ns` is of any clock that does not
-        step."""
+        """Call this several times a second. Rows and taints then do not wait here, and partials whose pane has ended
+        leave in time even if no packets come. `now_ns` is of any clock that does not step."""
         overdue = False
         for member in self._members.values():
             ended = member.ended_resident(self._low)
@@ -152,15 +150,15 @@ class SourceNodes:
         yield from self._drain(self._members.values())
 
     def finish(self, promised_ns: int = FOREVER) -> Iterator[NodeOutput]:
-        """Everything leaves the tables, and what is known against granules is told. What is promised at last: FOREVER
-        at the end of a finite source; a source that is only stopped may give less."""
+        """Output everything in the tables, and all taints. `promised_ns` is the last promise: FOREVER at the end of a
+        finite source; a source that is only stopped may promise less."""
         yield from self._run(_nothing(FOREVER), FOREVER, 2)
         yield from self._promise(max(promised_ns, self._low), news=True)
         yield from self._drain(self._members.values())
 
     def let_go(self, names: Collection[str]) -> Iterator[NodeOutput]:
-        """Between two blocks: everything that has ended leaves and is promised, and what is left in the tables of these
-        nodes is put out, of which nothing is promised any more."""
+        """Between two blocks: output and promise everything that has ended. Then output what is left in the tables of
+        these nodes, without a promise; they promise nothing any more."""
         yield from self._run(_nothing(self._low), FOREVER, 1)
         yield from self._promise(self._low, news=True)
         yield from self._drain(self._members.values())
@@ -168,8 +166,8 @@ class SourceNodes:
             yield NodeOutput(name, self.residents(name).copy())
 
     def take_over(self, before: SourceNodes) -> None:
-        """Goes on, started, where others on the source stand between two blocks: nodes of the same name, which are the
-        same nodes, keep table, hash and promises. `before` is not to be used any more."""
+        """Take over from started nodes on the same source, between two blocks: nodes of the same name are the same
+        nodes and keep table, hash and promises. `before` must not be used any more."""
         self._secrets, self._progress, self._skipped = before._secrets, before._progress, before._skipped
         self._received, self._dropped, self._low = before._received, before._dropped, before._low
         self._members |= {name: member for name, member in before._members.items() if name in self._members}
@@ -213,7 +211,7 @@ class SourceNodes:
             member.taint(flaw, dropped)
 
     def _dropped_in(self, block: FrameBlock) -> Flaw:
-        """Dropped frames may be of any time from the low-watermark before to now (without a clock: to the newest
+        """Dropped frames may have any time from the previous low-watermark to now (without a clock: to the newest
         frame)."""
         times = [block.low_after] if block.low_after != FOREVER else []
         times += [int(block.ts.min()), int(block.ts.max())] if len(block) else []
@@ -243,7 +241,7 @@ def _nothing(low: int) -> FrameBlock:
 
 
 def _check(block: FrameBlock) -> None:
-    """The kernel trusts the lengths of the columns."""
+    """Check the columns' lengths, because the kernel trusts them."""
     columns = (block.offset, block.captured, block.length, block.link, block.low)
     if any(len(column) != len(block) for column in columns) or (
         block.vlan is not None and len(block.vlan) != len(block)

@@ -1,4 +1,4 @@
-"""The memory of one node: its table, buffers and counters, allocated once (`kernel.panes` says what they mean)."""
+"""The memory of one node: its table, buffers and counters, allocated once (`kernel.panes` explains them)."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ _PAGE = 4096  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Cumulative counts of one node since it began. Tuples: decoded = filtered + late + put_out + resident; rows that
-    were put out: evicted + flushed + straight, where no group leaves at once, of which nothing may be left."""
+    """Cumulative counts of one node since it began. Tuples: decoded = filtered + late + put_out + resident. Rows
+    output: evicted + flushed + straight; not if groups leave at once, because then nothing may be left of an evicted
+    row."""
 
     filtered: int  # tuples
     late: int
     put_out: int
     resident: int
-    evicted: int  # rows that left because of a collision, or because a sum would not have fitted
-    overfull: int  # … of these the ones whose sum it was
+    evicted: int  # rows that left because of a collision, or because a sum would have overflowed
+    overfull: int  # … of these, because of the sum
     flushed: int  # … because their pane had ended
     straight: int  # … with a tuple that did not wait: older than the resident, selected, or the first of its group
     groups: int  # rows in the table at present
 
 
 def table_bytes(reduction: Reduction, config: LowLevelConfig) -> int:
-    """Of a node's table and, where its partials keep their order, of the output that has room for all of it."""
+    """Bytes of a node's table; if partials keep their order, also of the output, which has room for the whole table."""
     if not reduction.grouped:
         return 0
     words = RowForm(reduction).words
@@ -53,7 +54,7 @@ def table_bytes(reduction: Reduction, config: LowLevelConfig) -> int:
 
 
 class NodeMemory:
-    """`send_late`: late tuples are kept as rows too, until `drain_strays`."""
+    """`send_late`: late tuples are also kept as rows, until `drain_strays`."""
 
     def __init__(
         self, reduction: Reduction, config: LowLevelConfig, link_code: int, rank: int, send_late: bool = False
@@ -71,7 +72,7 @@ class NodeMemory:
         self._state[at.ORDERED] = config.order is Order.PRESERVED
         self.at_once = leaves_at_once(reduction, config.order)
         slots = config.slots_of(8 * slot_words(words) + _RING_BYTES) if reduction.grouped else 0
-        # Order can mean that everything has to leave at once. What of it is never written to takes no memory.
+        # To keep order, everything may have to leave at once. The parts never written to take no memory.
         self._kept_rows = max(config.output_rows, 2 * BATCH) if self.at_once else config.output_rows
         self._out = np.empty((self._kept_rows + (slots if self._state[at.ORDERED] else 0), words), np.int64)
         self._late = np.empty((_LATE_ENTRIES, 2), np.int64)
@@ -94,20 +95,20 @@ class NodeMemory:
             self.arguments = (*self.arguments, self._table, self._ring, self._panes, rows, places)
 
     def touch(self) -> None:
-        """Has the system hand out the memory now, which takes it milliseconds for each huge page of a table: no packet
-        waits for that."""
+        """Have the system allocate the memory now. That takes milliseconds for each huge page of a table; no packet
+        should wait for it."""
         self._out[:: max(1, _PAGE // self._out[0].nbytes)] = 0
         for array in (self._table, self._ring):
             array.reshape(-1)[:: _PAGE // array.itemsize] = 0
 
     @property
     def slots(self) -> int:
-        """Of the table; 0: there is none."""
+        """Slots of the table; 0: there is none."""
         return len(self._table)
 
     @property
     def evicted(self) -> int:
-        """Rows that left because of a collision, so far."""
+        """Rows that have left because of a collision."""
         return int(self._state[at.EVICTED] - self._state[at.OVERFULL])
 
     @property
@@ -127,19 +128,19 @@ class NodeMemory:
 
     @property
     def is_full(self) -> bool:
-        """Whether the kernel may be waiting for the output buffer to be drained, or it is well filled."""
+        """Whether the output buffer is well filled, or the kernel may be waiting for it to be drained."""
         needed = 2 * BATCH if self.at_once else BATCH
         needed += int(self._state[at.LENGTH]) if self._state[at.ORDERED] else 0
         return self.pending_rows > self._kept_rows // 2 or self.pending_rows + needed > len(self._out)
 
     def drain(self) -> Words:
-        """The rows in the output buffer, which is empty then."""
+        """The rows in the output buffer; empties it."""
         rows = self._form.unpacked(self._out[: self.pending_rows].view(np.uint64))
         self._state[at.OUT] = 0
         return rows
 
     def drain_strays(self) -> Words:
-        """The rows of late tuples, in the order in which they came; that buffer is empty then."""
+        """The rows of late tuples, in order of arrival; empties their buffer."""
         if not self._state[at.STRAYS]:
             return self._none
         rows = self._form.unpacked(self._strays[: int(self._state[at.STRAYS])].view(np.uint64))
@@ -147,13 +148,13 @@ class NodeMemory:
         return rows
 
     def drain_lost(self) -> frozenset[int]:
-        """The granules of tuples of which something was lost to an overflow; forgotten then."""
+        """The granules of tuples that lost something to an overflow; forgets them."""
         entries = int(self._lost[0])
         self._lost[0] = 0
         return frozenset(self._lost[1 : 1 + entries].tolist())
 
     def drain_late(self, into: dict[int, int]) -> None:
-        """Adds the late tuples of each granule."""
+        """Add the number of late tuples of each granule."""
         entries = int(self._state[at.LATE])
         for granule, tuples in self._late[:entries].tolist():
             into[granule] = into.get(granule, 0) + tuples
@@ -166,7 +167,7 @@ class NodeMemory:
         return int(counted.min()) if len(counted) else None
 
     def counts(self) -> Counts:
-        """To be asked for when late tuples have been drained."""
+        """The counts; call this when late tuples have been drained."""
         state = self._state
         put_out = int(state[at.OUT_TUPLES])
         return Counts(
@@ -182,7 +183,7 @@ class NodeMemory:
         )
 
     def residents(self) -> Words:
-        """What is in the table and has not gone out, by slot: for audits, it walks the whole table."""
+        """Partials still in the table, by slot. For audits: it reads the whole table."""
         width = self._out.shape[1]
         rows = self._form.unpacked(self._table[self._table[:, 2] > self.at_once].view(np.uint64)[:, :width])
         if self.at_once:
@@ -191,8 +192,8 @@ class NodeMemory:
 
 
 def _aligned(rows: int, words: int) -> npt.NDArray[np.int64]:
-    """Zeros, of which nothing is resident until it is touched; slots of eight words fill one cache line each, and pairs
-    of them two that the processor fetches together."""
+    """Zeros that take no memory until touched. Slots of eight words fill one cache line each; pairs of them fill two
+    lines that the processor fetches together."""
     raw = np.zeros(8 * rows * words + _PAIR, np.uint8)
     start = -raw.ctypes.data % _PAIR
     return raw[start : start + 8 * rows * words].view(np.int64).reshape(rows, words)

@@ -1,4 +1,4 @@
-"""One node on a source, and what it gives out: rows, and progress that covers them."""
+"""One node on a source, and its output: rows, and progress that covers them."""
 
 from __future__ import annotations
 
@@ -17,31 +17,30 @@ from lowmark.wire.rows.words import Words
 __all__ = ["NodeOutput", "Progress", "SourceNode"]
 
 _MOST_LATE = 4096
-"""Granules with late tuples that wait for the next promise."""
+"""Granules with late tuples that may wait for the next promise."""
 
 _MOST_TAINTS = 256
-"""Runs of granules that wait for the next promise: of more, the last ones are told as one that holds them."""
+"""Runs of granules that may wait for the next promise; beyond this limit, a new run is joined with the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """No later row of the node lies in a granule that ends at or before `promised_ns`: FOREVER, or the start of a
-    granule. Late tuples are of promised granules, by this promise or an earlier one; taints may be of any. Each is said
-    once."""
+    granule. Late tuples are of granules promised now or earlier; taints may be of any. Each is reported once."""
 
     promised_ns: int
     late: Mapping[int, int] = field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()  # what the source has against granules, and frames that the kernel dropped in them
+    taints: tuple[Taint, ...] = ()  # the source's flaws by granules, with frames that the kernel dropped there
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeOutput:
-    """Rows in the word form of the node's schema, the receiver's own; then the progress that covers them."""
+    """Rows in the word form of the node's schema, owned by the receiver; then the progress that covers them."""
 
     node: str
     rows: Words
     progress: Progress | None = None
-    late: Words | None = None  # rows of late tuples, which no progress covers; of nodes that send them
+    late: Words | None = None  # rows of late tuples, which no progress covers; only of nodes that send them
 
 
 class SourceNode:
@@ -51,13 +50,13 @@ class SourceNode:
         self.node = node
         self.memory = memory
         self.pressure = Pressure(node.reduction, memory.slots)
-        self.late: dict[int, int] = {}  # not told yet
-        self._taints: list[Taint] = []  # not told yet
+        self.late: dict[int, int] = {}  # not reported yet
+        self._taints: list[Taint] = []  # not reported yet
         self.promised = INT64_MIN  # the first granule that is not closed
-        self.waiting: tuple[int, int] | None = None  # the oldest pane that has ended and is here, and since when
+        self.waiting: tuple[int, int] | None = None  # the oldest ended pane with partials left, and since when
 
     def drain(self) -> Words:
-        """The rows in the output buffer, which is empty then."""
+        """The rows in the output buffer; empties it."""
         rows = self.memory.drain()
         if self.memory.slots:
             self.pressure.note(rows, self.memory.evicted, self.memory.taken, self.memory.open_pane)
@@ -68,13 +67,13 @@ class SourceNode:
         return self.node.reduction.pane
 
     def taint(self, flaw: Flaw, dropped: int = 0) -> None:
-        """This stands against all granules that the time of the flaw touches, that of its first moment at least."""
+        """Taint all granules that the time of the flaw touches, at least that of its first moment."""
         start = INT64_MIN if flaw.from_ns == INT64_MIN else self.pane.index(flaw.from_ns)
         stop = FOREVER if flaw.until_ns == FOREVER else self.pane.index(max(flaw.from_ns, flaw.until_ns)) + 1
         self.note(Taint(start, stop, (flaw.reason.value,), dropped=dropped))
 
     def note(self, taint: Taint) -> None:
-        """To be told with the next promise."""
+        """Keep a taint for the next promise."""
         for at, known in enumerate(self._taints):
             if known.reasons == taint.reasons and known.start <= taint.stop and taint.start <= known.stop:
                 self._taints[at] = _together(known, taint)
@@ -88,8 +87,8 @@ class SourceNode:
         return oldest if oldest is not None and oldest < self._open(low) else None
 
     def progress(self, low: int, *, news: bool = False) -> Progress | None:
-        """What can be promised at this low-watermark, if it is more than before, or as much and (`news`, or when there
-        is much of it) something has been noted. The output has to be drained then."""
+        """The promise at this low-watermark. None, unless it is more than before; or equal, with something noted, and
+        `news` is set or much is noted. The caller must then drain the output."""
         if low == INT64_MIN:
             return None
         first = self._open(low)
@@ -117,7 +116,7 @@ class SourceNode:
 
 
 def _together(one: Taint, other: Taint) -> Taint:
-    """A run that holds both, with what stands against either."""
+    """One run that covers both, with the reasons of both."""
     values = {*one.reasons, *other.reasons}
     reasons = tuple(reason.value for reason in Reason if reason.value in values)
     start, stop = min(one.start, other.start), max(one.stop, other.stop)

@@ -1,7 +1,7 @@
-"""From a node's output to numbered records for the partitions of its stage, with the ledger. Pure: both runners use it.
+"""Turns a node's output into numbered records for its stage's partitions, with the ledger. Pure: both runners use it.
 
-One outbox serves one (source, epoch, node). Sequence numbers are dense in each partition, from 0; data that is given
-up is counted before it would get one. A punctuation goes to every partition, behind the data that it covers.
+One outbox serves one (source, epoch, node). Sequence numbers are dense in each partition, from 0. Data that is given up
+is counted and gets no number. A punctuation goes to every partition, after the data that it covers.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from lowmark.wire.rows.words import Words
 __all__ = ["Outbox", "Outgoing", "Rows"]
 
 _MOST_ACCOUNTS = 8192
-"""In one punctuation, so that it stays well below what a record may hold: a promise over more granules is made in
+"""Accounts in one punctuation, so that it stays well below a record's limit: a promise over more granules is made in
 steps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """A batch in word form; `tuples` in each pane of it. `late` rows lie outside of the promises and accounts."""
+    """A batch in word form; `tuples` in each pane of it. `late` rows are outside promises and accounts."""
 
     origin: Origin
     sequence: int
@@ -50,8 +50,8 @@ def _always(size: int) -> bool:
 
 
 class Outbox:
-    """`start_ns` is the epoch's: covered from (None: finite sources). `counters` of the epoch go with each
-    punctuation."""
+    """`start_ns`: the time from which the epoch covers its source (None: finite sources). The epoch's `counters` go
+    with each punctuation."""
 
     def __init__(
         self, node: Node, origin: Origin, partitions: int, *, start_ns: int | None = None, room: Room = _always
@@ -71,13 +71,13 @@ class Outbox:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Cumulative since the epoch began: tuples sent, and those of them that accounts told; late and given up;
-        frames dropped; late tuples that were to be sent and were given up; taints. Late tuples, dropped frames and
-        taints are counted when they are told."""
+        """Cumulative since the epoch began: tuples sent, and those of them that accounts reported; late and given up;
+        frames dropped; late tuples that should have been sent and were given up; taints. Late tuples, dropped frames
+        and taints count once they are reported."""
         return dict(self._counters)
 
     def take(self, output: NodeOutput, ending: Ending = Ending.NONE) -> Iterator[Outgoing]:
-        """The records of an output. `ending` is said with its progress: nothing follows."""
+        """The records of an output. `ending` goes with its progress and says that nothing follows."""
         if len(output.rows):
             yield from self._data(output.rows, False)
         if output.late is not None:
@@ -86,8 +86,8 @@ class Outbox:
             yield from self._promise(output.progress, ending)
 
     def stop(self) -> Iterator[tuple[int, Punctuation]]:
-        """Nothing follows, and the source has not ended: said to every partition with what was promised last, if
-        anything was."""
+        """Tell every partition, with the last promise, that nothing follows although the source has not ended. Without
+        any promise so far, do nothing."""
         if self._promised_ns is not None:
             promise = Promise((Bound("ts", self._promised_ns),), False)
             yield from self._punctuations(promise, [], {}, (), Ending.STOP)
@@ -101,7 +101,7 @@ class Outbox:
             part = rows[start : start + self._step]
             tuples = tuples_by_pane(self._column(part, PANE), self._column(part, TUPLES))
             if late:
-                # Late tuples are counted as such whether they are sent or not: there is no account of them here.
+                # Late tuples are counted as late whether they are sent or not; they have no account here.
                 if self._room(part.nbytes):
                     yield partition, Rows(self._origin, self._number(partition), part, tuples, True)
                 else:

@@ -1,10 +1,10 @@
-"""The ordered way of one topic's records to Kafka: a queue per partition, from which a record leaves only when it is
-acknowledged. What has no room in memory waits on disk, if there is a folder for it.
+"""Sends one topic's records to Kafka in order: a queue per partition, which a record leaves only when it is
+acknowledged. Records that do not fit into memory wait on disk, if there is a folder for them.
 
-The producer is idempotent and its messages never expire, so a queue drains in its order through outages of any length.
-A message that it cannot deliver is fatal to it, so that nothing behind the message arrives without it. A new producer
-then sends again from the first record that was not acknowledged: what arrives twice has the same sequence number, and
-readers drop it. Each further one comes behind a longer wait.
+The producer is idempotent and its messages never expire, so a queue drains in order after outages of any length. A
+message that it cannot deliver is fatal to it, so no later message arrives without it. A new producer then sends again
+from the first record not acknowledged: what arrives twice has the same sequence number, and readers drop it. Each
+further producer is created after a longer wait.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ _LOG = logging.getLogger("lowmark.emitter")
 _POLL_S = 0.1
 
 _AHEAD_BYTES = 1 << 20
-"""Of a partition, what the producer is handed beyond what it has delivered: it copies records that the queue keeps."""
+"""Bytes of a partition handed to the producer beyond what it has delivered: it copies records that the queue keeps."""
 
 _REFILL_BYTES = 256 << 10
-"""Of a partition, what comes back from disk at a time."""
+"""Bytes of a partition read back from disk at a time."""
 
 _ENTRY_BYTES = 512
-"""What a waiting record takes beside its value and headers, about."""
+"""Approximate bytes that a waiting record takes beside its value and headers."""
 
 _PATIENCE_S = 10.0
-"""A partition whose records wait for so long, while none of them is acknowledged, makes its topic a failing one."""
+"""If a partition's records wait this long without any acknowledgement, its topic counts as failing."""
 
 _TOLD_AGAIN_S = 600.0
 
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """Of one partition: the records that are not acknowledged, oldest first. The first `sent` of them, `ahead` bytes,
-    were handed to the present producer. Those of the backlog come behind the others."""
+    """One partition's records that are not acknowledged, oldest first. The first `sent` of them, `ahead` bytes, were
+    handed to the current producer. The backlog's records come after the others."""
 
     partition: int
     records: deque[WireRecord] = field(default_factory=deque)
@@ -63,7 +63,7 @@ class _Queue:
     spilled: int = 0  # bytes of the backlog's records
     sent: int = 0
     ahead: int = 0
-    since_s: float = 0.0  # of the clock: since when the first record waits without another one's acknowledgement
+    since_s: float = 0.0  # on the clock: since when the first record has waited without any acknowledgement
 
     @property
     def waits(self) -> bool:
@@ -72,8 +72,8 @@ class _Queue:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """`records` and `size` (bytes of values) were acknowledged, since the start; `queued` were not yet, and take so
-    many bytes."""
+    """`records` and `size` (bytes of values) were acknowledged since the start; `queued` ones were not yet, with their
+    bytes."""
 
     topic: str
     readers: tuple[str, ...]  # queries; none: nothing new is sent to it
@@ -81,15 +81,15 @@ class TopicState:
     size: int = 0
     queued_records: int = 0
     queued_bytes: int = 0
-    spilled_bytes: int = 0  # of those that are queued, what waits on disk
-    restarts: int = 0  # of the producer, after it had failed
-    failing: str | None = None  # why Kafka takes nothing of the topic, or of a partition of it; None: it does
-    failing_s: float = 0.0  # for so long
+    spilled_bytes: int = 0  # the part of the queued bytes that waits on disk
+    restarts: int = 0  # of the producer, after a failure
+    failing: str | None = None  # why Kafka takes no records of the topic, or of one of its partitions; None: it does
+    failing_s: float = 0.0  # for how long
 
 
 class Sender:
-    """Inert until `start`. `put` may be called from any thread; `helper` is the thread that hears the broker.
-    `readers` are the queries that read the topic."""
+    """Inactive until `start`. `put` may be called from any thread; `helper` is the thread that receives the broker's
+    answers. `readers` are the queries that read the topic."""
 
     def __init__(
         self, topic: str, kafka: KafkaSettings, config: QueueConfig, folder: SpillFolder | None,
@@ -110,24 +110,24 @@ class Sender:
         self._held = False  # the producer had no room for a queue
         self._records = self._size = self._restarts = 0
         self._producer: Producer | None = None
-        self._generation = 0  # of the producer: an earlier one's reports are not heard
+        self._generation = 0  # of the producer: reports of an earlier one are ignored
         self._backoff = Backoff(config.retry_s)
-        self._failure: str | None = None  # of the present producer, which is of no more use
-        self._failing: tuple[str, float] | None = None  # why, and since when; until all that waited then has gone on
-        self._owed: set[int] = set()  # partitions that have not
-        self._heard: str | None = None  # what was last said that is not fatal, since an acknowledgement
-        self._told_s: float | None = None  # when it was last told that the topic is failing; None: it is not
+        self._failure: str | None = None  # of the current producer, which cannot be used any more
+        self._failing: tuple[str, float] | None = None  # why, and since when; until `_owed` is empty
+        self._owed: set[int] = set()  # partitions that waited at a failure, and have not moved on
+        self._heard: str | None = None  # the last non-fatal problem since an acknowledgement
+        self._told_s: float | None = None  # when the failing topic was last logged; None: it does not fail
 
     def share(self, max_bytes: int, spill_bytes: int) -> None:
-        """How much may wait, from now on."""
+        """Set how much may wait, from now on."""
         self._max_bytes, self._spill_bytes = max_bytes, spill_bytes
 
     def start(self) -> None:
-        """Connects in the background, and waits for a broker that is not there yet."""
+        """Connect in the background, and wait for a broker that is not there yet."""
         self.helper.start()
 
     def room(self, size: int) -> bool:
-        """Whether so many bytes of data still fit: when not, they are to be given up before they get a number."""
+        """Whether so many bytes of data still fit. If not, give them up before they get a number."""
         if not self._spilled_bytes and self._queued_bytes + size <= self._max_bytes:
             return True
         if self._folder is None or self._folder.full:
@@ -135,7 +135,7 @@ class Sender:
         return self._spilled_bytes + size <= self._spill_bytes
 
     def put(self, partition: int, record: WireRecord) -> None:
-        """Takes a numbered record, whether there is room or not: it will arrive behind all that were put before it."""
+        """Take a numbered record, even without room: it will arrive after all records put before it."""
         with self._lock:
             queue = self._queues.get(partition)
             if queue is None:
@@ -157,12 +157,12 @@ class Sender:
             self._feed(queue)
 
     def drained(self, timeout_s: float) -> bool:
-        """Waits until everything has been acknowledged, and says whether it was."""
+        """Wait until everything has been acknowledged; returns whether it was."""
         with self._lock:
             return self._empty.wait_for(lambda: self._queued_records == 0, timeout_s)
 
     def stop(self) -> None:
-        """What is not acknowledged by now is lost: `drained` comes before."""
+        """Stop; records not acknowledged by now are lost. Call `drained` first."""
         self.helper.stop()
         self._disconnect()
         with self._lock:
@@ -196,13 +196,13 @@ class Sender:
     def _hear(self, producer: Producer) -> None:
         try:
             producer.poll(_POLL_S)
-        except KafkaException as error:  # it has failed for good
+        except KafkaException as error:  # the failure is final
             self._on_failure(self._generation, str(translate(error.args[0], self._kafka)))
         if self._held:
             self._feed_all()
 
     def _connect(self) -> None:
-        """What cannot be had now (a file that holds a secret) may be there later."""
+        """Create a producer. If a setting cannot be read now (a file with a secret), a later attempt may succeed."""
         with self._lock:
             self._failure = None
             generation = self._generation
@@ -227,7 +227,7 @@ class Sender:
             producer.purge(blocking=False)
 
     def _tell(self) -> None:
-        """When the topic begins to fail, now and then while it does, and when it is well again."""
+        """Log when the topic begins to fail, now and then while it does, and when it works again."""
         state = self.state()
         now_s = self._now_s()
         where = f"topic {self.topic}, read by {', '.join(self.readers) or 'no query any more'}"
@@ -245,7 +245,7 @@ class Sender:
             for queue in self._queues.values():
                 self._feed(queue)
 
-    # The lock is held in what follows, but in the producer's calls back.
+    # The methods below hold the lock; the producer's callbacks take it themselves.
 
     def _judged(self, now_s: float) -> tuple[str | None, float]:
         """Why the topic is failing, and since when."""
@@ -257,7 +257,7 @@ class Sender:
         return self._heard or "it acknowledges nothing, and gives no reason", since_s
 
     def _feed(self, queue: _Queue) -> None:
-        """Hands the producer what it has room for."""
+        """Hand the producer as many records as it has room for."""
         producer = self._producer
         if producer is None or self._failure is not None:
             return
@@ -283,7 +283,7 @@ class Sender:
             queue.ahead += _size(record)
 
     def _refill(self, queue: _Queue, backlog: Backlog) -> None:
-        """The oldest records come back from disk, however full the memory is: a few, since they are sent at once."""
+        """Read the oldest records back from disk, however full the memory is: few, because they are sent at once."""
         before = queue.spilled
         try:
             for record in backlog.drain():
@@ -294,7 +294,7 @@ class Sender:
                 if before - queue.spilled >= _REFILL_BYTES:
                     break
         except SpillError as error:
-            # Their numbers will be missing where they should arrive, and the windows say so.
+            # Readers will miss their sequence numbers, and the windows report it.
             _LOG.error(
                 "%d records of %s/%d on disk cannot be read, and are lost: %s",
                 backlog.records, self.topic, queue.partition, error,
@@ -309,7 +309,7 @@ class Sender:
                 self._empty.notify_all()
 
     def _fail(self, reason: str) -> None:
-        """The present producer is of no more use."""
+        """Mark the current producer as unusable."""
         if self._failure is not None:
             return
         self._failure = reason
@@ -365,5 +365,5 @@ class Sender:
 
 
 def _size(record: WireRecord) -> int:
-    """Bytes that a waiting record takes, about."""
+    """Approximate bytes that a waiting record takes."""
     return len(record.value) + sum(len(value) for _, value in record.headers) + _ENTRY_BYTES

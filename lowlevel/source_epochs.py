@@ -1,6 +1,5 @@
-"""Registration of sources: how a life of a source gets its epoch, learns that a later life has begun, and says that it
-lives itself.
-"""
+"""Registration of sources: how a life of a source gets its epoch, notices a later life, and answers that it is
+alive."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _SAID_WITHIN_S = 2.0
 
 
 class SourcesLog:
-    """Appends to the topic of sources. Inert until the first record."""
+    """Appends to the topic of sources. Inactive until the first record."""
 
     def __init__(self, kafka: KafkaSettings, topic: str) -> None:
         self._kafka = kafka
@@ -38,8 +37,8 @@ class SourcesLog:
         self._client: Producer | None = None
 
     def append(self, record: Registration | Presence, timeout_s: float = 30.0) -> int:
-        """Waits for the offset that the record got: a registration's epoch. KafkaUnavailable when none comes; a
-        registration may yet arrive then, as an epoch that nobody uses."""
+        """Append a record and wait for its offset: a registration's epoch. Raises KafkaUnavailable when none comes; the
+        registration may still arrive later, as an epoch that nobody uses."""
         until = time.monotonic() + timeout_s
         while True:
             offset = self._offset(record, until - time.monotonic())
@@ -50,12 +49,12 @@ class SourcesLog:
                 )
             if offset >= 0:
                 return offset
-            # A request that had to be repeated is acknowledged without an offset: the next record has one.
+            # A request that had to be repeated is acknowledged without an offset; the next record gets one.
 
     def _offset(self, record: Registration | Presence, timeout_s: float) -> int | None:
         outcome: list[int | KafkaError] = []
         client = self._client or producer(self._kafka, 0)
-        self._client = None  # one that fails is of no more use
+        self._client = None  # a client that fails is not used again
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             outcome.append(message.offset() if error is None else error)
@@ -72,15 +71,15 @@ class SourcesLog:
 
 
 class EpochWatch:
-    """Looks out for later registrations of these sources, and answers who asks whether they are being sent. Inert until
+    """Watches for later registrations of these sources, and answers whether they are being sent. Inactive until
     `start`; `helper` is its thread."""
 
     def __init__(
         self, kafka: KafkaSettings, topic: str, process: str, epochs: Mapping[str, int],
         superseded: Callable[[str, int], None], sending: Callable[[str], bool],
     ) -> None:  # fmt: skip
-        """`superseded` is told source and epoch, and `sending` asked whether a source is still sent, by the watch's
-        thread."""
+        """The watch's thread calls `superseded` with source and epoch, and `sending` to ask whether a source is still
+        sent."""
         self.helper = Helper("epochs", self._run, (KafkaProblem, KafkaSettingsError, KafkaException))
         self._kafka = kafka
         self._topic = topic
@@ -96,13 +95,13 @@ class EpochWatch:
         self.helper.start()
 
     def stop(self) -> None:
-        """Says that the sources are not sent any more, if it can at once."""
+        """Say that the sources are not sent any more, if Kafka takes it at once."""
         self.helper.stop()
         for source in self._epochs.keys() - self._lost:
             try:
                 self._say(source, PresenceState.GONE)
             except (KafkaProblem, KafkaSettingsError, KafkaException):
-                return  # whoever asks then gets no answer, which comes to the same later
+                return  # without an answer, whoever asks comes to the same conclusion later
 
     def _run(self, stopping: threading.Event) -> None:
         reader = consumer(self._kafka, f"lowmark-epochs-{uuid.uuid4()}")

@@ -1,7 +1,7 @@
-"""Records that wait on disk, in their order, because the queue to Kafka has no more room in memory.
+"""Records that wait on disk, in order, because the queue to Kafka has no more room in memory.
 
-The files have no names: they vanish with the process, whose records nobody could send any more. What the disk does not
-take stays in memory, behind what it took."""
+The files have no names: they vanish with the process, because nobody could send its records any more. Records that the
+disk does not take stay in memory, after those that it took."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ __all__ = ["Backlog", "SpillError", "SpillFolder"]
 
 _LOG = logging.getLogger("lowmark.spill")
 
-_SEGMENT = 64 << 20  # bytes after which another file is begun: a file's room is free again when all of it was read
-_HEAD = struct.Struct("<I")  # bytes of the record behind it
+_SEGMENT = 64 << 20  # bytes after which a new file is begun: a file's space is free again when all of it was read
+_HEAD = struct.Struct("<I")  # bytes of the record after it
 
 
 class SpillError(Exception):
-    """What lies on disk cannot be read."""
+    """Records on disk cannot be read."""
 
 
 class SpillFolder:
-    """Where files are made. `full`: the disk did not take a record; it may take more once a file there has been let go
-    of, and not because a smaller record found room."""
+    """The folder for files. `full`: the disk did not take a record. It may take more once a file in the folder was
+    removed; that a smaller record still fits does not count."""
 
     def __init__(self, path: Path) -> None:
-        """LowLevelConfigError where nothing can be written."""
+        """Raises LowLevelConfigError if the folder is not writable."""
         self.full = False
         self._path = path
         try:
@@ -50,13 +50,13 @@ class SpillFolder:
 
 
 def _packed(record: WireRecord) -> bytes:
-    """As it lies in a file."""
+    """The record's bytes in a file."""
     plain = pickle.dumps((record.key, record.value, record.headers), pickle.HIGHEST_PROTOCOL)
     return _HEAD.pack(len(plain)) + plain
 
 
 class _Segment:
-    """One file: written at its end, read from its beginning. `kept` holds what came when the disk took no more."""
+    """One file: written at its end, read from its beginning. `kept` holds records from when the disk took no more."""
 
     def __init__(self, folder: SpillFolder) -> None:
         self._folder = folder
@@ -107,7 +107,7 @@ class _Segment:
 
 
 class Backlog:
-    """Of one partition: first in, first out. False where it is empty."""
+    """The backlog of one partition: first in, first out. False if it is empty."""
 
     def __init__(self, folder: SpillFolder) -> None:
         self._folder = folder
@@ -118,7 +118,7 @@ class Backlog:
         return self.records > 0
 
     def put(self, record: WireRecord) -> None:
-        """Takes it in any case, on disk or behind it."""
+        """Take the record in any case, on disk or in memory after it."""
         last = self._segments[-1] if self._segments else None
         if last is None or (last.written >= _SEGMENT and not last.kept):
             last = _Segment(self._folder)
@@ -127,7 +127,7 @@ class Backlog:
         last.put(record)
 
     def drain(self) -> Iterator[WireRecord]:
-        """The records, as far as the caller goes; what it was given is gone from here. Raises SpillError."""
+        """The records, as far as the caller iterates; those given are removed. Raises SpillError."""
         while self.records:
             record = self._segments[0].take()
             if record is None:
@@ -139,7 +139,7 @@ class Backlog:
             yield record
 
     def close(self) -> None:
-        """Forgets what it holds."""
+        """Drop all records."""
         self.records = 0
         while self._segments:
             self._segments.popleft().close()

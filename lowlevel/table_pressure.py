@@ -1,5 +1,5 @@
-"""Whether a node's table is too small: how much leaves it because of collisions, and how many groups it would have to
-hold. Known from what leaves, without a clock."""
+"""Whether a node's table is too small: how much leaves it by collisions, and how many groups it would have to hold.
+Computed from the rows that leave, without a clock."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _SPAN = 1 << 20
 """Tuples over which the rate is measured."""
 
 _REMEMBERED = 4096
-"""Groups of a pane that are remembered, at most: a sample by hash, from which their number is known within some 2%."""
+"""Most groups remembered per pane: a sample by hash that gives their number within about 2%."""
 
 _PANES = 3
-"""Panes that are open side by side, at most: of others nothing is noted."""
+"""Most panes open side by side; others are not counted."""
 
 _WORTH, _FEWEST = 0.1, 256
-"""Rows a tuple, and rows of a pane, from which on it pays to save them."""
+"""From this many rows per tuple, and rows per pane, on, it pays to save them."""
 
 _GLANCE = 16
-"""One of so many rows tells whether it is worth looking: where fewer leave by collisions, before their pane has ended,
-there is room."""
+"""One in this many rows decides whether to look closer: if fewer leave by collisions before their pane has ended, the
+table has room."""
 
 _MOST_SLOTS = 1 << 31
 _MIXERS = np.random.default_rng(83).integers(1, 2**63, 64, np.uint64) * np.uint64(2) + np.uint64(1)
@@ -38,11 +38,11 @@ _Hashes = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Crowded:
-    """A larger table would pay."""
+    """A larger table would help."""
 
     slots: int  # of the table
-    groups: int  # of a pane, about
-    repeats: float  # rows a tuple that left for no other reason than that the table had no room for all groups
+    groups: int  # in a pane, approximately
+    repeats: float  # rows per tuple that left only because the table had no room for all groups
     wanted: int  # slots that have room for them
 
     def __str__(self) -> str:
@@ -53,25 +53,25 @@ class Crowded:
 
 
 class Pressure:
-    """Of one node. `note` is for the thread that runs the node, everything else for any."""
+    """The table pressure of one node. Only the thread that runs the node calls `note`; any thread may call the rest."""
 
     def __init__(self, reduction: Reduction, slots: int) -> None:
         words = sum(item.expr.kind.words for item in (*reduction.keys, *reduction.details))
         self._keys = slice(3, 3 + words)
         self._mixers = np.resize(_MIXERS, words)
         self.slots = slots
-        self.rate = 0.0  # collisions a tuple, of the last span
+        self.rate = 0.0  # collisions per tuple, in the last span
         self._lock = threading.Lock()
-        self._panes: dict[int, _Pane] = {}  # that have not ended
+        self._panes: dict[int, _Pane] = {}  # panes that have not ended
         self._open = -(2**63)
-        self._settled: Crowded | None = None  # of the last pane that has
-        self._began = (0, 0)  # evictions and tuples when the present span did
+        self._settled: Crowded | None = None  # of the last pane that has ended
+        self._began = (0, 0)  # evictions and tuples at the beginning of the current span
         self._evicted = 0
         self._taken = 0
 
     def note(self, rows: Words, evicted: int, taken: int, open_pane: int) -> None:
-        """Rows that leave; rows evicted and tuples taken so far, and the first pane that has not ended. What leaves of
-        an ended one would do so from any table."""
+        """Take note of rows that leave, of rows evicted and tuples taken so far, and of the first pane that has not
+        ended. Rows of ended panes would leave any table."""
         before, since = self._began
         if taken - since >= _SPAN or (since == 0 and taken):
             self.rate = (evicted - before) / (taken - since)
@@ -86,7 +86,7 @@ class Pressure:
                 self._sample(rows if len(early) == len(rows) else rows[early])
 
     def crowded(self) -> Crowded | None:
-        """None: a larger table would not pay, as far as is known."""
+        """None: a larger table would not help, as far as is known."""
         with self._lock:
             found = [self._settled, *(self._judged(pane) for pane in self._panes.values())]
         return max((one for one in found if one is not None), key=lambda one: one.wanted, default=None)
@@ -111,7 +111,7 @@ class Pressure:
     def _judged(self, pane: _Pane) -> Crowded | None:
         rows, groups = pane.counted()
         tuples = max(rows, self._taken - pane.began)
-        wanted = min(_MOST_SLOTS, 1 << (2 * groups - 1).bit_length())  # half full, or collisions are many
+        wanted = min(_MOST_SLOTS, 1 << (2 * groups - 1).bit_length())  # half full; beyond that, collisions are many
         repeats = rows - groups
         if wanted <= self.slots or repeats < max(_FEWEST, _WORTH * tuples):
             return None
@@ -119,14 +119,14 @@ class Pressure:
 
 
 class _Pane:
-    """Rows that left of one pane, and by a sample whose hashes end in so many zeros how many groups they are of."""
+    """Counts the rows that left of one pane, and their groups by a sample: groups whose hash ends in enough zeros."""
 
     def __init__(self, began: int) -> None:
-        """`began`: tuples taken by then."""
+        """`began`: tuples taken before the pane."""
         self.began = began
         self._zeros = 0
         self._hashes: _Hashes = np.empty(0, np.uint64)
-        self._rows = np.empty(0, np.int64)  # of each of them
+        self._rows = np.empty(0, np.int64)  # number of rows, for each hash
         self._waiting: list[_Hashes] = []
         self._waits = 0
 
@@ -138,7 +138,7 @@ class _Pane:
             self._merge()
 
     def counted(self) -> tuple[int, int]:
-        """Rows and groups, about."""
+        """Approximate numbers of rows and groups."""
         self._merge()
         return int(self._rows.sum()) << self._zeros, len(self._hashes) << self._zeros
 

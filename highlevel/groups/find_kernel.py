@@ -1,4 +1,4 @@
-"""The kernel that finds the groups of rows in a table, without entering any."""
+"""The kernel that finds the groups of rows in a table without adding any."""
 
 from __future__ import annotations
 
@@ -47,4 +47,4 @@ def _find_rows(
 
 
 find_rows: Callable[..., None] = _find_rows
-"""With arguments that are laid out beforehand."""
+"""Takes arguments laid out beforehand."""

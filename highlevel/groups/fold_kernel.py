@@ -1,5 +1,5 @@
-"""The kernels by which the folds of a `Layout`'s program go over rows: fold after fold over a run of them, so that a
-program is interpreted once a run.
+"""The kernels that apply the folds of a `Layout`'s program to rows: each fold goes over a whole run of rows, so a
+program is interpreted once per run.
 
 Row `sources[k]` goes to the group at `places[k]` of a table, unless that is below 0, in the order of k. Rows begin with
 `shift` words (0 or 1) that groups do not have.

@@ -1,4 +1,4 @@
-"""A table of groups: partial rows merge into it in any order, and it can be taken apart again by subtraction.
+"""A table of groups: partial rows merge into it in any order, and can be subtracted again.
 
 Sums of integers are exact whatever the order: a sum may leave int64 on the way and come back. What such a sum lacks is
 kept as a carry beside the table, so only the final value decides about an overflow.
@@ -25,17 +25,17 @@ __all__ = ["GroupRows", "GroupTable", "add_carry"]
 _HEADER = struct.Struct(">III")  # groups, words of a group, carries
 _LEAST_CAPACITY = 64
 _SMALL = 4096
-"""Groups up to which a table that is full grows fourfold: each time costs calls, which take longer than merges."""
+"""Up to this number of groups a full table grows fourfold: growing costs calls, which take longer than merges."""
 
 _TOGETHER = 1 << 13
-"""Groups of several tables that are merged in one call: calls of their own take longer than a copy within the cache."""
+"""Groups of several tables that are merged in one call: separate calls take longer than a copy within the cache."""
 
 _NO_POSITIONS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupRows:
-    """The groups of one or more tables of one layout, as they are: what they hold is nobody's to change."""
+    """The groups of one or more tables of one layout, read-only."""
 
     rows: Words
     carries: dict[tuple[int, int], int]  # by (row, fold)
@@ -51,7 +51,7 @@ class GroupRows:
         return cls(rows, carries)
 
     def at(self, places: npt.NDArray[np.int64]) -> GroupRows:
-        """The groups of these places, each one once at the most."""
+        """The groups at these places, each at most once."""
         carries = {
             (int(row), fold): lacks
             for (group, fold), lacks in self.carries.items()
@@ -60,12 +60,12 @@ class GroupRows:
         return GroupRows(self.rows[places], carries)
 
     def overflowed(self, fold: int) -> npt.NDArray[np.bool_]:
-        """Of each group, whether this fold's sum is outside of its range."""
+        """Whether this fold's sum is out of range, for each group."""
         overflowed: npt.NDArray[np.bool_] = self.lacking(fold) != 0
         return overflowed
 
     def lacking(self, fold: int) -> npt.NDArray[np.int64]:
-        """Of each group, what this fold's sum lacks, in units of 2^64 (of a wide one, 2^128): 0 where it fits."""
+        """What this fold's sum lacks, for each group, in units of 2^64 (for a wide fold, 2^128): 0 if it fits."""
         lacking = np.zeros(len(self.rows), np.int64)
         for (group, index), lacks in self.carries.items():
             if index == fold:
@@ -74,28 +74,28 @@ class GroupRows:
 
 
 class GroupTable:
-    """Groups in the order in which they came. A group of no tuples is what subtraction leaves: it counts for nothing
-    and goes with the next compaction."""
+    """Groups in order of arrival. Subtraction leaves groups of zero tuples: they count for nothing and are removed by
+    the next compaction."""
 
     def __init__(self, layout: Layout, room: int = 0) -> None:
-        """`room`: for as many groups as are to be expected, if that is known. It shows nowhere."""
+        """`room`: the number of groups to expect, if known. It affects no result."""
         self._layout = layout
         self._room = room
         self._used = 0
         self._table: Words = np.empty((0, layout.schema.words), np.uint64)
         self._index: Words | None = None  # made when first needed: many tables are only read
-        self._arguments: Laid | None = None  # these two; None where one of them is another than before
+        self._arguments: Laid | None = None  # table and index, laid out; None if one of them was replaced
         self._carries: dict[tuple[int, int], int] = {}  # by (group, fold): what the sum lacks, in units of 2^64
 
     @classmethod
     def of(cls, layout: Layout, groups: Words) -> GroupTable:
-        """Of groups of `layout.schema`, no two of them alike; they are the table's from now on."""
+        """A table of groups of `layout.schema`, all different; it takes ownership of them."""
         table = cls(layout)
         table._table, table._used = groups, len(groups)
         return table
 
     def __len__(self) -> int:
-        """Groups, those of no tuples included."""
+        """The number of groups, those with zero tuples included."""
         return self._used
 
     @property
@@ -109,19 +109,19 @@ class GroupTable:
 
     @property
     def tuples(self) -> int:
-        """That were merged and not subtracted."""
+        """The number of tuples merged and not subtracted."""
         return int(self.groups[:, 1].view(np.int64).sum())
 
     def overflowed(self, fold: int) -> npt.NDArray[np.bool_]:
-        """Of each group, whether this fold's sum is outside of its range now."""
+        """Whether this fold's sum is out of range now, for each group."""
         return GroupRows.of((self,)).overflowed(fold)
 
     def merge(self, partials: Words) -> None:
-        """Merge rows of `layout.partials`, whatever their panes."""
+        """Merge rows of `layout.partials`, of any panes."""
         self._merge(with_one_form(partials, self._layout), 1, False, _NO_POSITIONS)
 
     def place(self, partials: Words) -> npt.NDArray[np.int64]:
-        """Merge rows as `merge` does; the place of each one's group."""
+        """Merge rows as `merge` does; returns the place of each row's group."""
         positions = np.empty(len(partials), np.int64)
         self._merge(with_one_form(partials, self._layout), 1, False, positions)
         return positions
@@ -138,15 +138,15 @@ class GroupTable:
                 self._carry(int(positions[at]), fold, lacks)
 
     def merge_table(self, other: GroupTable) -> npt.NDArray[np.int64]:
-        """Merge another table's groups; the place of each of them in this one. The layouts may differ in their keys
-        where this one's are the first of the other's, or in that this one has no folds."""
+        """Merge another table's groups; returns the place of each of them in this one. The layouts may differ in two
+        ways: this one's keys are the first of the other's, or this one has no folds."""
         if not self._used and self._layout == other._layout:
             self._adopt(other)
             return np.arange(len(other))
         return self.merge_groups(GroupRows(other.groups, other._carries))
 
     def merge_groups(self, source: GroupRows) -> npt.NDArray[np.int64]:
-        """The same of groups that are in no table."""
+        """The same for groups that are in no table."""
         positions = np.empty(len(source.rows), np.int64)
         self._merge(source.rows, 0, False, positions)
         for (group, fold), lacks in source.carries.items():
@@ -155,7 +155,7 @@ class GroupTable:
         return positions
 
     def merge_tables(self, others: Iterable[GroupTable]) -> None:
-        """Merge the groups of tables of this layout, one after the other: several small ones in one call."""
+        """Merge the groups of tables of this layout, one after the other; several small ones in one call."""
         small: list[Words] = []
         waiting = 0
         for other in others:
@@ -180,7 +180,7 @@ class GroupTable:
         return self._find(with_one_form(partials, self._layout), 1)
 
     def find_groups(self, groups: GroupRows) -> npt.NDArray[np.int64]:
-        """The same of groups of a layout with these keys."""
+        """The same for groups of a layout with these keys."""
         return self._find(groups.rows, 0)
 
     def _find(self, rows: Words, shift: int) -> npt.NDArray[np.int64]:
@@ -189,7 +189,7 @@ class GroupTable:
         return positions
 
     def subtract_table(self, other: GroupTable) -> None:
-        """Take back a table that was merged before: only where every fold is differential."""
+        """Subtract a table that was merged before; only if every fold is differential."""
         if any(fold.op not in DIFFERENTIAL for fold in self._layout.folds):
             raise TypeError("only sums of integers can be subtracted")
         positions = np.empty(len(other), np.int64)
@@ -199,7 +199,7 @@ class GroupTable:
         self._compact()
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> GroupTable:
-        """Let go of some groups, and give them out."""
+        """Remove these groups and return them."""
         taken = GroupTable(self._layout)
         taken._adopt(self)
         taken._retain(chosen)
@@ -254,7 +254,7 @@ class GroupTable:
         add_carry(self._carries, (group, fold), lacks)
 
     def _laid(self) -> Laid:
-        """Table and index, for kernels."""
+        """Table and index, laid out for kernels."""
         if self._arguments is None:
             if self._index is None:
                 size = 2 * max(_LEAST_CAPACITY, 1 << max(0, len(self._table) - 1).bit_length())
@@ -272,7 +272,7 @@ class GroupTable:
         self._index = self._arguments = None
 
     def _compact(self) -> None:
-        """Let go of the groups of no tuples once they are the greater part."""
+        """Remove the groups with zero tuples once they are the greater part."""
         live = self.groups[:, 1] != 0
         if 2 * int(np.count_nonzero(live)) < self._used:
             self._retain(live)
@@ -288,7 +288,7 @@ class GroupTable:
 
 
 def add_carry(carries: dict[tuple[int, int], int], of: tuple[int, int], lacks: int) -> None:
-    """To what the sum `of` (a group's place, a fold) lacks, in units of 2^64."""
+    """Add to what the sum `of` (a group's place, a fold) lacks, in units of 2^64."""
     total = carries.pop(of, 0) + lacks
     if total:
         carries[of] = total

@@ -20,9 +20,9 @@ __all__ = ["carried", "complete", "progressing", "within_reach"]
 
 
 def carried(promise: Promise, keys: Mapping[str, Sequence[tuple[str, Progress]]]) -> Promise | None:
-    """A promise of several bounds on columns as one on keys that are computed from them and never decrease with them;
-    None where one of the columns is in no such key. `keys` by column: name and how it progresses; of several the
-    nearest to the column."""
+    """Convert a promise of several bounds on columns into one on keys that are computed from them and never decrease
+    with them; None if one of the columns is in no such key. `keys` by column: name and how it progresses; of several,
+    the key with the fewest steps is taken."""
     bounds = []
     for bound in promise.bounds:
         found = keys.get(bound.column)
@@ -37,7 +37,7 @@ def carried(promise: Promise, keys: Mapping[str, Sequence[tuple[str, Progress]]]
 
 
 def complete(promise: Promise, groups: Words, schema: Schema) -> npt.NDArray[np.bool_]:
-    """Where no later row belongs to a group: all of its keys lie below the bounds on them."""
+    """Which groups no later row belongs to: all of their keys lie below the bounds."""
     chosen = np.ones(len(groups), np.bool_)
     for bound in promise.bounds:
         values, valid = column_of(schema, groups, bound.column)

@@ -1,4 +1,4 @@
-"""How a group lies in words, and the small program by which its folds merge.
+"""The layout of a group in words, and the small program by which its folds merge.
 
 A group is a row of the schema of partials without the pane. One kernel, compiled once, interprets the program: no query
 compiles anything here.
@@ -28,14 +28,14 @@ ADD, ADD_WIDE, ADD_FLOAT, BIT_AND, BIT_OR, LEAST, GREATEST = range(7)
 BY_WORD, BY_FLOAT, BY_NUMBER = range(3)
 
 BLOCK = 128
-"""Rows that are merged together: they and their groups stay in the nearest cache, and the misses of finding them
+"""Rows that are merged together: they and their groups stay in the nearest cache, and the cache misses of their lookups
 overlap."""
 
 _FLOAT_MAGNITUDE = np.uint64(0x7FFFFFFFFFFFFFFF)
 _FLOAT_EXPONENT = np.uint64(0x7FF0000000000000)
 _NAN = np.uint64(0x7FF8000000000000)
 
-# Keys come from the network. The order of groups is that of their first rows, so the seed shows nowhere.
+# Keys come from the network. Groups have the order of their first rows, so the seed has no visible effect.
 SEED = np.uint64(secrets.randbits(64))
 
 _CODES = {
@@ -44,7 +44,7 @@ _CODES = {
     FoldOp.ADD_FLOAT: ADD_FLOAT,
     FoldOp.BIT_AND: BIT_AND,
     FoldOp.BIT_OR: BIT_OR,
-    # FIRST is the least by the order columns; of equal ones that with the least value, so that merging commutes.
+    # FIRST is the least by the order columns; if equal, the one with the least value, so that merging commutes.
     FoldOp.MIN: LEAST,
     FoldOp.FIRST: LEAST,
     FoldOp.MAX: GREATEST,
@@ -55,10 +55,10 @@ _ORDERS = {Kind.FLOAT: BY_FLOAT, Kind.IP: BY_NUMBER, Kind.COMMUNITY_ID: BY_NUMBE
 
 @dataclass(frozen=True)
 class Layout:
-    """Of groups that are told apart by the columns `keys`, which stand at the head of a row behind `tuples`.
+    """Layout of groups that are distinguished by the columns `keys`, which follow `tuples` at the head of a row.
 
-    `partials` is the schema of rows that come in: (pane, tuples, keys…, folds…), with any columns between the keys and
-    the folds; those keep the values of a group's first row.
+    `partials` is the schema of incoming rows: (pane, tuples, keys…, folds…), with any columns between the keys and the
+    folds; those keep the values of a group's first row.
     """
 
     partials: Schema
@@ -71,12 +71,12 @@ class Layout:
 
     @cached_property
     def schema(self) -> Schema:
-        """Of a group's row."""
+        """The schema of a group's row."""
         return Schema(self.partials.columns[1:], self.partials.strings)
 
     @cached_property
     def key_end(self) -> int:
-        """The word behind the keys; they begin with word 2."""
+        """The word after the keys; they begin with word 2."""
         return 2 + sum(self.schema.column(name).kind.words for name in self.keys)
 
     @cached_property
@@ -86,7 +86,7 @@ class Layout:
 
     @cached_property
     def of_keys(self) -> Layout:
-        """Of the same groups, without what is aggregated."""
+        """The layout of the same groups without their folds."""
         columns = self.partials.columns[: 2 + len(self.keys)]
         return Layout(Schema(columns, self.partials.strings), self.keys, ())
 
@@ -114,12 +114,12 @@ class Layout:
 
     @cached_property
     def merging(self) -> Merging:
-        """What kernels that merge such groups are given with each call. For one thread at a time."""
+        """The arguments of kernels that merge such groups. For one thread at a time."""
         return Merging(self)
 
     @cached_property
     def comparisons(self) -> npt.NDArray[np.int64]:
-        """What is compared, in turn, where a fold takes the least or the greatest: the word, and by which order."""
+        """For folds that take the least or the greatest: the words to compare, in turn, and by which order."""
         rows = [
             (self.schema.offset(column.name), _ORDERS.get(column.kind, BY_WORD))
             for fold in self.folds
@@ -130,14 +130,14 @@ class Layout:
 
 
 def keyed_by_pane(partials: Schema) -> tuple[Schema, str]:
-    """The same with the pane again, as the first of the keys, and what that is called."""
+    """The same partials with the pane again as the first key, and the name of that key."""
     pane, tuples, *rest = partials.columns
     at = Column("" if "" not in partials.names else " ", Kind.INT)
     return Schema((pane, tuples, at, *rest), partials.strings), at.name
 
 
 def with_one_form(rows: Words, layout: Layout) -> Words:
-    """Rows of `layout.partials`: -0.0 is 0.0 in a key, and there is one NaN."""
+    """Rows of `layout.partials` in one form: in a key, -0.0 becomes 0.0, and there is one NaN."""
     if not layout.float_keys or not len(rows):
         return rows
     rows = rows.copy()
@@ -150,8 +150,8 @@ def with_one_form(rows: Words, layout: Layout) -> Words:
 
 
 class Merging:
-    """Laid out once: `keys` tells groups apart, `folding` is how they merge, with scratch; `fixed` is both. `events` is
-    what a call leaves of sums that did not fit."""
+    """Laid out once: `keys` tells groups apart, `folding` is how they merge, with scratch; `fixed` is both. A call
+    leaves in `events` the sums that did not fit."""
 
     def __init__(self, layout: Layout) -> None:
         self.events = np.empty((BLOCK * max(1, len(layout.folds)), 3), np.int64)

@@ -1,8 +1,8 @@
 """The kernel that merges rows into a table of groups, by the program of a `Layout`.
 
 It is compiled once for all queries, works without the GIL and allocates nothing: when it needs room, in the table or
-for events, it returns early and is called again for the rest of the rows. Rows are taken in blocks: first each row's
-group is found, then fold after fold goes over the block, so that a program is interpreted once a block.
+for events, it returns early and is called again for the rest of the rows. It takes rows in blocks: first it finds each
+row's group, then each fold goes over the block, so a program is interpreted once per block.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _merge_rows(
 
 
 merge_rows: Callable[..., tuple[int, int, int]] = _merge_rows
-"""With arguments that are laid out beforehand."""
+"""Takes arguments laid out beforehand."""
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Columns of values as keys for a sort: what compares as the language says it does."""
+"""Turns columns of values into sort keys that compare as the language defines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["same_as_before", "sort_keys", "sorted_rows"]
 
 
 def sort_keys(values: Values, descending: bool = False) -> tuple[Data, ...]:
-    """The keys of one column, the weightiest first. Null is less than any value; NaN is the greatest number."""
+    """The keys of one column, the most significant first. Null is less than any value; NaN is the greatest number."""
     data = np.where(values.valid, values.data.T, values.data.dtype.type(0)).T
     keys: tuple[Data, ...]
     if values.kind.words > 1:
@@ -26,7 +26,7 @@ def sort_keys(values: Values, descending: bool = False) -> tuple[Data, ...]:
 
 
 def sorted_rows(keys: list[tuple[Data, ...]], rows: int) -> Ints:
-    """Row numbers in order, rows that are equal by all keys in the order in which they stand."""
+    """Row numbers in order; rows with equal keys keep their order."""
     flat = [key for column in keys for key in column]
     if not flat:
         return np.arange(rows)
@@ -34,7 +34,7 @@ def sorted_rows(keys: list[tuple[Data, ...]], rows: int) -> Ints:
 
 
 def same_as_before(keys: list[tuple[Data, ...]], order: Ints) -> Bools:
-    """Of each row in this order, whether the row before it has equal keys."""
+    """For each row in this order, whether the row before it has equal keys."""
     same = np.ones(len(order), np.bool_)
     same[:1] = False
     for column in keys:

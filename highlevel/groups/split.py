@@ -1,4 +1,4 @@
-"""Rows by their pane, each pane's in the order in which they stand."""
+"""Splits rows by pane; the rows of a pane keep their order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["by_pane", "split"]
 Ints = npt.NDArray[np.int64]
 
 _SPARSE = 1024
-"""Panes beyond the number of rows that counting may span."""
+"""Counting sort is used up to this many panes more than rows."""
 
 
 @compiled
@@ -32,7 +32,7 @@ def _count_and_place(panes: Ints, low: int, starts: Ints, order: Ints) -> None:
 
 
 def by_pane(panes: Ints, rows: Words) -> tuple[Ints, Words]:
-    """Both in the order of panes, each pane's in the order in which they stand."""
+    """Panes and rows sorted by pane; the rows of a pane keep their order."""
     if (panes[1:] >= panes[:-1]).all():
         return panes, rows
     order = np.argsort(panes, kind="stable")
@@ -40,10 +40,10 @@ def by_pane(panes: Ints, rows: Words) -> tuple[Ints, Words]:
 
 
 def split(panes: Ints, rows: Words) -> Iterator[tuple[int, Words]]:
-    """Each pane with its rows, ascending; `panes` has one entry a row."""
+    """Each pane with its rows, ascending; `panes` has one entry per row."""
     if not len(rows):
         return
-    panes = np.ascontiguousarray(panes)  # which is gone over several times
+    panes = np.ascontiguousarray(panes)  # it is scanned several times
     low, high = int(panes.min()), int(panes.max())
     if low == high:
         yield low, rows

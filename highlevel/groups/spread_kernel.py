@@ -1,6 +1,6 @@
 """The kernels of WID's aggregate (Li fig. 6-4): each row goes into every window that holds it.
 
-A group's windows lie side by side, so its place is looked for once a row, and fold after fold goes over the windows.
+A group's windows lie side by side, so its place is looked up once per row, and each fold goes over the windows.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _spread_rows(
 
 
 spread_rows: Callable[..., tuple[int, int]] = _spread_rows
-"""With arguments that are laid out beforehand."""
+"""Takes arguments laid out beforehand."""
 
 
 @compiled

@@ -14,7 +14,7 @@ from highlevel.interface import Space, Words
 __all__ = ["ONLY", "ClosedSoFar", "Running", "closing_space", "rows_space", "running_space", "tables_space"]
 
 ONLY = 0
-"""The key of the piece of a space that has one."""
+"""The key of the only piece in a space."""
 
 _CLOSING = struct.Struct(">qBq")
 _RUNNING = struct.Struct(">qq")
@@ -65,7 +65,7 @@ def running_space(layout: Layout) -> Space[Running]:
 
 
 def rows_space(name: str, words: int) -> Space[list[Words]]:
-    """Rows of so many words, in the order in which they came."""
+    """Rows of this many words, in order of arrival."""
 
     def encode(piece: list[Words]) -> bytes:
         return b"".join(rows.astype("<u8", copy=False).tobytes() for rows in piece)

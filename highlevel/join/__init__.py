@@ -1,4 +1,4 @@
-"""Window joins above Kafka: rows of several inputs meet, whatever the order in which they come."""
+"""Window joins above Kafka: match rows of several inputs, in whatever order they arrive."""
 
 from highlevel.join.join import JoinOperator
 from highlevel.join.outer import OuterJoinOperator

@@ -1,12 +1,12 @@
-"""Rows of a join of three inputs or more that can meet no row of one of the others, however many are still to come of
-the rest.
+"""In joins of three or more inputs: drops rows that can match no row of one other input, whatever still comes on the
+rest.
 
-A row waits for rows to come of any input. It waits in vain where all rows of one other input that it could meet are
-excluded by promises, and none of them is kept. That is found bin by bin, from the keys of bins alone: a bin goes when
-it reaches no bin that is kept of such an input. What goes may take bins of others with it.
+A row waits for rows to come on any input. It waits in vain if promises exclude all later rows of one other input that
+it could match, and none of them is kept. This is decided per bin, from the keys of bins alone: a bin is dropped when it
+reaches no kept bin of such an input. Then bins of other inputs may be dropped, too.
 
-The bound: of a bin that reaches a kept one all rows stay, whatever their times and keys are; and pairs of inputs are
-looked at, not whether rows of several others are in each other's windows too.
+Limits: if a bin reaches a kept one, all its rows stay, whatever their times and keys are; and only pairs of inputs are
+checked, not whether rows of several others are also in each other's windows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Absence:
         self._spaces = spaces
 
     def excluded(self, port: int, before: int, bound: int, state: State) -> list[BinKey]:
-        """The bins of others that can meet no later row of this port since its bound has moved."""
+        """The bins of other inputs that can match no later row of this port since its bound has moved."""
         found = []
         for other, space in enumerate(self._spaces):
             if other != port:
@@ -44,7 +44,7 @@ class Absence:
         return found
 
     def around(self, port: int, gone: Iterable[int], state: State) -> list[BinKey]:
-        """The bins of others that reach one of these bins."""
+        """The bins of other inputs that reach one of these bins."""
         found: dict[BinKey, None] = {}
         for key in gone:
             for other, space in enumerate(self._spaces):
@@ -55,7 +55,7 @@ class Absence:
         return list(found)
 
     def let_go(self, bins: Iterable[BinKey], bounds: Sequence[int], state: State) -> None:
-        """Of those that wait in vain, and of what waits in vain without them."""
+        """Drop those bins that wait in vain, and then those that wait in vain without them."""
         looked_at, gone = list(bins), set()
         while looked_at:
             port, key = found = looked_at.pop()
@@ -75,7 +75,7 @@ class Absence:
         return False
 
     def _first_open(self, port: int, other: int, bound: int) -> int:
-        """The first bin of a port with times whose partners may be rows of the other at the bound or later."""
+        """The first bin of a port with rows whose partners on the other port may be at the bound or later."""
         if bound in (NEVER, FOREVER):
             return bound
         after = 0 if self._bands.tumbling else self._bands.reach(port, other)[1] - 1

@@ -1,4 +1,4 @@
-"""What joins of every kind have: a port for each input, rows that are kept, and what they promise."""
+"""What joins of every kind share: a port for each input, kept rows, and promises."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class WindowJoin:
         self._promising = Promising(plan)
 
     def _passing(self, pairs: Words, parts: Mapping[int, Words], out: Out) -> Bools | None:
-        """Which combinations, put together as `pairs`, pass the condition; None: there is none."""
+        """Which combinations, given as the joined rows `pairs`, pass the condition; None: none does."""
         if self._plan.where is None:
             return None
         values = evaluate(self._plan.where, pairs, self._plan.output)
@@ -35,10 +35,10 @@ class WindowJoin:
         return holds(values)
 
     def rows_of(self, port: int) -> Space[Bin]:
-        """The rows that are kept of a port, for audits."""
+        """The rows kept of a port, for audits."""
         return self._kept.bins(port)
 
     @property
     def bin_width(self) -> int:
-        """The time of one such piece, in ns: that of key k begins at k times as much."""
+        """The time covered by one such piece, in ns: key k begins at k times as much."""
         return self._kept.width

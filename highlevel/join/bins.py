@@ -1,6 +1,6 @@
-"""The rows of one port of a join that lie in one run of time: a piece of state, with an index for each way to probe it.
+"""The rows of one port of a join in one run of time: a piece of state, with an index for each way to probe it.
 
-Only the rows are written. Indexes are made when first probed and grow with the rows.
+Only the rows are written. An index is made when first probed and grows with the rows.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ __all__ = ["Bin", "KeysOf", "bins_space"]
 Ints = npt.NDArray[np.int64]
 
 KeysOf = Callable[[Words], Words]
-"""The words that must be equal, of each row."""
+"""The words of each row that must be equal."""
 
 _PAIRS = 1 << 15
-"""That are found at a time: what they are combined to has to fit into memory whatever the skew."""
+"""Pairs found at a time: their combinations must fit into memory, however skewed the keys are."""
 
 _LEAST = 64
 _HEADER = struct.Struct(">I")  # words of a row
 
-# Keys come from the network. What is found does not depend on the seed, nor does its order.
+# Keys come from the network. Neither the rows found nor their order depend on the seed.
 _SEED = np.uint64(secrets.randbits(64))
 
 
 @dataclass(slots=True)
 class _Index:
-    """`rows` of the bin's are in it; `first` and `last` are the extremes of their times."""
+    """An index of the first `rows` rows of the bin; `first` and `last` are the extremes of their times."""
 
     keys: Words
     times: Ints
@@ -65,7 +65,7 @@ class Bin:
 
     @property
     def held(self) -> int:
-        """Bytes of memory, indexes and room to grow included."""
+        """Bytes of memory, including indexes and room to grow."""
         parts = [(i.keys, i.times, i.heads, i.following) for i in self._indexes.values()]
         return self._rows.nbytes + sum(part.nbytes for index in parts for part in index)
 
@@ -84,11 +84,11 @@ class Bin:
         self._used = end
 
     def take_before(self, time: int) -> Words:
-        """Let go of the rows before this time, and give them out."""
+        """Remove the rows before this time and return them."""
         return self.take(self.times < time)
 
     def take(self, which: npt.NDArray[np.bool_]) -> Words:
-        """Let go of these rows, and give them out."""
+        """Remove these rows and return them."""
         gone = self.rows[which]
         if len(gone):
             self._rows = self.rows[~which]

@@ -10,12 +10,12 @@ from highlevel.interface import Space
 __all__ = ["ONLY", "Bounds", "bounds_space"]
 
 ONLY = 0
-"""The key of the piece of a space that has one."""
+"""The key of the only piece in a space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of each input the time before which no later row of it lies, in ns."""
+    """For each input the time before which no later row of it lies, in ns."""
 
     times: tuple[int, ...]
 

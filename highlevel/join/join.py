@@ -1,9 +1,9 @@
 """The window join, agnostic of order (Li 7.1: OA-Join), of any number of inputs.
 
-A new row meets the rows of the other inputs that are kept, and is kept itself for as long as a row still to come could
-meet it. So each combination is found once: by the last of its rows. What an input promises lets go of rows of the
-others; what all promised bounds the times of later rows of the join, one by one and together (Li 7.2). Of three inputs
-or more it also lets go of rows that wait for one that has nothing for them any more (`absence`).
+A new row is matched with the kept rows of the other inputs, and is kept itself as long as a later row could match it.
+So each combination is found once: by the last of its rows. An input's promise releases rows of the others; all promises
+together bound the times of later rows of the join, singly and jointly (Li 7.2). With three or more inputs, rows that
+wait for an input that has nothing more for them are released, too (`absence`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class JoinOperator(WindowJoin):
         return 0
 
     def _met(self, parts: Mapping[int, Words], rest: Sequence[Lookup], state: State) -> Iterator[Mapping[int, Words]]:
-        """All combinations of these with rows of the inputs that are left, in runs."""
+        """All combinations of these with rows of the remaining inputs, in runs."""
         if not rest:
             yield parts
             return

@@ -1,4 +1,4 @@
-"""The rows that a join keeps: by port, in bins of time, for as long as a row still to come can meet them."""
+"""The rows that a join keeps: by port, in bins of time, as long as a later row can match them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _BINS = 16
-"""Into which the time that a row is kept is divided: fewer are probed sooner, more are let go of sooner."""
+"""Bins per time that a row is kept. More bins: fewer rows probed, and rows released sooner."""
 
 
 class Kept:
-    """Knows the bounds of the ports too: no later row of a port lies before its bound."""
+    """Kept rows, and the bounds of the ports: no later row of a port lies before its bound."""
 
     def __init__(self, plan: Join) -> None:
         self._bands = plan.bands
@@ -42,7 +42,7 @@ class Kept:
 
     @property
     def width(self) -> int:
-        """Of a bin, in ns."""
+        """Width of a bin, in ns."""
         return self._width
 
     def bins(self, port: int) -> Space[Bin]:
@@ -63,7 +63,7 @@ class Kept:
         return bounds
 
     def timely(self, port: int, rows: Words, bounds: Sequence[int], out: Out) -> Words:
-        """The rows that are not late; the others are told."""
+        """The rows that are not late; the others are reported as late."""
         late = self._time(port, rows) < bounds[port]
         if not late.any():
             return rows
@@ -71,14 +71,14 @@ class Kept:
         return rows[~late]
 
     def window(self, parts: Mapping[int, Words], port: int) -> tuple[Ints, Ints]:
-        """Of each combination of rows, from when up to when rows of another port are in the windows of them all."""
+        """For each combination of rows, the times (from, up to) of another port's rows that are in all windows."""
         windows = [_partners(self._bands, of, self._time(of, rows), port) for of, rows in parts.items()]
         low = np.maximum.reduce([low for low, _ in windows])
         high = np.minimum.reduce([high for _, high in windows])
         return low, high
 
     def reached(self, port: int, low: Ints, high: Ints, state: State) -> Iterator[tuple[int, Bin]]:
-        """The bins that hold rows of these times, with their keys."""
+        """The bins that may hold rows of these times, with their keys."""
         first, last = int(low.min()) // self._width, (int(high.max()) - 1) // self._width
         for key in state.keys(self._bins[port], last + 1):
             if key >= first:
@@ -87,17 +87,17 @@ class Kept:
                 yield key, piece
 
     def granules(self, parts: Mapping[int, Words], chosen: Bools) -> list[int]:
-        """In which the times of these combinations of rows lie: those of each row."""
+        """The granules of the times of all rows in these combinations."""
         times = (self._time(of, rows)[chosen] // self._granule for of, rows in parts.items())
         return sorted({time for of in times for time in of.tolist()})
 
     def waits(self, port: int, rows: Words, bounds: Sequence[int]) -> Bools:
-        """Where a row still to come can meet a row."""
+        """Which rows a later row can match."""
         waiting: Bools = self._time(port, rows) >= self._bands.alive(port, bounds)
         return waiting
 
     def keep(self, port: int, rows: Words, state: State) -> list[int]:
-        """The keys of the bins that they lie in."""
+        """Keep the rows; returns the keys of their bins."""
         keys = []
         for key, part in split(self._time(port, rows) // self._width, rows):
             piece = state.get(self._bins[port], key)
@@ -110,8 +110,8 @@ class Kept:
         return keys
 
     def let_go(self, port: int, bounds: Sequence[int], state: State) -> Sequence[int]:
-        """Of the rows that no row still to come can meet; the keys of their bins. Bins that go as a whole are not
-        loaded."""
+        """Drop the rows that no later row can match; returns the keys of their bins. Bins that are dropped as a whole
+        are not loaded."""
         alive, space = self._bands.alive(port, bounds), self._bins[port]
         old = self._old(port, alive, state)
         for key in old:
@@ -122,7 +122,7 @@ class Kept:
         return old
 
     def take_out(self, port: int, bounds: Sequence[int], state: State) -> Iterator[Words]:
-        """The same, with what is let go of."""
+        """The same, but returns the dropped rows."""
         alive = self._bands.alive(port, bounds)
         for key in self._old(port, alive, state):
             gone = self._take(port, key, alive, state)
@@ -133,7 +133,7 @@ class Kept:
         return state.keys(self._bins[port], None if alive == FOREVER else alive // self._width + 1)
 
     def changed(self, port: int, key: int, piece: Bin, state: State) -> None:
-        """After rows of a bin have gone or changed."""
+        """Store a bin after rows of it were removed or changed."""
         if len(piece):
             state.put(self._bins[port], key, piece)
         else:
@@ -157,7 +157,7 @@ class Kept:
 
 
 def _width(bands: Bands, unit: int) -> int:
-    """Of a bin, in ns: tumbling windows are bins."""
+    """Width of a bin, in ns: tumbling windows are bins."""
     if bands.tumbling:
         return bands.sizes[0]
     longest = max(sum(bands.reach(of, other)) for of in range(len(bands.sizes)) for other in range(of))
@@ -165,7 +165,7 @@ def _width(bands: Bands, unit: int) -> int:
 
 
 def _partners(bands: Bands, of: int, times: Ints, other: int) -> tuple[Ints, Ints]:
-    """`Bands.partners` of many times. They end where time does."""
+    """`Bands.partners` for many times, limited to int64."""
     if bands.tumbling:
         size = bands.sizes[of]
         low = np.floor_divide(times, size) * size

@@ -1,4 +1,4 @@
-"""In which order a new row meets the other inputs of a join, and what it has to agree with in each."""
+"""In which order a new row is matched with the other inputs of a join, and which columns must be equal in each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lowmark.wire.rows.schema import Kind, Schema
 __all__ = ["Key", "Lookup", "keys_of", "lookups", "matchable"]
 
 Parts = Mapping[int, Words]
-"""Of each input met so far its rows, one for each combination."""
+"""For each input matched so far its rows, one per combination."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The next input to meet: columns of it, what they must equal in the inputs met before, and the number of this way
-    of probing the input."""
+    """The next input to match: its columns, what they must equal in the inputs matched before, and the number of this
+    way of probing the input."""
 
     port: int
     columns: tuple[str, ...]
@@ -59,7 +59,7 @@ def _order(
 
 
 def keys_of(schemas: Sequence[Schema], parts: Parts, keys: Sequence[Key]) -> Words:
-    """The words that are compared, of each combination; equal where the values are."""
+    """The words to compare, for each combination; equal exactly if the values are."""
     found = [
         key_words(schemas[port], parts[port], tuple(key.column for key in of))[:, 1:]
         for port, of in groupby(keys, lambda key: key.port)
@@ -69,7 +69,7 @@ def keys_of(schemas: Sequence[Schema], parts: Parts, keys: Sequence[Key]) -> Wor
 
 
 def matchable(schema: Schema, rows: Words, columns: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Where no column is null or NaN: those equal nothing."""
+    """Which rows have no null or NaN in these columns: those equal nothing."""
     nulls = np.uint64(sum(1 << schema.index(column) for column in columns))
     kept: npt.NDArray[np.bool_] = rows[:, 0] & nulls == 0
     for column in columns:

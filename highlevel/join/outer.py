@@ -1,9 +1,9 @@
-"""Joins of two inputs in which a row counts that meets nobody: outer, semi and anti joins.
+"""Joins of two inputs in which an unmatched row matters: outer, semi and anti joins.
 
-Rows are kept as in any join; those of an input whose unmatched rows matter carry a last word more: whether they have
-met a row. A row that has not leaves when the other input's promise proves that it never will: so the bounds of the
-rows that come out are those of an inner join. In semi and anti joins a row of the first input is decided by the first
-row that it meets (it comes out, or never will), and is kept no longer.
+Rows are kept as in any join. Rows of an input whose unmatched rows matter have an extra last word: whether they have
+matched a row. An unmatched row leaves when the other input's promise proves that it never will match, so the output has
+the same bounds as an inner join's. In semi and anti joins the first match decides about a row of the first input (it is
+output, or never will be), and the row is kept no longer.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["OuterJoinOperator"]
 Ints = npt.NDArray[np.int64]
 
 _MET = -1
-"""The last word of a row: 1 when it has met another."""
+"""The last word of a row: 1 when it has matched another."""
 
 
 class OuterJoinOperator(WindowJoin):
-    """Rows of two inputs in; out come pairs and unmatched rows (outer joins), or rows of the first input with a match
-    (semi) or without one (anti). Columns of an input that a row has none of are null."""
+    """Rows of two inputs in; pairs and unmatched rows out (outer joins), or rows of the first input with a match (semi)
+    or without one (anti). The columns of a missing row are null."""
 
     def __init__(self, plan: Join) -> None:
         super().__init__(plan)
@@ -70,17 +70,17 @@ class OuterJoinOperator(WindowJoin):
         return 0
 
     def _leave(self, port: int, rows: Words, out: Out) -> None:
-        """No row still to come meets these."""
+        """No later row can match these: output those that are still unmatched, if the join does."""
         if self._plan.keeps(port):
             self._tell(port, rows[rows[:, _MET] == 0], out)
 
     def _tell(self, port: int, rows: Words, out: Out) -> None:
-        """Rows of one input by themselves."""
+        """Output rows of one input alone."""
         if len(rows):
             out.rows(0, self._combine.rows({port: rows}))
 
     def _meet(self, port: int, rows: Words, state: State, out: Out) -> None:
-        """Find the pairs of these rows and those that are kept, and note that they have met where that matters."""
+        """Find the pairs of these rows and kept rows, and note which rows have matched where that matters."""
         other = 1 - port
         for key, piece, found in self._found(port, rows, state):
             noted = False
@@ -108,7 +108,7 @@ class OuterJoinOperator(WindowJoin):
                 self._kept.changed(other, key, piece, state)
 
     def _found(self, port: int, rows: Words, state: State) -> Iterator[tuple[int, Bin, Iterator[tuple[Ints, Ints]]]]:
-        """Each bin that they reach, with the runs of pairs in it."""
+        """Each bin that these rows reach, with the runs of pairs in it."""
         lookup = self._lookups[port]
         low, high = self._kept.window({port: rows}, lookup.port)
         keys = keys_of(self._schemas, {port: rows}, lookup.equals)

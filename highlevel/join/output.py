@@ -1,4 +1,4 @@
-"""Rows of several inputs, put beside each other."""
+"""Puts rows of several inputs side by side."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class _Copy:
 
 
 class Combine:
-    """Rows of a join's output from rows of its inputs, one of each for a combination. What an input shows of which
-    there is no row is null."""
+    """Makes rows of a join's output from one row of each input per combination. Columns of an input without a row are
+    null."""
 
     def __init__(self, plan: Join) -> None:
         self._words = plan.output.words

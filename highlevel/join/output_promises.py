@@ -1,4 +1,4 @@
-"""What the promises of a join's inputs say of its rows (Li 7.1, 7.2)."""
+"""What the promises of a join's inputs say about its rows (Li 7.1, 7.2)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Promising:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Of the output, those on which there are promises."""
+        """The output columns on which there are promises."""
         return (*self._progress, *(extreme.name for extreme in self._extremes))
 
     def promises(self, before: Sequence[int], bounds: Sequence[int]) -> Iterator[Promise]:
-        """What can be said now that could not be before. The bounds are times of the inputs."""
+        """The promises that are new with these bounds. The bounds are times of the inputs."""
         if all(bound == FOREVER for bound in bounds):
             yield Promise((), last=True)
             return
@@ -46,22 +46,22 @@ class Promising:
         yield from self._joint(bounds)
 
     def _least_of(self, extreme: Extreme, bounds: Sequence[int]) -> int:
-        """A later row has a later row in it, of one input or another: what the greatest or least of its times then is
-        at the least."""
+        """Every later output row contains a later row of some input. Returns the least that the greatest or least of
+        its times can be."""
         choose = max if extreme.greatest else min
         ways = [(port, way) for name in extreme.of for port, way in self._progress[name].items()]
         return min(choose(way.value(times[port]) for port, way in ways) for times in self._bands.earliest(bounds))
 
     def _joint(self, bounds: Sequence[int]) -> Iterator[Promise]:
-        """A later row has a later row in it, so it is not before all bounds. Worth telling where there can be one; of
-        inputs that have ended it may have any row."""
+        """Every later output row contains a later row of some input, so it is not before all bounds. This is promised
+        only if a row before all bounds is possible; rows of ended inputs may be in any output row."""
         if INT64_MIN in bounds:
             return
         if FOREVER not in bounds and not self._bands.together([bound - 1 for bound in bounds]):
             return
         firsts: dict[int, tuple[str, Progress]] = {}
         for name, ways in self._progress.items():
-            if len(ways) == 1:  # of what several inputs show nobody knows whose row it is
+            if len(ways) == 1:  # of a column that several inputs show it is unknown whose row it is
                 ((port, found),) = ways.items()
                 firsts.setdefault(port, (name, found))
         if len(firsts) < len(bounds):
@@ -76,5 +76,5 @@ def _joint_bound(name: str, found: Progress, time: int) -> Bound | None:
 
 
 def _bound(name: str, value: int) -> Bound | None:
-    """None: the value lies outside of what there is, and bounds nothing."""
+    """None: the value is outside int64 and bounds nothing."""
     return Bound(name, below=value) if INT64_MIN < value <= INT64_MAX else None

@@ -1,8 +1,8 @@
 """The kernels of a join: chains of rows by the hash of their keys, and the walk along them.
 
 They are compiled once for all queries and work without the GIL. A probe stops when its output is full and is called
-again from where it stopped. Chains run from the newest row to the oldest, so that the order of what is found depends
-on the rows alone, not on the size of the index nor on the seed.
+again from where it stopped. Chains run from the newest row to the oldest, so the order of what is found depends only on
+the rows, not on the size of the index or the seed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 
 START = -2
-"""In place of a position in a chain: its beginning, which has not been looked up."""
+"""Stands for the beginning of a chain, which has not been looked up, instead of a position in it."""
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)

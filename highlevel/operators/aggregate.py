@@ -1,12 +1,12 @@
-"""The window aggregate: partials in any order, the rows of closed windows out (Li ch. 6).
+"""The window aggregate: takes partials in any order, outputs the rows of closed windows (Li ch. 6).
 
-Its groups are held by one of several strategies (`highlevel.strategies`), which are given cells for panes where the
-same windows hold several of these (`shared_panes`). A promise that panes below p have ended closes every window that
-ends at or below p. Windows that hold tuples have rows and are told one by one, with the tuples of their extent (of a
-landmark window: of its own slide, whose tuples alone are new to it; they may all be of other buckets); a run of windows
-without any is told as one. The first window told is the first one that was still open at the first promise, or an
-earlier one that holds a tuple. At the end of the input every window that holds a tuple closes, and none behind the last
-of these is told.
+One of several strategies (`highlevel.strategies`) holds its groups. Where the same windows hold several panes, the
+strategy gets one cell for these panes (`shared_panes`). A promise that panes below p have ended closes every window
+that ends at or below p. Each window that holds tuples has rows and is reported separately, with the tuples of its
+extent (for a landmark window: of its own slide, because only those are new to it; they may all be in other buckets). A
+run of windows without tuples is reported as one. The first reported window is the first one still open at the first
+promise, or an earlier one that holds a tuple. At the end of the input every window that holds a tuple closes, and no
+window after the last of these is reported.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ class AggregateOperator:
         return 0
 
     def touch(self, panes: Iterable[int], state: State) -> None:
-        """Tuples came in these panes, if not of groups of this bucket: of a landmark window that is why it has rows."""
+        """Tuples came in these panes, perhaps none in this bucket: because of them a landmark window has rows."""
         for pane in panes:
             state.put(self._panes, pane, state.get(self._panes, pane) or GroupTable(self._layout))
 
     def _close_groups(self, promise: Promise, state: State, out: Out) -> None:
-        """Without windows: groups whose keys lie below all bounds leave before their pane has ended. A bound on panes
-        leaves out later ones."""
+        """Without windows, output groups whose keys lie below all bounds before their pane has ended. A bound on panes
+        limits this to panes below it."""
         keys = Promise(tuple(bound for bound in promise.bounds if bound.column != PANE))
         if self._window.kind is not WindowKind.NONE or not {b.column for b in keys.bounds} <= {*self._plan.keys}:
             return
@@ -108,7 +108,7 @@ class AggregateOperator:
             state.put(self._panes, pane, table)
 
     def _end(self, frontier: int, ended: Ended) -> int | None:
-        """The first window that stays open; at the end of the input the one behind the last that holds a tuple."""
+        """The first window that stays open; at the end of the input, the one after the last that holds a tuple."""
         if frontier != FOREVER:
             return self._window.closed_by(frontier)
         span = ended.span
@@ -140,7 +140,7 @@ class AggregateOperator:
             ended.leave(end)
 
     def _bounds(self, frontier: int, window: int | None) -> Iterator[tuple[str, int | None]]:
-        """What can still come: rows of windows from `window` on; without windows, keys of panes from `frontier` on."""
+        """Bounds on later rows: of windows from `window` on; without windows, of keys of panes from `frontier` on."""
         if self._window.kind is not WindowKind.NONE and window is not None:
             return window_bounds(self._window, window, self._plan.output.names[:2])
         return ((name, key.value(frontier)) for name, key in self._keys_progress)

@@ -1,4 +1,4 @@
-"""What operators promise when their input's frontier moves: bounds on columns of their output, or that it has ended."""
+"""What operators promise when their input's frontier moves: bounds on columns of their output, or its end."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["moved_frontier", "promise_bounds", "window_bounds"]
 
 
 def moved_frontier(promise: Promise, column: str, known: int) -> int | None:
-    """The frontier of a column that a promise moves beyond what was known of it; None: it moves nothing."""
+    """The frontier of a column if the promise moves it beyond `known`; else None."""
     frontier = promise.below(column)
     return None if frontier is None or frontier <= known else frontier
 
 
 def promise_bounds(out: Out, frontier: int, bounds: Iterator[tuple[str, int | None]]) -> None:
-    """`bounds`: of each column of the output the least value that may still come; asked for only before the end. One
-    that no int64 can tell is left out."""
+    """Promise `bounds`: for each output column the least value that may still come. They are read only before the end.
+    A bound outside int64 is left out."""
     if frontier == FOREVER:
         out.promise(0, Promise((), last=True))
         return
@@ -30,7 +30,7 @@ def promise_bounds(out: Out, frontier: int, bounds: Iterator[tuple[str, int | No
 
 
 def window_bounds(window: Window, number: int, names: Sequence[str]) -> Iterator[tuple[str, int | None]]:
-    """Of rows of a window and of all behind it, which show its start and its end under these names."""
+    """The bounds of rows of this window and all later ones, which show its start and its end under these names."""
     start, end = names
     yield start, window.start(number)
     yield end, window.end(number)

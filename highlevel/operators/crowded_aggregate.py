@@ -1,7 +1,7 @@
-"""The window aggregate where windows close in crowds: many at a time, each of few tuples.
+"""The window aggregate for windows that close in crowds: many at a time, each with few tuples.
 
-It tells and gives out what `AggregateOperator` does. Panes do not have a table each but lie together in pieces, and the
-windows that a promise closes are put together at once, so that what a window costs is its groups and not a call.
+Its output equals that of `AggregateOperator`. Panes have no table each but share pieces of state, and all windows that
+a promise closes are computed together, so a window costs its groups and not a call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lowmark.wire.rows.values import FOREVER, INT64_MIN
 __all__ = ["CrowdedAggregateOperator"]
 
 _PANES = 1024
-"""In a piece of state, which is written anew as long as tuples come for one of them."""
+"""Panes in a piece of state, which is rewritten as long as tuples come for one of them."""
 
 
 class CrowdedAggregateOperator:
@@ -73,7 +73,7 @@ class CrowdedAggregateOperator:
         return GroupRows.of(tables or [GroupTable(self._extents.layout)])
 
     def _close(self, bins: GroupRows, first: int | None, reached: int, state: State, out: Out) -> None:
-        """Close the windows from `first` (None: all that there are) up to `reached` that hold a tuple."""
+        """Close the windows from `first` (None: from the earliest) up to `reached` that hold a tuple."""
         values = bins.rows[:, 2].view(np.int64)
         panes, which = np.unique(values, return_inverse=True)
         counts = np.zeros(len(panes), np.int64)
@@ -81,7 +81,7 @@ class CrowdedAggregateOperator:
         window = self._window
         starts = panes // window.slide if first is None else np.maximum(panes // window.slide, first)
         stops = np.minimum((panes + window.size) // window.slide, reached)
-        # Of ascending panes: each adds the windows that those before it are not in.
+        # Panes ascend: each adds the windows that no earlier pane is in.
         starts[1:] = np.maximum(starts[1:], np.maximum.accumulate(stops)[:-1])
         lengths = np.maximum(stops - starts, 0)
         ids = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
@@ -94,8 +94,8 @@ class CrowdedAggregateOperator:
         self._let_go(window.first_needed(reached), state)
 
     def _let_go(self, needed: int, state: State) -> None:
-        """Of the panes before `needed`; in a piece that has later ones, when they are most of it: at most twice as much
-        is kept as is needed."""
+        """Drop the panes before `needed`. In a piece that also has later panes, drop them once they are most of it: at
+        most twice as much is kept as is needed."""
         for key in state.keys(self._bins, needed // _PANES + 1):
             table = state.get(self._bins, key) if key == needed // _PANES else None
             if table is None:
@@ -110,7 +110,7 @@ class CrowdedAggregateOperator:
 
 
 def _sums(panes: Ints, counts: Ints, spans: Spans) -> Ints:
-    """The tuples of each window."""
+    """The number of tuples of each window."""
     before = np.concatenate(([0], np.cumsum(counts)))
     sums: Ints = before[np.searchsorted(panes, spans.lasts, "right")] - before[np.searchsorted(panes, spans.starts)]
     return sums

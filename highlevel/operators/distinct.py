@@ -1,7 +1,7 @@
-"""Duplicate elimination (Li 8.2, DupElim): a group leaves with its first tuple, those that follow are dropped.
+"""Duplicate elimination (Li 8.2, DupElim): the first tuple of a group is output, later ones are dropped.
 
-What has been seen is kept by pane until a promise says that the pane has ended, or that no more of a group can come. A
-first tuple need not be the earliest: all of a group are alike in what is shown.
+Groups seen are kept by pane until a promise says that the pane has ended, or that no more tuples of a group can come.
+The first tuple to arrive need not be the earliest: all tuples of a group show the same values.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["DistinctOperator"]
 
 
 class DistinctOperator:
-    """Partials of `plan.input` in, in any order; rows of `plan.output` out, each once. It closes and promises what
-    `AggregateOperator` does of groups without windows: panes that have ended, and the least values of its keys."""
+    """Partials of `plan.input` in, in any order; rows of `plan.output` out, each once. It closes and promises as
+    `AggregateOperator` does for groups without windows: panes that have ended, and the least values of its keys."""
 
     def __init__(self, plan: Aggregate) -> None:
         self._plan = plan
@@ -67,7 +67,7 @@ class DistinctOperator:
         return 0
 
     def _forget(self, promise: Promise, state: State) -> None:
-        """Groups whose keys lie below all bounds before their pane has ended. The pane stays known to hold tuples."""
+        """Forget groups whose keys lie below all bounds before their pane has ended. The pane still counts as used."""
         if not {bound.column for bound in promise.bounds} <= {*self._plan.keys}:
             return
         for pane in state.keys(self._seen):

@@ -1,10 +1,10 @@
-"""From bins to the rows of windows whose extents the data decide.
+"""From bins to the rows of windows whose extents depend on the data.
 
 A bin holds the groups of all tuples with one value of what is counted by: a pane of row numbers of a partition, or a
 value of RATTR. It is a window of its own in the sense of Li's fig. 6-7: a tuple is merged once, into its bin, and is
-not kept. Where fig. 6-7 then adds it to every bin up to RANGE later, here a window is put together from bins when it
-closes. Windows that close together share most of their bins, which are merged once for many of them: of windows of R
-bins each costs about 2·√R merges in place of R.
+not kept. Fig. 6-7 then adds it to every bin up to RANGE later; here a window is merged from bins when it closes.
+Windows that close together share most of their bins, which are merged once for many windows: a window of R bins costs
+about 2·√R merges instead of R.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from lowmark.wire.rows.values import INT64_MIN
 __all__ = ["Extents", "Spans", "before"]
 
 _LONG = 512
-"""Bins of a window from which on windows share what they have in common."""
+"""From this number of bins on, windows share the bins that they have in common."""
 
 _AT_ONCE = 1 << 19
-"""Groups that are copied at a time: what it takes of memory is bounded by this and by the groups of one window."""
+"""Groups copied at a time: this and the groups of one window limit the memory used."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """Windows, those of a partition together and in ascending order. Window i is called `ids[i]`; it holds the tuples
-    of `partitions[i]` with values from `starts[i]` up to `lasts[i]`, included."""
+    """Windows; those of a partition stand together in ascending order. Window i has the id `ids[i]` and holds the
+    tuples of `partitions[i]` with values from `starts[i]` to `lasts[i]`, included."""
 
     ids: Ints
     partitions: Ints
@@ -46,7 +46,7 @@ class Spans:
 
 
 class Extents:
-    """Makes rows of `plan.output` of bins: groups by (at, keys…, details…)."""
+    """Makes rows of `plan.output` from bins: groups by (at, keys…, details…)."""
 
     def __init__(self, plan: Counted) -> None:
         self.layout = Layout(plan.input, (plan.at, *plan.keys, *plan.details), plan.folds)
@@ -60,11 +60,11 @@ class Extents:
         )  # fmt: skip
 
     def emit(self, bins: GroupRows, partitions: Ints, spans: Spans, out: Out) -> None:
-        """The rows of these windows. `partitions`: of each bin's group, by the numbers that `spans` has."""
+        """Output the rows of these windows. `partitions`: the partition of each bin's group, numbered as in `spans`."""
         values = bins.rows[:, 2].view(np.int64)
         order = np.lexsort((values, partitions))
         known, ranks = np.unique(values, return_inverse=True)
-        # A number that sorts as (partition, value) does.
+        # One number that sorts like (partition, value).
         keys = (partitions * (len(known) + 1) + ranks)[order]
         base = spans.partitions * (len(known) + 1)
         first = np.searchsorted(keys, base + np.searchsorted(known, spans.starts))
@@ -77,7 +77,7 @@ class Extents:
                     out.flaw(0, number, reason)
 
     def _tables(self, bins: _Sorted, spans: Spans, first: Ints, stop: Ints) -> Iterator[GroupTable]:
-        """Windows together, each table with all groups of some."""
+        """Sets of windows, each with a table of all their groups."""
         begin = 0
         while begin < len(spans.ids):
             length = int(stop[begin] - first[begin])
@@ -97,7 +97,7 @@ class Extents:
             begin = end
 
     def _sharing(self, bins: _Sorted, ids: Ints, first: Ints, stop: Ints) -> Iterator[GroupTable]:
-        """Windows of one partition that have the bins from `first[-1]` up to `stop[0]` in common."""
+        """Windows of one partition that share the bins from `first[-1]` up to `stop[0]`."""
         core = GroupTable(self.layout)
         bins.merge(core, first[-1:], stop[:1], ids[:1])
         common = GroupRows.of((core,))
@@ -113,7 +113,7 @@ class Extents:
             yield table
 
     def _shown(self, rows: Words) -> Words:
-        """(at, keys…, calls…) as (window_start, window_end, keys…, calls…)."""
+        """Turn (at, keys…, calls…) into (window_start, window_end, keys…, calls…)."""
         shown = np.empty((len(rows), rows.shape[1] + 1), np.uint64)
         starts, ends = self._bounds(rows[:, 1].view(np.int64))
         shown[:, 0] = rows[:, 0] >> np.uint64(1) << np.uint64(2)
@@ -134,7 +134,7 @@ class Extents:
 
 
 def before(values: Ints, distance: int) -> Ints:
-    """The values less a distance: time begins at the least of int64."""
+    """The values minus a distance, limited to the least int64, where time begins."""
     return np.where(values < INT64_MIN + distance, INT64_MIN, values - distance)
 
 
@@ -146,7 +146,7 @@ class _Sorted:
     order: Ints
 
     def merge(self, table: GroupTable, first: Ints, stop: Ints, ids: Ints) -> None:
-        """For each window the groups of the bins from its `first` up to its `stop`."""
+        """For each window, merge the groups of the bins from its `first` up to its `stop`."""
         lengths = stop - first
         before = np.cumsum(lengths) - lengths
         places = np.arange(int(lengths.sum())) - np.repeat(before - first, lengths)

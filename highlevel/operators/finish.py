@@ -1,7 +1,7 @@
 """The end of a SELECT: totals, HAVING, ORDER BY, DISTINCT, LIMIT and the selected columns, inside one window at a time.
 
-Rows that belong together come in one batch, so there is no state. Rows of several windows in one batch are told apart
-by the columns that `plan.within` names. Where the plan has nothing of that kind this is a projection of each row.
+Rows that belong together come in one batch, so there is no state. The columns that `plan.within` names distinguish the
+windows in a batch. If the plan has none of these clauses, this is a projection of each row.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _WINDOW = ("window_start", "window_end")
 
 
 class FinishOperator:
-    """Rows of `plan.input` in, rows of `plan.output` out: windows in the order in which they came, the rows of each in
-    the plan's order. Promises on input columns go on as promises on the output columns that progress with them."""
+    """Rows of `plan.input` in, rows of `plan.output` out: windows in order of arrival, the rows of each in the plan's
+    order. Promises on input columns become promises on the output columns that progress with them."""
 
     def __init__(self, plan: Finish) -> None:
         self._plan = plan
@@ -65,7 +65,7 @@ class FinishOperator:
         columns = [evaluate(named.expr, rows, self._totalled) for named in plan.columns]
         result, lost = assemble_rows(plan.output, columns, len(rows)), lost_in(columns, len(rows))
         if plan.distinct:
-            self._tell_lost(rows[lost], out)  # they may differ from those that they are taken for
+            self._tell_lost(rows[lost], out)  # they may differ from what they seem to be equal to
             kept = _first_of_equal(columns, units)
             result, rows, units, lost = result[kept], rows[kept], units[kept], lost[kept]
         if plan.limit is not None:
@@ -76,8 +76,8 @@ class FinishOperator:
             out.rows(0, result)
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
-        """A bound goes through each column's expression with its rounding; a promise of several bounds, or on values,
-        through columns that are selected as they are."""
+        """A bound passes through each column's expression with its rounding. A promise of several bounds, or on values,
+        passes only through columns that are selected unchanged."""
         if promise.last:
             out.promise(0, Promise((), last=True))
             return
@@ -96,7 +96,7 @@ class FinishOperator:
         return 0
 
     def _units(self, rows: Words) -> Ints:
-        """The number of the window of each row, windows numbered in the order in which they come."""
+        """The number of the window of each row; windows are numbered in order of arrival."""
         units = np.zeros(len(rows), np.int64)
         keys = [sort_keys(_column(self._plan.input, rows, name)) for name in self._within]
         if all((key == key[0]).all() for column in keys for key in column):
@@ -116,8 +116,8 @@ class FinishOperator:
             out.flaw(0, number, Reason.OVERFLOW)
 
     def _windows(self, window: Window, rows: Words) -> list[int]:
-        """In which these rows lie: of groups without windows their panes, by the key that is cut into them. One that is
-        lost itself is null, and its group was told of below."""
+        """The windows of these rows; for groups without windows their panes, by the key that is cut into them. If that
+        key is itself lost it is null, and the step below has reported its group."""
         if window.kind is WindowKind.NONE:
             values, valid = column_of(self._plan.input, rows, window.axis.attribute)
             return sorted({(value - window.axis.origin) // window.axis.unit for value in values[valid].tolist()})
@@ -138,14 +138,14 @@ def _column(schema: Schema, rows: Words, name: str) -> Values:
 
 
 def _first_of_equal(columns: list[Values], units: Ints) -> Ints:
-    """The first row of those that are equal in all columns, within one window; in the order in which they stand."""
+    """The first of the rows that are equal in all columns, within one window; the rows keep their order."""
     keys = [(units,), *(sort_keys(values) for values in columns)]
     order = sorted_rows(keys, len(units))
     return np.sort(order[~same_as_before(keys, order)])
 
 
 def _places(units: Ints) -> Ints:
-    """The place of each row among its window's, from 0. The windows come one after the other, or are told apart."""
+    """The place of each row in its window, from 0. Windows either come one after the other, or are distinguished."""
     order = np.argsort(units, kind="stable")
     grouped = units[order]
     starts = np.flatnonzero(np.diff(grouped, prepend=-1))

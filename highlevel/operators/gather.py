@@ -1,7 +1,7 @@
-"""What comes from several places to be put together: all rows of a window, through an exchange or of the members of a
-union, or what the buckets have for its totals.
+"""Merges what comes from several places: all rows of a window, through an exchange or from the members of a union, or
+the buckets' parts of its totals.
 
-Both wait for the promise that everything of a window has come. Pane k of what comes has the rows of window k.
+Both operators wait for the promise that everything of a window has come. Input pane k has the rows of window k.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EXCHANGE, _OWN = 0, 1
 
 
 class SendOperator:
-    """The way into an exchange: what comes goes on as it is, to whoever runs the chain."""
+    """The way into an exchange: passes its input on unchanged to whatever runs the chain."""
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         out.rows(0, rows)
@@ -69,7 +69,7 @@ class GatherOperator:
 
 
 class TotalsOperator:
-    """The bucket's rows of each window with a column for each total."""
+    """Adds a column for each total to the bucket's rows of each window."""
 
     def __init__(self, plan: Totals) -> None:
         self._plan = plan
@@ -110,7 +110,7 @@ class TotalsOperator:
         return 0
 
     def _with_totals(self, rows: Words, totals: Words) -> Words:
-        """`totals`: one row of them, or none where they were lost."""
+        """`totals`: one row of them, or none if they were lost."""
         schema = self._plan.rows
         columns = [Values(c.kind, *column_of(schema, rows, c.name)) for c in schema.columns[2:]]
         for column in self._totals:
@@ -140,13 +140,13 @@ def _take(space: Space[list[Words]], window: int, state: State) -> Words:
 
 
 def _without_head(rows: Words) -> Words:
-    """Without pane and number of tuples."""
+    """The rows without pane and number of tuples."""
     shown = np.ascontiguousarray(np.delete(rows, (1, 2), axis=1))
     shown[:, 0] >>= np.uint64(2)
     return shown
 
 
 def _promise(window: Window, output: Schema, front: int, out: Out) -> None:
-    """The rows of windows below `front` are out."""
+    """Promise that the rows of windows below `front` are out."""
     bounds = window_bounds(window, front, (WINDOW_START, WINDOW_END))
     promise_bounds(out, front, ((name, below) for name, below in bounds if name in output.names))

@@ -1,4 +1,4 @@
-"""What an operator over panes takes of a batch: rows that are in time, in panes that some window holds."""
+"""What an operator over panes takes from a batch: rows that are in time, in panes that some window holds."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ATTRIBUTES = 3  # words before the keys of a partial: null mask, pane, tuples
 
 
 def panes_of(rows: Words) -> Ints:
-    """One after the other, out of the rows: they are gone over several times."""
+    """The pane of each row as one contiguous array, because callers scan it several times."""
     return np.ascontiguousarray(rows[:, 1]).view(np.int64)
 
 
 def timely(panes: Ints, rows: Words, frontier: int, out: Out) -> tuple[Ints, Words]:
-    """The rows of panes that have not ended, each with its pane; the others are told as late."""
+    """The rows of panes that have not ended, each with its pane; the others are reported as late."""
     if not len(panes) or panes.min() >= frontier:
         return panes, rows
     late = panes < frontier
@@ -30,7 +30,7 @@ def timely(panes: Ints, rows: Words, frontier: int, out: Out) -> tuple[Ints, Wor
 
 
 def in_windows(panes: Ints, rows: Words, window: Window) -> tuple[Ints, Words]:
-    """Without the rows between windows whose SLIDE is longer than their RANGE; `panes` has one entry a row."""
+    """The rows without those between windows whose SLIDE is longer than their RANGE; `panes` has one entry per row."""
     if window.kind is not WindowKind.SLIDING or window.size >= window.slide:
         return panes, rows
     held = panes % window.slide >= window.slide - window.size
@@ -38,7 +38,7 @@ def in_windows(panes: Ints, rows: Words, window: Window) -> tuple[Ints, Words]:
 
 
 def with_pane_as_key(rows: Words) -> Words:
-    """Partials as those of a schema that is `keyed_by_pane`."""
+    """Partials in the schema that `keyed_by_pane` gives."""
     found = np.empty((len(rows), rows.shape[1] + 1), np.uint64)
     low = np.uint64(3)  # the bits of pane and tuples, which are never null
     found[:, 0] = (rows[:, 0] & ~low) << np.uint64(1)

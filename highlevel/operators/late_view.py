@@ -1,4 +1,4 @@
-"""What late partials would have made, as rows of their own: the answer's columns over these tuples alone."""
+"""Rows made from late partials alone: the answer's columns over these tuples."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _BOUNDS = frozenset({"window_start", "window_end"})
 
 @dataclass(frozen=True, slots=True)
 class LateRows:
-    """Rows as JSON objects; `tuples` that each stands for."""
+    """Rows as JSON objects; `tuples` is the number of tuples that each stands for."""
 
     rows: tuple[Mapping[str, Scalar], ...] = ()
     tuples: tuple[int, ...] = ()
 
 
 class LateView:
-    """Of one node of a query. Where its partials are aggregated, a row is a group of the first stage, before HAVING;
-    where they are single tuples, what the SELECT makes of each. What only a whole window can tell (`total()`, the
-    window's bounds) is left out."""
+    """The late view of one node of a query. Where its partials are aggregated, a row is a group of the first stage,
+    before HAVING; where they are single tuples, it is the SELECT's row for each. Values that need a whole window
+    (`total()`, the window's bounds) are left out."""
 
     def __init__(self, plan: QueryPlan, node: str) -> None:
         step = next(index for index, step in enumerate(plan.steps) if NodeInput(node) in step.inputs)
@@ -62,14 +62,14 @@ class LateView:
 
     @property
     def window(self) -> Window | None:
-        """Whose panes are the node's; None: its rows lie in no window."""
+        """The window whose panes are the node's; None: its rows lie in no window."""
         if self._aggregate is None or self._aggregate.window.kind is WindowKind.NONE:
             return None
         return self._aggregate.window
 
     @property
     def layout(self) -> Layout:
-        """Of the groups, where partials are aggregated."""
+        """The layout of the groups, where partials are aggregated."""
         return self._layout
 
     def of(self, partials: Words) -> LateRows:
@@ -95,7 +95,7 @@ class LateView:
 
 
 def _selected(plan: QueryPlan, step: int, output: Schema) -> tuple[Named, ...]:
-    """What the SELECT makes of the aggregate's columns: where its end lies behind exchanges, what that end shows."""
+    """The columns that the SELECT makes from the aggregate's; if it ends behind exchanges, those shown there."""
     shown, reached, returning = tuple(map(_itself, output)), {step}, set[str]()
     for number, reader in enumerate(plan.steps[step + 1 :], step + 1):
         above = [source.step for source in reader.inputs if not isinstance(source, NodeInput)]
@@ -120,5 +120,5 @@ def _itself(column: Column) -> Named:
 
 
 def _reads(column: Named, schema: Schema) -> bool:
-    """Whether it can be told of late tuples alone: totals are no columns of the schema."""
+    """Whether late tuples alone determine the column: totals are not columns of the schema."""
     return all(name in schema.names and name not in _BOUNDS for name in fields(column.expr))

@@ -1,8 +1,8 @@
-"""Arrival made definite: tuples wait until nothing can come before them any more, and get numbers.
+"""Numbers tuples in a definite order: each tuple waits until nothing can come before it any more.
 
-Those of several sources wait for their pane to end, and are put in order. Those of one source come in order, whatever
-their times: each waits until its own pane and those of all before it have ended, for only then is it known that nothing
-was lost before it.
+Tuples of several sources wait for their pane to end, and are then sorted. Tuples of one source arrive in order,
+whatever their times. Each waits until its own pane and those of all tuples before it have ended, because only then is
+it known that nothing was lost before it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["NumberOperator"]
 
 _ONLY = 0
 _TOGETHER = 1 << 16
-"""Tuples, and those of a pane more, that are given out at a time."""
+"""Waiting panes are output together once they have this many tuples; the last pane may exceed it."""
 
 _COUNTER = struct.Struct(">qqq")
 _LOW = struct.Struct(">q")
@@ -39,7 +39,7 @@ _LOW = struct.Struct(">q")
 
 @dataclass(slots=True)
 class _Counter:
-    """`frontier`: the first pane that has not ended; `given`: numbers that are given out; `high`: the last pane of the
+    """`frontier`: the first pane that has not ended; `given`: count of numbers assigned; `high`: the last pane of the
     tuples of one source."""
 
     frontier: int = INT64_MIN
@@ -48,9 +48,9 @@ class _Counter:
 
 
 class NumberOperator:
-    """Tuples of `plan.input` in, the same in order with `plan.number` out: rows of `plan.output`. A promise on panes
-    gives one on the numbers; where tuples are put in order it goes on as it is, too. Of one source, if that is asked
-    for, one on panes goes on as far as no tuple of an earlier one waits."""
+    """Tuples of `plan.input` in, the same tuples in order with `plan.number` out: rows of `plan.output`. A promise on
+    panes gives a promise on the numbers. If tuples are sorted, the promise on panes is passed on, too. With one source
+    it is passed on only if the plan asks for it, and only as far as no tuple of an earlier pane waits."""
 
     def __init__(self, plan: Number) -> None:
         self._plan = plan

@@ -1,12 +1,12 @@
 """Windows over rows that each partition (PA) numbers for itself.
 
-Tuples come in the order of arrival, and all before them have come. So a window closes as soon as the last of its rows
-is there, for each partition at its own pace; those that hold a tuple and have not closed do so at the end of the input.
-A partition keeps its number for ever, and state grows with every new one, unless the plan lets those go that are idle:
-their windows close as at the end, and they begin anew.
+Tuples come in order of arrival, with none missing before them. So a window closes as soon as its last row is there, for
+each partition at its own pace. At the end of the input the open windows that hold a tuple close. A partition keeps its
+number for ever, and state grows with every new partition, unless the plan releases idle ones: their windows close as at
+the end, and they begin anew.
 
-How many windows are open follows from the numbers alone. The sum is kept, and moves with the partitions that do: nobody
-walks over all of them.
+The number of open windows follows from the row numbers alone. Its sum is kept and updated with the partitions that
+change, so no code iterates over all partitions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lowmark.wire.rows.values import INT64_MIN
 __all__ = ["PartitionedRowsOperator"]
 
 _AT = 3  # the word of row numbers in a tuple
-_PAST = -1  # the bin of all that a landmark window has behind it
+_PAST = -1  # the bin of everything before a landmark window's own slide
 
 _COUNT = struct.Struct(">qq")
 _OPEN: Space[OpenCount] = Space(
@@ -45,7 +45,7 @@ _OPEN: Space[OpenCount] = Space(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Closing:
-    """Of a sub-bucket, by the place of each partition in its counters: the windows from `first` up to `end`."""
+    """In a sub-bucket, by the place of each partition in its counters: the windows from `first` up to `end`."""
 
     sub: int
     counters: GroupTable
@@ -55,7 +55,7 @@ class _Closing:
 
 
 class PartitionedRowsOperator:
-    """Numbered tuples of `counted.input` in, rows of its output out. Of the numbers only the order counts."""
+    """Numbered tuples of `counted.input` in, rows of its output out. Only the order of the numbers matters."""
 
     def __init__(self, counted: Counted, limit: GroupLimit | None = None) -> None:
         self._counted = counted
@@ -80,7 +80,7 @@ class PartitionedRowsOperator:
                     state.put(self._bins, sub, bins)
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
-        """Of partitions that go on nothing can be promised."""
+        """Close idle partitions, and at the end all; nothing can be promised about partitions that continue."""
         if not promise.last:
             if (pane := promise.below(PANE)) is not None:
                 self._end(list(self._partitions.idle(pane, state)), state, out)
@@ -97,7 +97,7 @@ class PartitionedRowsOperator:
         out.promise(0, Promise((), last=True))
 
     def open(self, state: State) -> OpenCount:
-        """What the end of the input would close now."""
+        """The windows that the end of the input would close now."""
         return state.get(_OPEN, ONLY) or OpenCount()
 
     def work(self, state: State, out: Out, budget: int) -> int:
@@ -123,24 +123,24 @@ class PartitionedRowsOperator:
         return _Closing(sub, counters, bins, counts // self._rows, self._begun(counts))
 
     def _begun(self, counts: Ints) -> Ints:
-        """Of partitions of so many tuples, one at least: the first window that holds none."""
+        """For partitions with these numbers of tuples, at least one each: the first window that holds none."""
         last = (counts - 1) // self._window.axis.unit
         span = self._window.size or self._window.slide
         begun: Ints = (last + span) // self._window.slide
         return begun
 
     def _move(self, before: Ints, after: Ints, state: State) -> None:
-        """Partitions have so many tuples in place of so many."""
+        """Update the count of open windows: the partitions' numbers of tuples change from `before` to `after`."""
         state.put(_OPEN, ONLY, self.open(state) + self._count(after) - self._count(before))
 
     def _count(self, counts: Ints) -> OpenCount:
-        """The windows of partitions of so many tuples that hold one and have not closed."""
+        """The open windows that hold a tuple, of partitions with these numbers of tuples."""
         counts = counts[counts > 0]
         windows = self._begun(counts) - counts // self._rows
         return OpenCount(int(windows.sum()), int(np.count_nonzero(windows)))
 
     def _end(self, ending: Sequence[tuple[int, Bools]], state: State, out: Out) -> None:
-        """Lives of partitions have ended: by sub-bucket those of these counters."""
+        """The lives of these partitions have ended: by sub-bucket, which of its counters."""
         if not ending:
             return
         closings = []
@@ -161,12 +161,12 @@ class PartitionedRowsOperator:
         out.flaw(0, 0, Reason.NUMBERING)
 
     def _close(self, closings: list[_Closing], out: Out) -> list[tuple[int, GroupTable]]:
-        """Close windows of several sub-buckets together; their bins without what is not needed any more."""
+        """Close windows of several sub-buckets together. Returns their bins without those that are no longer needed."""
         first = np.concatenate([closing.first for closing in closings])
         end = np.concatenate([closing.end for closing in closings])
         known = self._partitions.table()
         for closing in closings:
-            known.merge_table(closing.counters)  # no partition is in two sub-buckets: they stand one behind the other
+            known.merge_table(closing.counters)  # no partition is in two sub-buckets, so all are new
         bins = GroupRows.of([closing.bins for closing in closings])
         places = known.place(self._partitions.heads(as_tuples(bins.rows)))
         self._emit(bins, places, first, end, out)
@@ -180,7 +180,7 @@ class PartitionedRowsOperator:
         return left
 
     def _emit(self, bins: GroupRows, places: Ints, first: Ints, end: Ints, out: Out) -> None:
-        """Of each partition the windows from `first` up to `end`."""
+        """Output the windows from `first` up to `end` of each partition."""
         counts = np.maximum(end - first, 0)
         partitions = np.repeat(np.arange(len(counts)), counts)
         begun = np.repeat(np.cumsum(counts) - counts, counts)
@@ -192,7 +192,7 @@ class PartitionedRowsOperator:
             self._extents.emit(bins, places, Spans(ids, partitions, starts, stops - 1), out)
 
     def _left(self, bins: GroupTable, past: Bools) -> GroupTable:
-        """Without what no later window needs, once that is the greater part; a landmark window needs it as one bin."""
+        """Drop bins that no later window needs, once these are the greater part; a landmark window merges them."""
         values = bins.groups[:, 2].view(np.int64)
         landmark = self._window.kind is WindowKind.LANDMARK
         loose = past & (values != _PAST) if landmark else past

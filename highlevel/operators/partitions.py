@@ -1,12 +1,12 @@
-"""Tuples counted for each value of the partition (PA): numbers that go on from batch to batch.
+"""Counts tuples for each value of the partition (PA); the numbers continue from batch to batch.
 
 Counters are spread over 256 sub-buckets, a piece of state each, by another part of the hash than the one that chose the
 bucket. Without a partition there is one counter, in one piece.
 
-Where the plan has an `expire`, a partition has *lives*: one ends where more than so much lies between the latest time
-of its tuples and the next one of them. Which tuples are of which life follows from them alone, in the order in which
-they come. What is kept of a life goes once a promise says that none of its tuples can come any more, or at the latest
-with the first tuple of the next.
+If the plan has an `expire`, a partition has *lives*: a life ends when the next tuple is later than the latest time so
+far by more than `expire`. The tuples alone, in order of arrival, decide which tuple is in which life. The state of a
+life is dropped once a promise says that none of its tuples can come any more, at the latest with the first tuple of the
+next.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _SHIFT = np.uint64(56)  # the uppermost 8 bits of the hash: 256 sub-buckets
 _NUMBER = struct.Struct(">q")
 
 _FRONT = 3
-"""Columns of the input that stand before the partition: pane, tuples and what is counted by; a word each."""
+"""Columns of the input before the partition: pane, tuples and what is counted by; one word each."""
 
 _LOOKS = 8
-"""In so many parts of `expire` all partitions are looked through: so much longer than declared one is kept at most."""
+"""All partitions are searched this many times per `expire`, so an idle one is kept longer by at most that fraction."""
 
 
 def as_tuples(groups: Words) -> Words:
-    """Groups in the form of tuples, which have a pane in front."""
+    """Groups in the form of tuples, which begin with a pane."""
     found = np.empty((len(groups), groups.shape[1] + 1), np.uint64)
     found[:, 0] = groups[:, 0] << np.uint64(1)
     found[:, 1] = 0
@@ -52,7 +52,7 @@ def as_tuples(groups: Words) -> Words:
 
 
 class Partitions:
-    """The partitions of a `Counted`. Rows are of its input. `times`: of rows, in the units of the plan's `expire`."""
+    """The partitions of a `Counted`. Rows are of its input. `times` gives their times in the units of `expire`."""
 
     def __init__(self, plan: Counted, limit: GroupLimit | None, times: Callable[[Words], Ints]) -> None:
         self._limit = limit
@@ -71,7 +71,7 @@ class Partitions:
         self._looked = _number("looked")
 
     def spread(self, rows: Words) -> Iterator[tuple[int, Ints]]:
-        """The sub-buckets of rows, ascending, each with the places of its rows in the order in which they stand."""
+        """The sub-buckets of rows, ascending, each with the places of its rows in their order."""
         places = np.arange(len(rows)).astype(np.uint64).reshape(-1, 1)
         if not self._keys:
             yield 0, np.arange(len(rows))
@@ -81,7 +81,7 @@ class Partitions:
             yield sub, part[:, 0].astype(np.int64)
 
     def heads(self, rows: Words) -> Words:
-        """The rows of `(pane, tuples, partition…)`, with their times where partitions expire."""
+        """The rows of `(pane, tuples, partition…)`, with their times if partitions expire."""
         found = np.empty((len(rows), self._layout.partials.words), np.uint64)
         found[:, 1:_FRONT] = rows[:, 1:_FRONT]
         found[:, _FRONT : _FRONT + self._words] = rows[:, 1 + _FRONT : 1 + _FRONT + self._words]
@@ -92,12 +92,12 @@ class Partitions:
         return found
 
     def table(self) -> GroupTable:
-        """One that tells partitions apart."""
+        """A table that distinguishes partitions."""
         return GroupTable(self._layout)
 
     def count(self, sub: int, rows: Words, state: State) -> tuple[GroupTable, Ints, Ints]:
-        """Count the tuples of rows of one sub-bucket, each partition's of one life. The counters, the place of each
-        row's partition in them, and how many tuples there are up to each row and with it."""
+        """Count the tuples of rows of one sub-bucket, one life per partition. Returns the counters, the place of each
+        row's partition in them, and the number of tuples up to and including each row."""
         counters = state.get(self.space, sub) or GroupTable(self._counted)
         before = len(counters)
         places = counters.place(self.heads(rows))
@@ -116,7 +116,7 @@ class Partitions:
         return counters, places, numbers
 
     def lives(self, sub: int, rows: Words, state: State) -> Ints:
-        """Of each row of one sub-bucket how many lives of its partition end before it, from what was counted on."""
+        """For each row of one sub-bucket, how many lives of its partition end before it, beginning at the counters."""
         if self._expire is None or not len(rows):
             return np.zeros(len(rows), np.int64)
         heads, times = self.heads(rows), self._times(rows)
@@ -127,7 +127,7 @@ class Partitions:
         groups = self.table().place(heads)
         order = np.argsort(groups, kind="stable")
         groups, times, before = groups[order], times[order], before[order]
-        # The latest time up to each row, of its partition: numbers that sort as (partition, time) do.
+        # The latest time of the partition up to each row, as one number that sorts like (partition, time).
         known, ranks = np.unique(np.concatenate((times, before)), return_inverse=True)
         base = groups * len(known)
         reached = np.maximum.accumulate(base + np.maximum(ranks[: len(times)], ranks[len(times) :])) - base
@@ -142,7 +142,7 @@ class Partitions:
         return lives
 
     def of(self, sub: int, rows: Words, state: State) -> Bools:
-        """Which counters of a sub-bucket count partitions of these rows."""
+        """Which counters of a sub-bucket belong to partitions of these rows."""
         counters = state.get(self.space, sub)
         assert counters is not None, "they have been counted before"
         chosen = np.zeros(len(counters), np.bool_)
@@ -151,8 +151,8 @@ class Partitions:
         return chosen
 
     def idle(self, below: int, state: State) -> Iterator[tuple[int, Bools]]:
-        """By sub-bucket: which counters are of lives that have ended, since no tuple of a time below this will come.
-        Seldom more than a part of `expire` after it was looked the last time."""
+        """By sub-bucket: which counters belong to lives that have ended, because no tuple with a time below `below`
+        will come. Does nothing until a fraction of `expire` has passed since the last search."""
         if self._expire is None:
             return
         looked = state.get(self._looked, ONLY)
@@ -167,7 +167,7 @@ class Partitions:
                 yield sub, ended
 
     def forget(self, sub: int, chosen: Bools, state: State) -> GroupTable:
-        """Let go of some counters, and give them out."""
+        """Remove these counters and return them."""
         counters = state.get(self.space, sub)
         assert counters is not None, "they have been counted before"
         gone = counters.take(chosen)
@@ -179,8 +179,8 @@ class Partitions:
         return gone
 
     def numbers(self, rows: Words, state: State) -> tuple[Ints, bool]:
-        """How many tuples each row's partition has in this life up to that row and with it, and whether a life has
-        ended before a row."""
+        """The number of tuples of each row's partition in this life up to and including that row; and whether a life
+        ended before some row."""
         numbers, ended = np.empty(len(rows), np.int64), False
         for sub, places in self.spread(rows):
             lives = self.lives(sub, rows[places], state)

@@ -1,4 +1,4 @@
-"""What has been put together of windows that have ended: one, or several at a time."""
+"""The result for windows that have ended: one, or several at a time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Part"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Windows, ascending, each with a tuple at least, and the `tuples` of its extent (of a landmark window: of its own
-    slide). `groups` are to be read only: first those of the first window, so many as `counts` says, then those of the
-    next. Where there are several windows none of their groups is of no tuples."""
+    """Windows, ascending, each with at least one tuple, and the `tuples` of its extent (of a landmark window: of its
+    own slide). `groups` are read-only: first those of the first window, as many as `counts` says, then those of the
+    next. With several windows, no group has zero tuples."""
 
     windows: list[int]
     tuples: list[int]
@@ -26,7 +26,7 @@ class Part:
         return cls([window], [tuples], [len(table)], GroupRows.of((table,)))
 
     def apart(self) -> Iterator[Part]:
-        """One for each window."""
+        """One part for each window."""
         start = 0
         for window, tuples, count in zip(self.windows, self.tuples, self.counts, strict=True):
             end = start + count

@@ -20,8 +20,8 @@ __all__ = ["ReduceOperator"]
 
 
 class ReduceOperator:
-    """Rows of `plan.input` in, rows of `plan.reduction.schema` out. It merges nothing: what reads it does. Promises on
-    the attribute of the panes go on, as promises on panes; those of several bounds as promises on keys."""
+    """Rows of `plan.input` in, rows of `plan.reduction.schema` out. It merges nothing; its reader does. Promises on the
+    attribute of the panes become promises on panes; those with several bounds become promises on keys."""
 
     def __init__(self, plan: Reduce) -> None:
         self._plan = plan
@@ -34,7 +34,7 @@ class ReduceOperator:
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         schema = self._plan.input
         attribute, there = column_of(schema, rows, self._reduction.pane.attribute)
-        if not there.all():  # it is lost, and lies nowhere: that has been told where it was computed
+        if not there.all():  # the time is lost, so it lies in no pane; the step that computed it has reported that
             rows, attribute = rows[there], attribute[there]
         panes = self._reduction.pane.index(attribute.view(np.int64))
         if self._reduction.where is not None:

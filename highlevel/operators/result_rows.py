@@ -25,15 +25,15 @@ __all__ = ["RowBuilder"]
 
 
 Flawed = Mapping[Reason, Bools]
-"""By reason, the rows that have a null for it; reasons that there are."""
+"""By reason, the rows that have a null for it; only reasons that occur."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Window:
-    """The groups of a window (`rows`), and where there are details the rows of their combinations."""
+    """The groups of a window (`rows`) and, if there are details, the rows of their combinations."""
 
     rows: Words
-    lacking: tuple[Ints, ...]  # by fold, of each group what its sum lacks; (): none lacks anything
+    lacking: tuple[Ints, ...]  # by fold, what the sum of each group lacks; (): nothing
     detail_rows: Words
     detail_groups: Ints  # the group of each detail row
 
@@ -52,12 +52,12 @@ class RowBuilder:
         ]
 
     def of(self, table: GroupTable, window: int) -> tuple[Words, Flawed]:
-        """A window's rows, and which of them have a null because a value cannot be told."""
+        """A window's rows, and which of them have a null because a value cannot be computed."""
         groups = self._grouped(GroupRows.of((table,)))
         return self._rows(groups, [window], np.zeros(len(groups.rows), np.int64))
 
     def together(self, part: Part) -> tuple[Words, list[tuple[int, Reason]]]:
-        """The rows of windows, and for which reasons a window has such a null."""
+        """The rows of windows, and for each window the reasons of such nulls."""
         several = len(part.windows) > 1
         if several and self._plan.details:
             found = [self.together(one) for one in part.apart()]
@@ -69,17 +69,17 @@ class RowBuilder:
         return rows, sorted(flaws, key=lambda flaw: flaw[0])
 
     def counted(self, table: GroupTable) -> tuple[Words, Ints]:
-        """Rows of no window in particular, and the tuples that each stands for."""
+        """Rows of no particular window, and the number of tuples that each stands for."""
         groups = self._grouped(GroupRows.of((table,)))
         return self._rows(groups, [0], np.zeros(len(groups.rows), np.int64))[0], groups.rows[:, 1].view(np.int64)
 
     def _rows(self, groups: _Window, windows: Sequence[int], of: Ints) -> tuple[Words, Flawed]:
-        """`of`: of each group, the place of its window in `windows`."""
+        """`of`: for each group, the place of its window in `windows`."""
         rows = len(groups.rows)
         words = self._heads(groups.rows, windows, of)
         flawed: dict[Reason, Bools] = {}
         for call, finish, name in self._finish:
-            with np.errstate(all="ignore"):  # of sums that left the integers nonsense is computed, and not shown
+            with np.errstate(all="ignore"):  # overflowed sums give nonsense here, which is not shown
                 values = finish(self._state_of(call, groups), call.parameters)
             lost = () if values.lost is None else ((Reason.OVERFLOW, values.lost),)
             for reason, flaw in (*lost, *self._flaws(call, groups)):
@@ -90,11 +90,11 @@ class RowBuilder:
         return words, flawed
 
     def _heads(self, groups: Words, windows: Sequence[int], of: Ints) -> Words:
-        """Rows with what stands before the calls. Keys are in a row's words as they are in its group's."""
+        """Rows with the columns before the calls. Keys have the same words in a row as in its group."""
         words = np.empty((len(groups), self._plan.output.words), np.uint64)
         words[:, 0] = 0
         for index, bound in enumerate(self._bounds):
-            # Windows of the first and the last times that there are reach beyond them: they end where time does.
+            # Windows at the first and the last times extend beyond them: they end where time does.
             numbers = [min(max(at, INT64_MIN), INT64_MAX) for at in map(bound, windows) if at is not None]
             if numbers:
                 words[:, 1 + index] = np.array(numbers, np.int64).view(np.uint64)[of if len(numbers) > 1 else 0]
@@ -117,7 +117,7 @@ class RowBuilder:
             yield Reason.TIE, np.logical_or.reduce([a != b for a, b in keys])
 
     def _grouped(self, groups: GroupRows) -> _Window:
-        """Groups without tuples are gone; with details, what they split is one group again."""
+        """The groups without those that have no tuples; groups that details split are joined again."""
         live = groups.rows[:, 1] != 0
         if not self._plan.details:
             rows = groups.rows if live.all() else groups.rows[live]

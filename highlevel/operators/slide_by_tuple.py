@@ -1,9 +1,9 @@
 """Slide-by-tuple windows (Li 5.1.5, 6.1.4): (w − RANGE, w] for the RATTR w of every n-th tuple.
 
-A tuple is merged into the bin of its RATTR, in whatever order tuples come, and is not kept. Which windows there are is
-known of those that arrive as they are numbered; by rank it follows from the tuples in the bins once these are complete.
-A promise that no RATTR below b will come closes every window below b. Of equal values there is one window. Bins lie in
-pieces of a pane each, and go when no window can reach back to them.
+A tuple is merged into the bin of its RATTR, in any order, and is not kept. By arrival, tuples are numbered as they
+come, which gives the windows; by rank, the windows follow from the tuples in the bins once these are complete. A
+promise that no RATTR below b will come closes every window below b. Equal values give one window. Bins are stored in
+pieces of a pane each, and are dropped when no window can reach back to them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _GROUP_AT = 2  # and in a group
 
 
 class SlideByTupleOperator:
-    """Tuples of `counted.input` in, rows of its output out; of each partition in ascending order of windows."""
+    """Tuples of `counted.input` in, rows of its output out; for each partition in ascending order of windows."""
 
     def __init__(self, counted: Counted, limit: GroupLimit | None = None) -> None:
         if counted.slides is None:
@@ -104,7 +104,7 @@ class SlideByTupleOperator:
         return numbers
 
     def _tell(self, out: Out) -> None:
-        """A partition begins anew: other tuples may be the n-th ones from here on, unless each one is."""
+        """A partition begins anew: from here on other tuples may be the n-th ones, unless n is 1."""
         if self._every > 1:
             out.flaw(0, 0, Reason.NUMBERING)
 
@@ -115,11 +115,11 @@ class SlideByTupleOperator:
             state.put(space, piece, table)
 
     def _arrived(self, start: int, bound: int, state: State) -> Words:
-        """Tuples, as groups, that windows from `start` up to `bound` end at."""
+        """By arrival: the tuples, as groups, at which windows from `start` up to `bound` end."""
         return self._between(self._ends, start, bound, state)
 
     def _ranked(self, start: int, bound: int, state: State, out: Out) -> Words:
-        """The same by rank: bins in ascending order, each of which counts its tuples on."""
+        """By rank: the same, from bins in ascending order, each of which continues the count."""
         groups = self._between(self._bins, start, bound, state)
         if not len(groups):
             return groups
@@ -160,7 +160,7 @@ class SlideByTupleOperator:
         self._extents.emit(bins, of_bins, Spans(values, of_ends, before(values, self._range - 1), values), out)
 
     def _forget(self, bound: int, state: State) -> None:
-        """No later window ends below the bound."""
+        """Drop what is not needed once no later window ends below the bound."""
         if bound == FOREVER:
             oldest = opened = None
         else:

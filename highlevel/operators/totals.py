@@ -23,9 +23,9 @@ _LOW_HALF = 0xFFFFFFFF
 def add_totals(
     totals: Sequence[Total], rows: Words, schema: Schema, totalled: Schema, units: Ints
 ) -> tuple[Words, Bools]:
-    """The rows with a column for each total, and which of them belong to a window with a total outside of int64 (it is
-    null, as the total of nothing but nulls is), or have no part in a total because it was lost. `units`: the number of
-    each row's window, from 0."""
+    """The rows with a column for each total. Also returns the rows of windows with a total outside int64 (it is null,
+    like a total of nulls only), and the rows that no total includes because they were lost. `units`: the number of each
+    row's window, from 0."""
     overflowed = np.zeros(len(rows), np.bool_)
     columns = [Values(c.kind, *column_of(schema, rows, c.name)) for c in schema]
     for total in totals:
@@ -37,7 +37,7 @@ def add_totals(
 
 
 def _sums(values: Values, units: Ints) -> tuple[Data, Bools, Bools]:
-    """Of each window: the sum, whether it is one, whether it left int64."""
+    """For each window: the sum, whether it has one, whether it left int64."""
     count = int(units.max()) + 1
     units = units[values.valid]
     data = values.data[values.valid]
@@ -46,7 +46,7 @@ def _sums(values: Values, units: Ints) -> tuple[Data, Bools, Bools]:
         order = np.argsort(units, kind="stable")
         parts = np.split(data[order], np.cumsum(np.bincount(units, minlength=count))[:-1])
         return np.array([_rounded_once(part) for part in parts]), some, np.zeros(count, np.bool_)
-    # Halves of 32 bits cannot overflow in fewer than 2^31 rows; their sums are joined exactly.
+    # Halves of 32 bits cannot overflow in fewer than 2^31 rows; their sums are combined exactly.
     high, low = np.zeros(count, np.int64), np.zeros(count, np.int64)
     np.add.at(high, units, data >> _HALF)
     np.add.at(low, units, data & _LOW_HALF)
@@ -57,7 +57,7 @@ def _sums(values: Values, units: Ints) -> tuple[Data, Bools, Bools]:
 
 
 def _rounded_once(values: Data) -> float:
-    """Their sum, whatever their order."""
+    """The sum, independent of the order."""
     try:
         return fsum(values)
     except (OverflowError, ValueError):  # beyond all doubles, or of both infinities

@@ -1,4 +1,4 @@
-"""What a punctuation says to its lane and to the node's ledger: coverage, accounts, what a gap may have hidden."""
+"""Applies a punctuation to its lane and to the node's ledger: coverage, accounts, and what a gap may have hidden."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _REPLAYED = Finding(Verdict(frozenset({Reason.REPLAYED})))
 
 
 News = tuple[int, int, Finding]
-"""What became known of the granules from … up to …, which have ended."""
+"""A finding about the granules from … up to …, which have ended."""
 
 
 def receive(record: Punctuation, lane: Lane, ledger: Ledger, roster: Roster) -> list[News]:
-    """Take a punctuation into account, which moves the lane's promise. What it tells of granules that have ended stands
-    in the ledger, and is for the caller to make known."""
+    """Apply a punctuation: it moves the lane's promise. Findings about granules that have already ended are in the
+    ledger on return; the caller must make them known."""
     granule = promised_granule(record.promise, ledger.node.reduction.pane)
     after = lane.promised if granule is None else max(lane.promised, granule)
     if granule is not None:
@@ -50,9 +50,9 @@ def receive(record: Punctuation, lane: Lane, ledger: Ledger, roster: Roster) -> 
 
 
 def _cover(lane: Lane, ledger: Ledger, start_ns: int | None, granule: int | None) -> None:
-    """From when on the lane's epoch covers its source, told by its first punctuation. A live source that does not say
-    vouches for nothing before its first promise. One that begins before its last epoch had ended may have been seen
-    twice until then."""
+    """Set the time from which the lane's epoch covers its source, as its first punctuation states it. A live source
+    that states no time covers nothing before its first promise. If an epoch begins before the previous one had ended,
+    the time until then may have been seen twice."""
     if lane.covered or lane.kind is SourceKind.FINITE:
         return
     pane = ledger.node.reduction.pane
@@ -76,7 +76,7 @@ def _cover(lane: Lane, ledger: Ledger, start_ns: int | None, granule: int | None
 
 
 def _taint(lane: Lane, ledger: Ledger, taint: Taint, roster: Roster) -> Iterator[News]:
-    """Where the source counts: one that began again repeats what it has told of granules below its floor."""
+    """Mark the taint only where the source counts: a source that began again repeats what it sent below its floor."""
     found = Finding(Verdict(frozenset(map(Reason, taint.reasons)), taint.partial), dropped=taint.dropped)
     for joined, left in roster.runs(lane.source, ledger.node.streams):
         start, stop = max(taint.start, lane.floor, joined), min(taint.stop, left)
@@ -91,8 +91,8 @@ def _account(lane: Lane, ledger: Ledger, account: Account, final: bool) -> list[
     if final and not ended:
         ledger.account(lane, account)
         return []
-    # A granule ends without its lane's final account only when the lane was excluded, which is marked. Tuples promised
-    # for one that the lane had promised before are more than it said, and cannot be told from lost ones.
+    # A granule ends without its lane's final account only when the lane was excluded, and that is marked. If a second
+    # account promises tuples for a granule that the lane had promised already, they cannot be told from lost ones.
     reasons = account_reasons(account) | (_GAP if account.here and not final else frozenset())
     if not reasons:
         return []
@@ -105,8 +105,8 @@ def _account(lane: Lane, ledger: Ledger, account: Account, final: bool) -> list[
 
 
 def _settle_suspicion(lane: Lane, ledger: Ledger, after: int, told: Told) -> list[News]:
-    """A promise arrived. After a gap, a lost record may have held the accounts that it leaves out, and losses in
-    granules promised before, which the counters would show."""
+    """Resolve a suspicion when a promise arrives. After a gap, a lost record may have held the accounts that are
+    missing now, and losses in granules promised before; the counters would show the latter."""
     counters, news = loss_counters(told.counters), []
     if lane.suspect is not None:
         why = Finding(Verdict(frozenset({lane.suspect})))

@@ -1,9 +1,9 @@
 """The pure driver of one bucket of a stage: lanes, fencing, ledger, frontiers and the chains of operators.
 
-It serves both runners. What a query sends into an exchange comes back as rows of a node like any other, whose sources
-are the buckets. The same records in the same order give the same outputs, wherever the order is cut into
-micro-batches (but for how the rows of a query without windows are divided into `ResultRows`). Granules are the nodes'
-panes throughout, and those of control records are the panes of every node of the stage.
+It serves both runners. What a query sends into an exchange comes back as rows of an ordinary node whose sources are the
+buckets. The same records in the same order give the same outputs, wherever the order is cut into micro-batches; only
+the division of a windowless query's rows into `ResultRows` may differ. Granules are panes: those of the node, or, in
+control records, those of every node of the stage.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from lowmark.wire.rows.values import FOREVER, NEVER
 __all__ = ["BucketDriver", "Progress"]
 
 _PENDING_ROWS = 1 << 18
-"""Rows of a node that wait to be merged as one run."""
+"""Rows of a node collected before they are merged as one run."""
 
 _LATE = Verdict(frozenset({Reason.LATE}))
 _NOT_COVERED = Finding(Verdict(frozenset({Reason.NOT_COVERED})))
@@ -48,13 +48,13 @@ _ROSTER: Space[Roster] = Space("roster", Roster.encode, Roster.decode)
 
 
 class BucketDriver:
-    """One for each (stage, bucket), made anew from its state for a micro-batch or kept from one to the next.
+    """One per (stage, bucket), rebuilt from its state for a micro-batch or kept from one to the next.
 
-    `plans` are the queries that read the stage. `roster` is the one declared when the state is empty; changes come as
-    control records and are kept in the state. `generation` is the job's.
+    `plans` are the queries that read the stage. `roster` is the roster declared when the state is empty; later changes
+    arrive as control records and are kept in the state. `generation` is the job's.
 
-    Of a punctuation's cumulative counters `late`, `dropped` and `given_up` are read, after a gap: whether a lost
-    punctuation told of losses in granules promised before.
+    After a gap the driver reads a punctuation's cumulative counters `late`, `dropped` and `given_up`: they show whether
+    a lost punctuation reported losses in granules promised before.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class BucketDriver:
         self._retired = False
 
     def take(self, record: Record, arrival: Arrival) -> None:
-        """The next record of the bucket, in order of position."""
+        """Take the next record of the bucket, in order of position."""
         if self._retired:
             return
         if not isinstance(record, Batch | Punctuation):
@@ -109,7 +109,7 @@ class BucketDriver:
             self._tally.unlisted += sum(record.tuples.values()) if isinstance(record, Batch) else 0
             return
         if node.name in self._exchanges and origin.epoch != self._generation:
-            self._tally.fenced += 1  # of a generation whose state is lost: this one sends all of it again
+            self._tally.fenced += 1  # the state of that generation is lost: this generation sends all of it again
             return
         lanes = self._lanes_of(node.name)
         for ended in lanes.fence(origin, arrival.kind):
@@ -139,7 +139,7 @@ class BucketDriver:
 
     def flush(self) -> Outcome:
         """End a micro-batch: hand pending runs to the operators, put the driver's pieces into the state (the runner
-        then commits it), and give out everything since the last flush."""
+        then commits it), and return everything since the last flush."""
         self._merge_pending()
         for query in self._queries:
             self._tally.extend(query.collect())
@@ -170,8 +170,8 @@ class BucketDriver:
         return self._upstream if node in self._exchanges else self._lanes
 
     def _fenced(self, record: Batch | Punctuation) -> None:
-        """Tuples of an ended epoch are lost where no later one covers their source. Between two epochs that is marked
-        already; it is news when the epoch was never seen."""
+        """Tuples of an ended epoch are lost where no later epoch covers their source. Report the loss only before the
+        coverage of the first epoch; a gap between two epochs is already marked."""
         self._tally.fenced += 1
         lane = self._lanes.find(record.origin.source, record.origin.node)
         if isinstance(record, Batch) and lane is not None and lane.kind is SourceKind.LIVE:
@@ -216,7 +216,7 @@ class BucketDriver:
     def _merge(self, lane: Lane, rows: Words, tuples: Mapping[int, int]) -> None:
         for pane, count in tuples.items():
             self._ledgers[lane.node].merged(lane, pane, count)
-        if lane.node not in self._exchanges:  # what comes through one has been counted before
+        if lane.node not in self._exchanges:  # tuples that come through an exchange were counted before it
             self._tally.merged += sum(tuples.values())
             self._tally.rows_in += len(rows)
         self._pending[lane.node].append(rows)
@@ -224,7 +224,7 @@ class BucketDriver:
             self._merge_pending()
 
     def _late(self, lane: Lane, rows: Words, tuples: Mapping[int, int], told: bool) -> None:
-        """`told`: their source sent them as late, and its accounts count them."""
+        """`told`: the source itself sent these tuples as late, so its accounts already count them."""
         self._tally.late += sum(tuples.values())
         for query in self._readers[lane.node]:
             self._tally.extend(query.late(lane.node, lane.source, rows))
@@ -233,12 +233,12 @@ class BucketDriver:
                 self._lost(lane.node, pane, pane + 1, Finding(_LATE, late=count))
 
     def _lost(self, node: str, start: int, stop: int, finding: Finding) -> None:
-        """Something became known against granules that have ended."""
+        """Record a finding against granules that have ended."""
         self._ledgers[node].taint(start, stop, finding)
         self._amend(node, start, stop, finding)
 
     def _amend(self, node: str, start: int, stop: int, finding: Finding) -> None:
-        """The same, when it stands in the ledger."""
+        """Amend what was announced, when the finding is already in the ledger."""
         for query in self._readers[node]:
             self._tally.extend(query.amend(node, start, stop, finding))
 
@@ -253,7 +253,7 @@ class BucketDriver:
     def _punctuation(self, record: Punctuation, lane: Lane) -> None:
         known = self._together(lane.node)
         for start, stop, finding in receive(record, lane, self._ledgers[lane.node], self._roster):
-            if lane.node not in self._exchanges or lane.source != self._own:  # what it says itself it has known before
+            if lane.node not in self._exchanges or lane.source != self._own:  # a bucket knows its own findings
                 self._amend(lane.node, start, stop, finding)
         if self._ledgers[lane.node].frontier.passed_by(lane.source, lane.promised):
             self._advance(lane.node)
@@ -264,7 +264,7 @@ class BucketDriver:
                     query.chain.promise_jointly(lane.node, promise)
 
     def _together(self, node: str) -> list[Promise]:
-        """What the buckets promise jointly of what comes back from them, all of them."""
+        """The joint promises of all buckets about what comes back from them."""
         if node not in self._exchanges:
             return []
         members = self._roster.members(self._nodes[node].streams)

@@ -1,10 +1,9 @@
-"""A bucket's way into an exchange: numbered batches and punctuations for every bucket, with what they are to be held
-against.
+"""A bucket's way into an exchange: numbered batches for every bucket, and punctuations to check them against.
 
-A micro-batch's rows leave at its end, those of one group and pane as one where they merge; behind them goes one
-punctuation to every bucket, when the promise has moved or something has become known, and one for each joint promise
-by which groups can close. The same records give the same again, wherever the micro-batches are cut but for how rows are
-divided into records.
+The rows of a micro-batch leave at its end; rows of one group and pane leave as one row where they can be merged. After
+them, every bucket gets one punctuation if the promise has moved or something has become known, and one for each joint
+promise by which groups can close. The same input gives the same output wherever the micro-batches are cut; only the
+division of rows into records may differ.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from lowmark.wire.rows.values import FOREVER, NEVER
 __all__ = ["Channel", "bucket_source", "channels"]
 
 _MOST_ACCOUNTS = 4096
-"""And taints, in one punctuation of an exchange."""
+"""Most accounts, and most taints, in one punctuation of an exchange."""
 
 
 def channels(plan: QueryPlan, place: Place, state: State) -> dict[int, Channel]:
-    """By step: those of a query."""
+    """The channels of a query, by step."""
     found = {}
     for step, at in enumerate(plan.steps):
         if isinstance(at.plan, Send) and plan.exchanges is not None and (sent := plan.exchange(at.plan.node)):
@@ -56,19 +55,19 @@ def _closed_jointly(plan: QueryPlan, node: str) -> frozenset[str]:
 
 
 def bucket_source(bucket: int) -> str:
-    """What a bucket is called as the source of an exchange."""
+    """The name of a bucket as a source of an exchange."""
     return f"bucket-{bucket}"
 
 
 @dataclass(slots=True)
 class _Sent:
-    """What is known of the records sent: the next number and the tuples of granules not yet promised, by partition."""
+    """State of the records sent: the next number, and the tuples of granules not yet promised, by partition."""
 
     next: list[int]
     open: list[dict[int, int]]
     promised: int = NEVER
-    taints: int = 0  # told so far
-    marks: list[MarkRow] = field(default_factory=list)  # not told yet
+    taints: int = 0  # sent so far
+    marks: list[MarkRow] = field(default_factory=list)  # not sent yet
 
     def encode(self) -> bytes:
         opened = [list(tuples.items()) for tuples in self.open]
@@ -81,8 +80,8 @@ class _Sent:
 
 
 class Channel:
-    """Of one exchange in one bucket. `marks` are on the panes of the exchange's node: whoever finds something against
-    them adds one, and the next punctuation tells of it."""
+    """One exchange in one bucket. `marks` are on the panes of the exchange's node: a caller that finds a loss adds a
+    mark, and the next punctuation reports it."""
 
     def __init__(
         self, query: str, exchange: Exchange, send: Send, joint: frozenset[str], fingerprint: str, place: Place,
@@ -105,14 +104,14 @@ class Channel:
         self._joint = JointPromises()
 
     def take(self, sent: Words | Promise) -> None:
-        """Rows, or a joint promise of what the rows still to be taken are not."""
+        """Take rows, or a joint promise about the rows still to be taken."""
         if not isinstance(sent, Promise):
             self._pending.append(sent)
         elif {bound.column for bound in sent.bounds} <= self._closing:
             self._joint.take(sent)
 
     def flush(self, front: int) -> Iterator[Forward]:
-        """All records of a micro-batch. The panes below `front` have ended: their rows have all been taken."""
+        """All records of a micro-batch. The panes below `front` have ended: all their rows have been taken."""
         if self._pending:
             rows = self._merged(np.concatenate(self._pending))
             self._pending = []
@@ -128,7 +127,7 @@ class Channel:
         self._state.put(self._space, 0, self._sent)
 
     def _merged(self, rows: Words) -> Words:
-        """Groups that have several rows in a pane become one row, unless a sum would leave the integers."""
+        """Merge several rows of a group in a pane into one, unless a sum would overflow the integers."""
         if self._layout is None:
             return rows
         offset = self._schema.offset(PANE)
@@ -162,7 +161,7 @@ class Channel:
             yield Forward(self._query, self._fingerprint, partition, batch, self._schema)
 
     def _promise(self, front: int) -> Iterator[Forward]:
-        """In steps, that no record be too large."""
+        """Promise in several steps, so that no record becomes too large."""
         opened = self._sent.open
         granules = sorted({granule for tuples in opened for granule in tuples if granule < front})
         taints = list(_taints(self.marks))
@@ -192,7 +191,7 @@ class Channel:
             yield Forward(self._query, self._fingerprint, partition, punctuation, self._schema)
 
     def _tell(self, joint: Promise) -> Iterator[Forward]:
-        """To every bucket: behind the rows that it does not speak of."""
+        """Send a joint promise to every bucket, after the rows of this micro-batch: it concerns only later rows."""
         for partition in range(len(self._sent.next)):
             told = LaneLedger({"taints": self._sent.taints})
             punctuation = Punctuation(self._origin, self._number(partition), joint, told)

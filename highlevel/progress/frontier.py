@@ -21,26 +21,26 @@ class Frontier:
         self._holding: set[str] = set()  # sources that have not promised more; empty: not known
 
     def passed_by(self, source: str, promised: int) -> bool:
-        """Whether this source's promise may move the frontier: others that hold it up are remembered from the last
-        `closed_by`, so that not every promise has to look at every source."""
+        """Whether this source's promise may move the frontier. The other sources that hold it are remembered from the
+        last `closed_by`, so that a promise does not have to look at every source."""
         if promised > self.value:
             self._holding.discard(source)
         return not self._holding
 
     def forget(self) -> None:
-        """A source may have promised less than before, or others count now."""
+        """Forget the sources that hold the frontier: one may have promised less than before, or others count now."""
         self._holding.clear()
 
     def closed_by(self, roster: Roster, streams: tuple[str, ...], promised: Callable[[str], int]) -> int:
-        """Where the frontier stands once the promises are taken into account: what an `advance` would make of it.
-        `promised(source)` is the first granule that the source has not promised, NEVER if it has not been seen."""
+        """The frontier once these promises are taken into account, to be passed to `advance`. `promised(source)` is the
+        first granule that the source has not promised, NEVER if it has not been seen."""
         bounds = [(member.bound(promised(member.source)), member.source) for member in roster.members(streams)]
         value = max(self.value, min((bound for bound, _ in bounds), default=NEVER))
         self._holding = {source for bound, source in bounds if bound <= value}
         return value
 
     def advance(self, value: int) -> tuple[int, int] | None:
-        """Move to `value`; the granules that this ends (from, up to), None when there are none."""
+        """Move to `value`. Returns the granules that this ends (from, up to), or None if it ends none."""
         if value <= self.value:
             return None
         ended = self.value, value
@@ -48,13 +48,13 @@ class Frontier:
         return ended
 
     def is_late(self, granule: int) -> bool:
-        """Whether what arrives now for this granule is late: it ended at or before the frontier."""
+        """Whether a row of this granule is late now: the granule ended at or before the frontier."""
         return granule < self.value
 
 
 def promised_granule(promise: Promise, pane: Pane) -> int | None:
-    """The first granule that this promise leaves open; None: it is joint, or about values or another column, and
-    moves no frontier of the pane's attribute."""
+    """The first granule that this promise leaves open. None: the promise is joint, or about values or another column,
+    and moves no frontier of the pane's attribute."""
     if promise.last:
         return FOREVER
     below = promise.below(PANE)

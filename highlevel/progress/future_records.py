@@ -1,4 +1,4 @@
-"""Records that lie too far ahead of the time at which they were appended to be believed."""
+"""Records too far ahead of the time at which they were appended to be believed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_AHEAD_NS = 600 * 10**9
 
 
 def is_future(record: Batch | Punctuation, arrival: Arrival, node: Node) -> bool:
-    """Whether one of its rows' panes, or its promise, does. `node`: whose record it is."""
+    """Whether a pane of the record's rows, or its promise, lies too far ahead. `node` is the record's node."""
     pane = node.reduction.pane
     if arrival.kind is not SourceKind.LIVE or arrival.appended_ns is None or pane.attribute == ROW_NUMBER:
         return False

@@ -1,8 +1,8 @@
-"""Joint promises (Li 7.2) of several inputs that bring rows to one place: what holds of all of them together.
+"""Joint promises (Li 7.2) of several inputs that bring rows to one place: what holds for all of them together.
 
-The bounds of a joint promise name a box of column values in which no later row lies. No later row of any input lies
-where boxes of all of them meet, which is a box again: its bound on a column is the least of theirs. An input without
-a joint promise has its panes instead: no later row lies in one that has ended. Nothing of this moves a frontier.
+The bounds of a joint promise name a box of column values in which no later row lies. No later row of any input lies in
+the intersection of their boxes. It is a box again: its bound on a column is the least of theirs. An input without a
+joint promise contributes its panes: no later row lies in a pane that has ended. No joint promise moves a frontier.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from lowmark.wire.rows.values import FOREVER
 __all__ = ["JointPromises", "JointRow", "joint_promises"]
 
 _MOST = 8
-"""Kept of one input. There are as many as joins stand before it: what goes beyond costs promises, not rows."""
+"""Promises kept per input. Each join on the way to it adds one; beyond this limit promises are lost, never rows."""
 
 JointRow = list[tuple[str, int]]
-"""A joint promise as it is written in state: columns, ascending, and what they lie below."""
+"""A joint promise in state: columns, ascending, and the bounds that later rows do not lie below."""
 
 
 class JointPromises:
-    """Those of one input: of each set of columns the last one that says more than the one before."""
+    """The joint promises of one input: for each set of columns the last one that says more than the one before."""
 
     def __init__(self, rows: Iterable[JointRow] = ()) -> None:
         self._boxes: dict[tuple[str, ...], dict[str, int]] = {}
@@ -31,7 +31,7 @@ class JointPromises:
             self._keep(dict(row))
 
     def take(self, promise: Promise) -> None:
-        """A promise of another kind than joint ones, or about values, is not kept."""
+        """Keep a joint promise; ignore promises of other kinds, or about values."""
         box: dict[str, int] = {}
         for bound in promise.bounds:
             if bound.below is None:
@@ -44,7 +44,7 @@ class JointPromises:
         return map(_promise, self._boxes.values())
 
     def columns(self) -> Iterator[tuple[str, ...]]:
-        """Of each of them."""
+        """The columns of each promise."""
         return iter(self._boxes)
 
     def box(self, columns: tuple[str, ...]) -> Mapping[str, int] | None:
@@ -73,8 +73,8 @@ class JointPromises:
 
 
 def joint_promises(inputs: Sequence[tuple[int, JointPromises]]) -> list[Promise]:
-    """What holds of all inputs, each with its first pane that has not ended: one promise for each set of columns on
-    which one of them has one, where it tells more than that all panes before the least one have ended."""
+    """What holds for all inputs, each given with its first pane that has not ended. The result has one promise for each
+    set of columns that some input has promised, if it says more than that all panes before the least one have ended."""
     waiting = [(front, joint) for front, joint in inputs if front < FOREVER]
     ended = min((front for front, _ in waiting), default=FOREVER)
     found: dict[Promise, None] = {}

@@ -1,7 +1,7 @@
 """Lanes: who sends, in which epoch, how far its records have been seen, and what it has promised.
 
-Per source only the current epoch has lanes: the first record of a greater one fences them, and what they had promised
-is carried into the lanes that follow.
+Only the current epoch of a source has lanes. The first record of a greater epoch fences the old lanes; their promises
+carry over to the lanes that follow.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Counters = tuple[int, int, int]
 
 
 def loss_counters(counters: Mapping[str, int]) -> Counters:
-    """Of a punctuation's ledger; a counter that it does not name is 0."""
+    """The loss counters in a punctuation's ledger; a counter that is not named is 0."""
     return counters.get("late", 0), counters.get("given_up", 0), counters.get("taints", 0)
 
 
 def accounted_losses(told: LaneLedger) -> Counters:
-    """The same three, of what one punctuation tells."""
+    """The same three counts, summed over what one punctuation reports."""
     late = given_up = 0
     for account in told.accounts:
         late, given_up = late + account.late, given_up + account.given_up
@@ -44,13 +44,13 @@ class Lane:
     node: str
     kind: SourceKind
     sequence: int = -1  # the last one seen
-    promised: int = NEVER  # the first granule that the source may still send, in this epoch or one before
-    floor: int = NEVER  # of a finite source that began again: what it sends below is a repetition
-    resumes: int | None = None  # of a live source that began again, until its coverage is known: promised until then
-    covered: bool = False  # whether it is known from when on this epoch covers its source
-    covered_ns: int | None = None  # from when on the first epoch did; None: unknown, or finite
+    promised: int = NEVER  # the first granule that the source may still send, in this epoch or an earlier one
+    floor: int = NEVER  # of a finite source that began again: it repeats whatever it sends below
+    resumes: int | None = None  # of a live source that began again, until its coverage is known: its old promise
+    covered: bool = False  # whether the start of this epoch's coverage is known
+    covered_ns: int | None = None  # when the coverage of the first epoch starts; None: unknown, or finite
     suspect: Reason | None = None  # why a punctuation may be missing since the last one
-    future: bool = False  # a record was refused as `future`: missing tuples are explained by it
+    future: bool = False  # a record was refused as `future`: this explains missing tuples
     counters: Counters = (0, 0, 0)
     joint: JointPromises = field(default_factory=JointPromises)  # of a bucket, in this epoch
 
@@ -84,13 +84,13 @@ class Lanes:
         return NEVER if lane is None else lane.promised
 
     def together(self, node: str, sources: Iterable[str]) -> list[Promise]:
-        """What these sources have promised jointly of what comes of the node from any of them."""
+        """What these sources have jointly promised about the rows of the node that come from any of them."""
         lanes = (self._lanes.get((source, node)) for source in sources)
         return joint_promises([(lane.promised, lane.joint) if lane else (NEVER, JointPromises()) for lane in lanes])
 
     def fence(self, origin: Origin, kind: SourceKind) -> list[Lane]:
-        """Take note of the record's epoch. A greater one than the source's begins lanes in the place of those that
-        it ends, which are returned in the order in which they began."""
+        """Take note of the record's epoch. If it is greater than the source's current one, new lanes replace the lanes
+        that it ends; the ended lanes are returned in the order in which they began."""
         known = self._epochs.get(origin.source)
         if known is not None and origin.epoch <= known:
             return []
@@ -105,8 +105,8 @@ class Lanes:
         return origin.epoch < self._epochs[origin.source]
 
     def enter(self, origin: Origin, sequence: int, kind: SourceKind) -> tuple[Lane, int | None]:
-        """Number a record that is not fenced: its lane, and how many numbers before it are missing; None: it is a
-        duplicate."""
+        """Check the number of a record that is not fenced. Returns its lane and how many numbers before it are missing;
+        None if it is a duplicate."""
         lane = self._lanes.get((origin.source, origin.node))
         if lane is None:
             lane = Lane(origin.source, origin.epoch, origin.node, kind)

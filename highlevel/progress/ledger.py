@@ -1,8 +1,8 @@
 """The ledger of a node in one bucket: what each lane promised for each granule, and what was merged of it.
 
-While a granule is open it has an entry for each lane with content there. When the frontier passes it the entries are
-*settled*: totals remain, and whatever does not add up becomes a mark. Granules lie in chunks, one state piece each;
-those without content have no entry anywhere.
+An open granule has an entry for each lane with content there. When the frontier passes it, the entries are *settled*:
+totals remain, and every mismatch becomes a mark. Granules are stored in chunks, one state piece each; a granule without
+content has no entry.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["ROW_NUMBER", "Ledger", "account_reasons"]
 
 _CHUNK = 64
 ROW_NUMBER = "row_num"
-"""The one attribute of panes that is not a time."""
+"""The only attribute of panes that is not a time."""
 
 
 def account_reasons(account: Account) -> frozenset[Reason]:
-    """What the sender's counts say against a granule."""
+    """The reasons that the sender's counts give against a granule."""
     counts = ((account.late, Reason.LATE), (account.given_up, Reason.GIVEN_UP))
     return frozenset(reason for count, reason in counts if count)
 
@@ -74,10 +74,10 @@ class _Chunk:
 
 @dataclass(slots=True)
 class _Summary:
-    """What a node's ledger says beyond single granules. `low` and `high` are the first and last granule that ever held
-    a tuple, merged or only promised, of whichever bucket; `told` the greatest promise of any lane that was not its
-    last, and `began` the least first one: all buckets begin and end with the same windows. No window needs a granule
-    below `needed`."""
+    """State of a node's ledger beyond single granules. `low` and `high` are the first and last granule that ever held a
+    tuple, merged or only promised, in any bucket. `told` is the greatest promise of any lane that was not its last;
+    `began` is the least first promise: with it all buckets begin and end with the same windows. No window needs a
+    granule below `needed`."""
 
     frontier: int = NEVER
     low: int | None = None
@@ -97,8 +97,8 @@ class _Summary:
 
 
 class Ledger:
-    """Ledger and frontier of one node. `returns`: its sources are buckets, of which every one hears the same, if at
-    other times."""
+    """Ledger and frontier of one node. `returns`: its sources are buckets; each bucket hears the same from them, at its
+    own time."""
 
     def __init__(self, node: Node, state: State, returns: bool = False) -> None:
         self.node = node
@@ -127,7 +127,7 @@ class Ledger:
             self._began = granule if self._began is None else min(self._began, granule)
 
     def begins(self, front: int) -> int:
-        """From where on windows are told, when this is the first frontier."""
+        """The granule from which windows are announced, if `front` is the first frontier."""
         return self._began if self.returns and self._began is not None else front
 
     def merged(self, lane: Lane, granule: int, tuples: int) -> None:
@@ -136,7 +136,7 @@ class Ledger:
         self._content(granule, tuples)
 
     def account(self, lane: Lane, account: Account) -> None:
-        """The sender's final account of a granule that this promise of it closes, while the granule is open here."""
+        """Take the sender's final account of a granule that this promise closes and that is still open here."""
         entry = self._touch(account.granule, lane)
         entry.here = (entry.here or 0) + account.here
         entry.everywhere += account.everywhere
@@ -144,14 +144,14 @@ class Ledger:
         self._content(account.granule, account.everywhere)
 
     def supplement(self, lane: Lane, account: Account, reasons: frozenset[Reason]) -> None:
-        """What became known of an open granule outside the promise that closes it: no more tuples, but losses."""
+        """Take losses of an open granule that became known outside the promise that closes it; they add no tuples."""
         entry = self._touch(account.granule, lane)
         self._supplement(entry, account)
         entry.reasons |= reasons
 
     def taint(self, start: int, stop: int, found: Finding) -> None:
-        """Mark the granules from `start` up to `stop`, if a window may need one of them: late tuples may be of any
-        number of granules while nothing is promised. After a loss nothing numbers later rows as they were."""
+        """Mark the granules from `start` up to `stop`, if a window may need one of them. While nothing is promised,
+        late tuples may be in any granule. If rows are numbered, a loss makes all later numbers wrong."""
         if found.verdict == EXACT.verdict:
             return
         if stop > self._needed:
@@ -160,7 +160,7 @@ class Ledger:
             self.marks.add(Mark(start, FOREVER, Verdict(frozenset({Reason.NUMBERING}))))
 
     def end_epoch(self, lane: Lane, reason: Reason) -> None:
-        """The lane's epoch was ended by a later one: what it had not promised finally is lossy."""
+        """A later epoch ended the lane's epoch: granules without its final promise are lossy."""
         for key, chunk in self._open_chunks(FOREVER):
             for (_, source, epoch), entry in chunk.entries.items():
                 if (source, epoch) == (lane.source, lane.epoch) and entry.here is None:
@@ -186,7 +186,7 @@ class Ledger:
             yield start, stop
 
     def settle(self, start: int, stop: int, lanes: Lanes, members: tuple[Member, ...]) -> None:
-        """The frontier passed the granules from `start` up to `stop`."""
+        """Settle the granules from `start` up to `stop`, which the frontier has passed."""
         excluded = Verdict(frozenset({Reason.EXCLUDED}))
         for member in members:
             missing = max(start, lanes.promised(member.source, self.node.name))
@@ -200,7 +200,7 @@ class Ledger:
                 self._state.put(self._chunks, key, chunk)
 
     def finding(self, extent: range, holds: Callable[[int], bool] = lambda granule: True) -> Finding:
-        """What is known of settled granules of an extent; tuples are counted of those that `holds` names."""
+        """What is known about an extent's settled granules; counts only tuples of those that `holds` names."""
         found = self.marks.finding(extent.start, extent.stop)
         merged = promised = 0
         for key in self._keys(extent.start, extent.stop):
@@ -212,7 +212,7 @@ class Ledger:
         return Finding(found.verdict, merged, promised, found.dropped, found.late)
 
     def held(self, start: int, stop: int) -> list[int]:
-        """The settled granules from `start` up to `stop` of which some bucket has tuples, ascending."""
+        """The settled granules from `start` up to `stop` that have tuples in some bucket, ascending."""
         found = (self._chunk(key).settled.items() for key in self._keys(start, stop))
         return sorted(
             granule for settled in found for granule, (_, _, held) in settled if held and start <= granule < stop
@@ -223,14 +223,14 @@ class Ledger:
         return max((high for high in (self.high, self.marks.high()) if high is not None), default=None)
 
     def prune(self, below: int) -> None:
-        """No window needs a granule below any more."""
+        """Drop what no window needs any more: all granules below."""
         below = self._needed = min(below, self.frontier.value)
         for key in self._state.keys(self._chunks, below // _CHUNK):
             self._state.drop(self._chunks, key)
         self.marks.prune(below)
 
     def content(self, below: int) -> Iterator[range]:
-        """Runs of granules from the frontier up to `below` outside of which nothing has content; loads no piece."""
+        """Runs of granules from the frontier up to `below` outside of which there is no content; loads no piece."""
         for key in self._keys(self.frontier.value, below):
             yield range(max(key * _CHUNK, self.frontier.value), min((key + 1) * _CHUNK, below))
 

@@ -1,4 +1,4 @@
-"""What a bucket gives out at the end of a micro-batch, in order, and what it counted."""
+"""What a bucket outputs at the end of a micro-batch, in order, and what it counted."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from lowmark.wire.rows.schema import Schema
 __all__ = ["Counts", "Forward", "Outcome", "Output", "Rejection", "ResultRows"]
 
 _TOGETHER = 1 << 16
-"""Rows that small parts are put together to."""
+"""Small parts are joined up to this number of rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResultRows:
-    """Final rows of a query, in the words of `schema` (the query's output). `window` is the id of the window they
-    belong to, whose completion follows later in the same outcome; None: of a query without windows."""
+    """Final rows of a query, as words of `schema` (the query's output). `window` is the id of their window, whose
+    completion follows later in the same outcome; None for a query without windows."""
 
     query: str
     window: int | None
@@ -33,7 +33,7 @@ class ResultRows:
 
     @classmethod
     def together(cls, query: str, parts: Iterable[Words], schema: Schema) -> Iterator[ResultRows]:
-        """Of a query without windows, in fewer pieces than there are parts: each piece is encoded by itself."""
+        """Join the parts of a windowless query into fewer pieces, because each piece is encoded separately."""
         waiting: list[Words] = []
         for part in parts:
             if waiting and sum(map(len, waiting)) + len(part) > _TOGETHER:
@@ -46,7 +46,7 @@ class ResultRows:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The record at this position could not be used: a dead letter, which touched nothing but its lane's sequence."""
+    """The record at this position could not be used. It becomes a dead letter and changes only its lane's sequence."""
 
     reason: BadReason
     detail: str
@@ -55,7 +55,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """A record for an exchange: for the bucket `partition`. Rows of a batch are of `schema`."""
+    """A record for an exchange, for the bucket `partition`. A batch's rows have the layout `schema`."""
 
     query: str
     exchange: str  # its fingerprint
@@ -69,16 +69,16 @@ Output = ResultRows | Forward | Complete | Amendment | Correction | LateRow | Re
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What happened since the outcome before. All are increments."""
+    """What happened since the previous outcome. All counts are increments."""
 
     rows_in: int = 0  # rows (partials) merged
-    merged: int = 0  # tuples that they stand for
+    merged: int = 0  # tuples in these rows
     late: int = 0  # tuples that came late and were not merged
     duplicates: int = 0  # records at or below the last sequence number of their lane
     gaps: int = 0  # sequence numbers that are missing
-    fenced: int = 0  # records of an epoch that a later one has ended
-    replayed: int = 0  # tuples that a restarted finite source sent again, of granules that it had promised before
-    unlisted: int = 0  # tuples of a source from granules in which its stream does not list it
+    fenced: int = 0  # records of an epoch that a later epoch has ended
+    replayed: int = 0  # tuples that a restarted finite source sent again, in granules that it had promised before
+    unlisted: int = 0  # tuples in granules for which the stream does not list their source
     dead: Mapping[BadReason, int] = field(default_factory=dict)  # rejections
     rows_out: Mapping[str, int] = field(default_factory=dict)  # result rows by query
     exchanged: Mapping[str, int] = field(default_factory=dict)  # rows sent into exchanges, by query
@@ -87,7 +87,7 @@ class Counts:
     windows: Mapping[tuple[str, Reason | None], int] = field(default_factory=dict)
     """Windows completed by query and reason; None: exact. A window with two reasons counts under both."""
     amended: Mapping[tuple[str, Reason], int] = field(default_factory=dict)
-    """Windows that amendments say to be lossy, by query and reason: each as often as it is said."""
+    """Windows that amendments declare lossy, by query and reason; a window counts once per amendment."""
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -111,8 +111,8 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one micro-batch. A window's rows stand before its completion; completions of a query are contiguous."""
+    """The outputs of one micro-batch. A window's rows precede its completion; a query's completions are contiguous."""
 
     outputs: tuple[Output, ...]
     counts: Counts
-    retired: bool = False  # the stage is read no more: the runner drops all state of the bucket
+    retired: bool = False  # the stage is no longer read: the runner drops all state of the bucket

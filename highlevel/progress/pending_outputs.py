@@ -1,4 +1,4 @@
-"""Outputs and counts on their way to the end of the micro-batch."""
+"""Outputs and counts collected until the end of the micro-batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Tally"]
 
 
 class Tally:
-    """The public counters are those of `Counts`."""
+    """Collects outputs and counts; the public counters are those of `Counts`."""
 
     def __init__(self) -> None:
         self.rows_in = 0

@@ -1,4 +1,4 @@
-"""Where a bucket stands in its job, and who vouches for what it says."""
+"""A bucket's position in its job, and the sources that vouch for its output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """The sources that vouch for what a frontier has passed, and from when on the last of them does."""
+    """The sources that have promised everything below a frontier, and the time from which all of them cover it."""
 
     covered_by: tuple[str, ...]
     covered_from_ns: int | None

@@ -1,4 +1,4 @@
-"""How far an answer comes by promises alone: the query's own steps are asked, without rows."""
+"""How far an answer gets by promises alone. The query's own steps compute this, without rows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lowmark.wire.rows.values import FOREVER, NEVER
 __all__ = ["Reach"]
 
 _LEAST, _MOST = -(2**61), 2**62
-"""Between these lie the times, in ns, and the numbers of rows that are tried."""
+"""The search tries times, in ns, and numbers of rows between these."""
 
 
 class Reach:
-    """An answer with windows is told by the first one that is open, one without by the bound up to which it is
-    complete, in ns. Granules are panes of the nodes, those of exchanges too."""
+    """The progress of an answer: with windows, its first open window; without, the bound up to which it is complete, in
+    ns. Granules are panes of the nodes, including those of exchanges."""
 
     def __init__(self, plan: QueryPlan) -> None:
         self._plan = plan
@@ -39,12 +39,12 @@ class Reach:
 
     @property
     def numbers_rows(self) -> bool:
-        """Windows are of rows that are numbered in one sequence: promises alone close none."""
+        """Whether windows are of rows numbered in one sequence; promises alone close no such window."""
         return self._number is not None
 
     def of(self, granules: Mapping[str, int]) -> int:
-        """When the granules below these have ended in their nodes, and all in others. What an exchange is sent has come
-        back, where it is not among the nodes."""
+        """The progress when the granules below these have ended in their nodes, and all granules in the other nodes. An
+        exchange that is not among the nodes is taken to have returned everything sent into it."""
         chain, fronts = self._chain(), {node.name: granules.get(node.name, FOREVER) for node in self.nodes}
         for node, front in fronts.items():
             _promise(chain, node, front)
@@ -57,7 +57,7 @@ class Reach:
         return min(*starts, *step_bounds(self._plan, chain.fronts), FOREVER)
 
     def of_rows(self, rows: int) -> int:
-        """When so many rows have been numbered, and more may come."""
+        """The progress when this many rows have been numbered and more may come."""
         assert self._number is not None
         chain, (step, name) = self._chain(), self._number
         chain.promised(step, 0, Promise((Bound(name, rows + 1),)))
@@ -65,15 +65,15 @@ class Reach:
         return self._first_open(chain)
 
     def needed(self, node: str, goal: int) -> int:
-        """The least time in ns up to which a node must be promised for the answer to come to this; FOREVER: to its
-        end."""
+        """The least time in ns up to which a node must be promised for the answer to reach `goal`; FOREVER: the node
+        must end."""
         pane = self._panes[node]
         first, last = pane.index(_LEAST), pane.index(_MOST)
         found = self._least(node, goal, range(first, last), lambda granule: self.of({node: granule}))
         return FOREVER if found == last else pane.start(found)
 
     def needed_rows(self, goal: int) -> int:
-        """How many rows must have been numbered for the answer to come to this."""
+        """How many rows must have been numbered for the answer to reach `goal`."""
         return self._least(None, goal, range(_MOST), self.of_rows)
 
     def _least(self, node: str | None, goal: int, among: range, of: Callable[[int], int]) -> int:
@@ -83,7 +83,7 @@ class Reach:
         return self._needed[node, goal]
 
     def forget(self, goal: int) -> None:
-        """What lies before this will not be asked for again."""
+        """Drop cached results for goals below this one; they are not asked for again."""
         self._needed = {asked: value for asked, value in self._needed.items() if asked[1] >= goal}
 
     def _chain(self) -> Chain:

@@ -1,4 +1,4 @@
-"""What a bucket takes in: wire records with their rows in word form, and what is known of how each arrived."""
+"""A bucket's input: wire records with their rows in word form, and how each record arrived."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ Record = Batch | Punctuation | Control
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """How a record came: `position` is its place in the order in which the bucket sees its records and stands in
-    outputs only; `appended_ns` is the broker's time of append, None where there is no broker;
-    `kind` is what the source's registration says (of upstream buckets and of control records: FINITE)."""
+    """How a record arrived. `position` is its place in the order in which the bucket sees its records; it only appears
+    in outputs. `appended_ns` is the broker's time of append, None without a broker. `kind` comes from the source's
+    registration; upstream buckets and control records are FINITE."""
 
     position: int
     kind: SourceKind = SourceKind.FINITE
@@ -44,7 +44,7 @@ class Arrival:
 
 
 def batch_of_wire(batch: PartialBatch, schema: Schema) -> Batch:
-    """`schema` is the node's, which the batch has been decoded with."""
+    """Convert from the wire form; `schema` is that of the node, with which the batch was decoded."""
     return Batch(batch.origin, batch.sequence, to_words(schema, batch.rows), batch.tuples, batch.late)
 
 
@@ -54,6 +54,6 @@ def wire_of_batch(batch: Batch, schema: Schema) -> PartialBatch:
 
 
 def batch_of_rows(origin: Origin, sequence: int, rows: Words, schema: Schema, late: bool = False) -> Batch:
-    """A batch made in this process: the tuples of each pane are counted here."""
+    """A batch made in this process; counts the tuples of each pane."""
     tuples = tuples_by_pane(rows[:, schema.offset(PANE)].view(np.int64), rows[:, schema.offset(TUPLES)].view(np.int64))
     return Batch(origin, sequence, rows, tuples, late)

@@ -1,4 +1,4 @@
-"""Who must have promised: the sources that a stream is declared to have, and from and up to which granule each counts.
+"""The sources whose promises are required: those that a stream is declared to have, each for a range of granules.
 
 Granules are those of the stage's grid. A source is *free* in granules in which nobody waits for it: before it joined,
 after it left, and while it is excluded.
@@ -19,8 +19,8 @@ __all__ = ["Member", "Roster"]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A source of a stream. It belongs to it in the granules from `joined` up to `left`, and nobody waits for it in
-    the half-open runs `excluded`, which are disjoint and ascending."""
+    """A source of a stream. It is listed in the granules from `joined` up to `left`. Nobody waits for it in the
+    half-open runs `excluded`, which are disjoint and ascending."""
 
     source: str
     joined: int = NEVER
@@ -31,7 +31,7 @@ class Member:
         return self.joined <= granule < self.left
 
     def bound(self, promised: int) -> int:
-        """Up to which granule the source holds nobody up when it has promised the granules below `promised`."""
+        """Up to this granule the source does not block the frontier, if it has promised those below `promised`."""
         free = ((NEVER, self.joined), *self.excluded, (self.left, FOREVER))
         for start, stop in free:
             if start <= promised:
@@ -66,7 +66,7 @@ class Roster:
         return cls(streams, dict.fromkeys(streams, 0))
 
     def with_streams(self, sources: Mapping[str, tuple[str, ...]]) -> Roster:
-        """With these streams too, where it does not have them yet."""
+        """Add these streams where they are missing."""
         missing = {stream: members for stream, members in sources.items() if stream not in self.streams}
         more = Roster.of(missing)
         return Roster({**self.streams, **more.streams}, {**self.versions, **more.versions}) if missing else self
@@ -79,7 +79,7 @@ class Roster:
         return any(member.belongs(granule) for stream in streams for member in self._by_source(stream).get(source, ()))
 
     def runs(self, source: str, streams: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-        """From which granule up to which one of the streams lists the source."""
+        """The runs (from, up to) of granules in which one of the streams lists the source."""
         for stream in streams:
             yield from ((member.joined, member.left) for member in self._by_source(stream).get(source, ()))
 
@@ -88,7 +88,7 @@ class Roster:
         return any(source in self._by_source(stream) for stream in streams)
 
     def _by_source(self, stream: str) -> Mapping[str, list[Member]]:
-        """Asked for with each record: a walk over all members would take as long as there are sources."""
+        """The members by source. Every record asks for them; a walk over all members would cost time per source."""
         return self._index.get(stream, {})
 
     @cached_property
@@ -100,7 +100,7 @@ class Roster:
         return index
 
     def changed(self, control: RosterChange | Exclusion | Return) -> Roster:
-        """The roster after a control record. A roster change of a version that has been seen changes nothing."""
+        """The roster after a control record. A roster change whose version was seen before changes nothing."""
         members = self.streams.get(control.stream, ())
         version = self.versions.get(control.stream, -1)
         if isinstance(control, RosterChange):

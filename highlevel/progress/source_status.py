@@ -1,4 +1,4 @@
-"""Where a bucket stands: how far it has come, and which sources let it go on or hold it."""
+"""A bucket's status: how far it has come, and which sources let it go on or block it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["Progress", "Standing"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a bucket stands. Bounds are values of the nodes' attribute (`ts`: ns since 1970)."""
+    """Progress of a bucket. Bounds are values of the nodes' attribute (`ts`: ns since 1970)."""
 
     complete_to: tuple[tuple[str, int | None], ...]  # by query; FOREVER: its sources have ended; None: nothing promised
-    open_windows: tuple[tuple[str, int], ...]  # by query: at most so many hold tuples and are not closed
+    open_windows: tuple[tuple[str, int], ...]  # by query: upper limit of windows that hold tuples and are not closed
     fronts: tuple[tuple[str, int], ...]  # by node: the first granule that has not ended
-    waiting: tuple[tuple[str, str], ...]  # (node, source): those without whose promise the node's frontier stays
+    waiting: tuple[tuple[str, str], ...]  # (node, source): sources whose promise the node's frontier waits for
     heard: tuple[tuple[str, int], ...]  # by source: when its last record was appended, in ns; FOREVER: it has ended
-    ended: bool  # all sources have ended: nothing more will come out
+    ended: bool  # all sources have ended: there will be no more output
 
 
 class Standing:
-    """Of the nodes of the capture processes: what comes back through exchanges is held by what holds them."""
+    """Status of the capture nodes only; whatever blocks these also blocks what comes back through exchanges."""
 
     def __init__(
         self, nodes: Iterable[Node], ledgers: Mapping[str, Ledger], lanes: Lanes, roster: Callable[[], Roster]
@@ -45,7 +45,7 @@ class Standing:
             yield name, self._ledgers[name].frontier.value
 
     def waiting(self) -> Iterator[tuple[str, str]]:
-        """(node, source): those without whose promise the node's frontier stays."""
+        """(node, source): the sources whose promise the node's frontier waits for."""
         for name, node in self._nodes.items():
             front = self._ledgers[name].frontier.value
             for member in self._roster().members(node.streams):
@@ -53,18 +53,18 @@ class Standing:
                     yield name, member.source
 
     def hear(self, source: str, appended_ns: int | None) -> None:
-        """A record of its present epoch has come; None: from no broker."""
+        """A record of the source's current epoch has arrived; `appended_ns` is None without a broker."""
         if appended_ns is not None:
             self._heard_ns[source] = appended_ns
 
     def heard(self) -> Iterator[tuple[str, int]]:
-        """When the last record of a source was appended, of those that have sent any; FOREVER: it has ended."""
+        """When the last record of each source that has sent any was appended; FOREVER: the source has ended."""
         going = {lane.source for lane in self._lanes if lane.promised < FOREVER}
         for source, appended_ns in self._heard_ns.items():
             yield source, appended_ns if source in going else FOREVER
 
     def witness(self, nodes: tuple[str, ...]) -> Witness:
-        """Who vouches for what the frontiers of these nodes have passed."""
+        """The sources that have promised everything below the frontiers of these nodes."""
         sources: list[str] = []
         since: int | None = None
         for name in nodes:

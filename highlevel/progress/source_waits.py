@@ -1,4 +1,4 @@
-"""For which sources the job waits, and for how long each of them has been silent."""
+"""The sources that the job waits for, and how long each has been silent."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["SourceReport", "SourceWaits"]
 
 _PATIENCE_NS = 10 * 10**9
 _PATIENT_GRANULES = 3
-"""A table that is flushed lazily promises a granule up to two panes after its end: so far may two promises be apart
-where all is well."""
+"""A lazily flushed table promises a granule up to two panes after its end, so in normal operation two promises may be
+this far apart."""
 
 
 class SourceReport(Protocol):
-    """Of a bucket, behind a micro-batch: where its nodes' frontiers stand, which sources hold them (node, source), and
-    of each source that something came of, when Kafka took the last (ns since 1970; FOREVER: the source has ended)."""
+    """A bucket's report after a micro-batch: its nodes' frontiers; the sources that block them (node, source); and, for
+    each source heard from, when Kafka took its last record (ns since 1970; FOREVER: the source has ended)."""
 
     @property
     def stage(self) -> str: ...
@@ -35,7 +35,7 @@ class SourceReport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The frontiers of a bucket: where they stand, since when, and the sources that hold them."""
+    """The frontiers of a bucket: where they stand, since when, and the sources that block them."""
 
     fronts: Mapping[str, int | None]
     since_ns: Mapping[str, int]
@@ -43,8 +43,8 @@ class _Held:
 
 
 class SourceWaits:
-    """From `now_ns`, the clock, on. Until a bucket has reported, all sources of the roster hold it; but nobody those
-    (stage, bucket) that had `ended` before."""
+    """Tracks waits from `now_ns` (the clock) on. Until a bucket has reported, all sources of the roster block it.
+    Nothing blocks the buckets (stage, bucket) that had `ended` before."""
 
     def __init__(
         self, plans: Sequence[QueryPlan], roster: Mapping[str, Sequence[str]], ended: Collection[tuple[str, int]],
@@ -82,8 +82,8 @@ class SourceWaits:
             self._heard_ns[source] = max(heard_ns, self._heard_ns.get(source, heard_ns))
 
     def awaited(self, now_ns: int) -> dict[tuple[str, str], int]:
-        """By node (as the capture processes call it) and source: how many buckets wait for it. Their frontier has stood
-        where this source holds it for longer than two promises are apart."""
+        """By node (as the capture processes call it) and source: how many buckets wait for the source. A bucket counts
+        only if its frontier has been blocked for longer than the time between two promises."""
         buckets = dict.fromkeys(sorted(self._places), 0)
         for (stage, _), held in self._held.items():
             for node, source in held.waiting:
@@ -92,7 +92,7 @@ class SourceWaits:
         return buckets
 
     def silent_s(self, now_ns: int) -> dict[str, float]:
-        """By source: how long ago Kafka took its last record that the job has read, else the job began; 0: it ended."""
+        """By source: seconds since Kafka took its last record read by the job, or since the job began; 0: it ended."""
         heard_ns = {source: self._heard_ns.get(source, self._began_ns) for _, source in sorted(self._places)}
         return {source: 0.0 if at_ns == FOREVER else max(0, now_ns - at_ns) / 1e9 for source, at_ns in heard_ns.items()}
 
@@ -102,5 +102,5 @@ def _place(stage: str, node: str) -> str:
 
 
 def _listed(stage: Stage, roster: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
-    """(node, source), of those that the streams of its nodes list."""
+    """(node, source) for every source that the streams of a node list."""
     return [(node.name, source) for node in stage.nodes for stream in node.streams for source in roster[stream]]

@@ -1,4 +1,4 @@
-"""A bucket's records of a micro-batch, put into their order without holding all of them in memory."""
+"""Puts a bucket's records of a micro-batch in order without holding all of them in memory."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pyspark.sql import Row
 __all__ = ["StoredRecord", "in_order"]
 
 _IN_MEMORY = 64 << 20
-"""Bytes of values that stay in memory; when there are more, all of them go into a file."""
+"""Bytes of values that stay in memory; if there are more, all of them go into a file."""
 
 Headers = list[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record without its value, which comes beside it."""
+    """A record without its value, which is passed beside it."""
 
     topic: str
     partition: int
@@ -30,10 +30,10 @@ class StoredRecord:
 
 
 def in_order(rows: Iterable[Row], folder: Path) -> Iterator[tuple[StoredRecord, bytes | None]]:
-    """By topic and offset: Spark orders nothing within a key, and a bucket's records are of one partition of each of
-    its topics. `folder` is where a file can lie."""
+    """Records by topic and offset. Spark orders nothing within a key, and a bucket's records are of one partition of
+    each of its topics. A temporary file may go to `folder`."""
     with SpooledTemporaryFile(_IN_MEMORY, dir=str(folder)) as values:
-        places: list[tuple[StoredRecord, int, int]] = []  # start and length of the value; length -1: there is none
+        places: list[tuple[StoredRecord, int, int]] = []  # start and length of the value; length -1: no value
         for row in rows:
             place, length = values.tell(), -1
             if row.value is not None:

@@ -1,6 +1,6 @@
-"""What belongs to a job's checkpoint beside Spark's own files: a small JSON file, replaced as a whole.
+"""A job's own part of its checkpoint, beside Spark's files: a small JSON file, replaced as a whole.
 
-It pins what a replay must not see changed: the queries, the shuffle partitions, and the number that stands for each
+It fixes what must not change for a replay: the queries, the shuffle partitions, and the number that stands for each
 bucket as Spark's key.
 """
 
@@ -24,7 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 _VERSION = 3
-_FORMER = 2  # did not say which sources its job had
+_FORMER = 2  # this version did not store the sources
 
 _LOGS = ("offsets", "commits")
 
@@ -34,30 +34,30 @@ BucketKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """How far former generations have told a query's windows in a bucket."""
+    """How far former generations have announced a query's windows in a bucket."""
 
     bound: int  # windows that end at or before this had been completed; NEVER: none had
-    since: tuple[str, ...] = ()  # digests of the amendments and corrections behind the last completion
+    since: tuple[str, ...] = ()  # digests of the amendments and corrections after the last completion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     id: str
-    run: int  # how often a job has been started on it
+    run: int  # how many times a job has been started on it
     generation: int
-    predecessor: str | None  # the checkpoint whose token stood in Kafka when this one began
+    predecessor: str | None  # the checkpoint whose token was in Kafka when this one began
     shuffle_partitions: int
     queries: Mapping[str, str]  # by name: the digest of the plan
-    roster: Mapping[str, tuple[str, ...]]  # by stream that they read: its sources; empty: it is not known
+    roster: Mapping[str, tuple[str, ...]]  # by stream that they read: its sources; empty: unknown
     placements: Mapping[BucketKey, int]  # by stage and bucket: Spark's key
     suppressed: Mapping[BucketKey, Completed]  # by query and bucket
-    told: Mapping[BucketKey, int]  # by query and bucket: up to which offset of its partials all has been told
-    ended: frozenset[BucketKey] = frozenset()  # stages' buckets out of which nothing more will come
+    told: Mapping[BucketKey, int]  # by query and bucket: up to this offset of its partials all results were written
+    ended: frozenset[BucketKey] = frozenset()  # stages' buckets that will output nothing more
     topics: Mapping[str, str] = field(default_factory=dict)  # of results, by name: Kafka's id of each
 
 
 def plan_digests(plans: Iterable[QueryPlan]) -> dict[str, str]:
-    """By query: what is the same as long as its state can be carried on with."""
+    """By query: a digest that stays the same as long as the query can continue with its state."""
     return {
         plan.name: _digest((plan.stage, plan.steps, plan.output, plan.window, plan.ordered, plan.exchanges))
         for plan in plans
@@ -69,7 +69,7 @@ def _digest(part: object) -> str:
 
 
 def differences(stored: Checkpoint, queries: Mapping[str, str], shuffle_partitions: int) -> list[str]:
-    """In what the job that is to run differs from the one that the checkpoint is of."""
+    """How the job that is to run differs from the job of the checkpoint."""
     found = []
     for name in sorted(stored.queries.keys() | queries.keys()):
         if name not in queries:
@@ -86,8 +86,8 @@ def differences(stored: Checkpoint, queries: Mapping[str, str], shuffle_partitio
 def roster_changes(
     stored: Mapping[str, tuple[str, ...]], roster: Mapping[str, tuple[str, ...]]
 ) -> list[str]:  # fmt: skip
-    """In which sources of streams that both have they differ, and what a job would make of it: its buckets go on with
-    the sources that they began with."""
+    """How the sources differ, in streams that both have, and what a job would do: its buckets continue with the sources
+    that they began with."""
     streams = stored.keys() & roster.keys()
     before = {source: stream for stream in sorted(streams) for source in stored[stream]}
     now = {source: stream for stream in sorted(streams) for source in roster[stream]}
@@ -114,7 +114,7 @@ class CheckpointFolder:
         self._lock: int | None = None
 
     def __enter__(self) -> CheckpointFolder:
-        """TakenOver when a process of this machine has it."""
+        """Raises TakenOver when a process of this machine holds the folder."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -138,11 +138,11 @@ class CheckpointFolder:
         return self.path / checkpoint.id
 
     def batches(self, checkpoint: Checkpoint) -> int:
-        """How many batches Spark has committed: 0 before batch 0 has been."""
+        """How many batches Spark has committed; 0 before it has committed batch 0."""
         return max((int(file.name) + 1 for file in _numbered(self.spark(checkpoint) / "commits")), default=0)
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """CheckpointRefused where a file by which Spark finds its way is cut: it would say so in words of its own."""
+        """Raise CheckpointRefused if a file that Spark needs is cut off; Spark's own message would not help."""
         folder = self.spark(checkpoint)
         logs = [max(_numbered(folder / log), default=None, key=lambda file: int(file.name)) for log in _LOGS]
         for file in (folder / "metadata", *logs):
@@ -150,7 +150,7 @@ class CheckpointFolder:
                 continue
             try:
                 text = file.read_text(encoding="utf-8")
-                for part in text.splitlines()[file.name.isdecimal() :]:  # a log's entry begins with its version
+                for part in text.splitlines()[file.name.isdecimal() :]:  # the first line of a log entry is its version
                     if part != "-":
                         json.loads(part)
                 damaged = not text
@@ -166,7 +166,7 @@ class CheckpointFolder:
 
     @property
     def there(self) -> bool:
-        """Whether there is a checkpoint."""
+        """Whether a checkpoint exists."""
         return self._file.exists()
 
     @property
@@ -190,7 +190,7 @@ class CheckpointFolder:
             ) from None
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Durable when it returns."""
+        """Durable on return."""
         staged = self._file.with_suffix(".new")
         with staged.open("w", encoding="utf-8") as file:
             json.dump(_form(checkpoint), file, indent=1)
@@ -204,7 +204,7 @@ class CheckpointFolder:
             os.close(folder)
 
     def forget_others(self, checkpoint: Checkpoint) -> None:
-        """Remove what former generations' Spark has left."""
+        """Remove the files that former generations' Spark has left."""
         for folder in self.path.iterdir():
             if (folder / "metadata").is_file() and folder != self.spark(checkpoint):
                 shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""Why a job ends, for a person: what Spark and the bridge to it say tells of their own calls."""
+"""Why a job ends, for a person. Spark and the bridge to it report only which of their own calls failed."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _NOTHING_LOST = "Nothing is lost: the job goes on when it is started again"
 
 
 def explained(error: Exception, spark: Spark | None, folder: Path) -> Exception:
-    """The error in a sentence, where it is one of Spark, its process or the disk; else the error itself. `folder` is
-    the job's: its checkpoint and all that it works with lie in it."""
+    """The error in a sentence, if it comes from Spark, its process or the disk; else the error itself. `folder` is the
+    job's: its checkpoint and all its working files lie in it."""
     if isinstance(error, JobStopped):
         return error
     text = str(error)
     bridge = isinstance(error, PySparkException) or type(error).__module__.partition(".")[0] == "py4j"
     full = _full_folder(folder)
-    # Spark has other words for it, too: null pointers, streams that are closed.
+    # Spark reports a full disk in other words, too: null pointers, closed streams.
     if any(words in text for words in _FULL) or (bridge and full is not None):
         return JobFailed(f"no space is left in {full or folder}: make room there. {_NOTHING_LOST}")
     gone = None if spark is None else spark.gone(wait=bridge or isinstance(error, OSError | EOFError))
@@ -54,7 +54,7 @@ def explained(error: Exception, spark: Spark | None, folder: Path) -> Exception:
 
 
 def _first_words(text: str) -> str:
-    """What Java says was the cause of all; without its own words for where."""
+    """The root cause in Java's words, without the code location."""
     causes = _CAUSE.findall(text)
     lines = causes[-1:] or [line.strip(": ") for line in text.splitlines() if line.strip()]
     said = next(
@@ -65,7 +65,7 @@ def _first_words(text: str) -> str:
 
 
 def _full_folder(folder: Path) -> Path | None:
-    """That of the job, or the one for temporary files, if its disk has no room now."""
+    """The job's folder, or the one for temporary files, if its disk is full now."""
     for candidate in (folder, Path(tempfile.gettempdir())):
         try:
             disk = os.statvfs(candidate)

@@ -16,11 +16,11 @@ class JobStopped(Exception):
 
 
 class CheckpointRefused(JobStopped):
-    """The checkpoint, the queries and the results that stand in Kafka do not belong together."""
+    """The checkpoint, the queries and the results in Kafka do not belong together."""
 
 
 class RowsWouldRepeat(CheckpointRefused):
-    """A new generation would tell rows again that stand there, and was not told to."""
+    """A new generation would write rows again that are already in Kafka, and the user has not allowed it."""
 
     exit_code = 2
 
@@ -34,7 +34,7 @@ class JobFailed(JobStopped):
 
 
 class TopicsDeleted(JobStopped):
-    """Of results, that the job has written to."""
+    """Result topics that the job has written to were deleted."""
 
     def __init__(self, topics: Iterable[str]) -> None:
         super().__init__(
@@ -44,4 +44,4 @@ class TopicsDeleted(JobStopped):
 
 
 class BucketFailure(Exception):
-    """Raised in an executor: an operator failed. Says for which queries, stage and bucket."""
+    """Raised in an executor: an operator failed. Names the queries, stage and bucket."""

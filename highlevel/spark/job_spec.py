@@ -1,4 +1,4 @@
-"""What the executors must know of a job: plain frozen data, sent to them with the processor."""
+"""What the executors need to know about a job: plain frozen data, sent to them with the processor."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ __all__ = ["JobSpec"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """`placements` gives the grouping key of each (stage, bucket): chosen once for a checkpoint."""
+    """`placements` gives the grouping key of each (stage, bucket), chosen once for a checkpoint."""
 
     plans: tuple[QueryPlan, ...]
     roster: Mapping[str, tuple[str, ...]]  # sources of each stream
     kinds: Mapping[str, SourceKind]  # of sources that are known not to be live
     placements: Mapping[tuple[str, int], int]
     generation: int
-    suppressed: Mapping[BucketKey, Completed]  # by query and bucket: what former generations have told
-    told: Mapping[BucketKey, int] = field(default_factory=dict)  # the same of queries without windows over time
-    laws: Mapping[str, str] = field(default_factory=dict)  # of the queries that are told apart by positions
+    suppressed: Mapping[BucketKey, Completed]  # by query and bucket: what former generations have announced
+    told: Mapping[BucketKey, int] = field(default_factory=dict)  # the same for queries without windows over time
+    laws: Mapping[str, str] = field(default_factory=dict)  # of the queries whose results are identified by positions
     prefix: str  # of topic names
     parcels: str  # the folder into which executors put their results
-    formats: Mapping[str, RowFormat] = field(default_factory=dict)  # by query: how rows are written; else as JSON
+    formats: Mapping[str, RowFormat] = field(default_factory=dict)  # by query: the format of rows; JSON if missing
 
     def stages(self) -> dict[str, Stage]:
         """By fingerprint, in the order of the queries."""
@@ -47,7 +47,7 @@ class JobSpec:
         return Roster.of({stream: self.roster[stream] for stream in streams})
 
     def position(self, stage: Stage, bucket: int, read: int) -> Position | None:
-        """When the bucket has read its partials up to this offset; None: no query of the stage is told apart by it."""
+        """The position of a bucket that has read its partials up to this offset; None: no query of it uses one."""
         told = {
             plan.name: Told(self.laws[plan.name], max(read, self.told.get((plan.name, bucket), 0)))
             for plan in self.readers(stage.fingerprint)
@@ -56,7 +56,7 @@ class JobSpec:
         return Position(self.partials_topic(stage.fingerprint), bucket, read, encode_told(told)) if told else None
 
     def exchanges(self) -> dict[str, QueryPlan]:
-        """The queries that have some, by the fingerprint that names their topic."""
+        """The queries with exchanges, by the fingerprint that names their topic."""
         return {plan.exchanges.fingerprint: plan for plan in self.plans if plan.exchanges is not None}
 
     def schema_of(self, origin: Origin) -> Schema | None:
@@ -70,7 +70,7 @@ class JobSpec:
         return None
 
     def kind(self, origin: Origin) -> SourceKind:
-        """Of the source; a bucket that sends through an exchange is finite: it promises what its sources do."""
+        """The kind of the source. A bucket is finite: through an exchange it promises what its sources promise."""
         if origin.stage in self.exchanges():
             return SourceKind.FINITE
         return self.kinds.get(origin.source, SourceKind.LIVE)

@@ -24,7 +24,7 @@ _WAYS_OUT = (
 
 @dataclass(frozen=True, slots=True)
 class StartState:
-    """What is to run, and what a start finds. `batches`: how many of the stored checkpoint Spark has committed."""
+    """The job to run, and what it finds at start. `batches`: those of the stored checkpoint that Spark committed."""
 
     queries: Mapping[str, str]  # digests of plans, by name
     stages: Sequence[Stage]
@@ -37,12 +37,13 @@ class StartState:
     replays: Mapping[str, Replay] = field(default_factory=dict)  # queries without windows over time
     told: Mapping[BucketKey, Mapping[str, Told]] = field(
         default_factory=dict
-    )  # by stage and bucket: what positions say
+    )  # by stage and bucket: the content of positions
 
 
 def carried_on(standing: StartState, history: Callable[[], History]) -> Checkpoint:
-    """The next run on the stored checkpoint, or the first one where nothing has run before. CheckpointRefused when the
-    results in Kafka are of another checkpoint, or the checkpoint is of other queries. `history` is asked if needed."""
+    """The next run on the stored checkpoint, or the first run if nothing has run before. Raises CheckpointRefused when
+    the results in Kafka are of another checkpoint, or the checkpoint is of other queries. Calls `history` only if
+    needed."""
     stored, token = standing.stored, standing.token
     if stored is None:
         if token is not None:
@@ -87,16 +88,16 @@ def carried_on(standing: StartState, history: Callable[[], History]) -> Checkpoi
 
 
 def same_topics(stored: Checkpoint, ids: Mapping[str, str], names: Iterable[str]) -> None:
-    """TopicsDeleted where one of these topics of results is not the one that the checkpoint's job has written to.
-    `ids`: of the topics that are there, by name."""
+    """Raise TopicsDeleted if one of these result topics is not the one that the checkpoint's job has written to. `ids`:
+    of the existing topics, by name."""
     other = [name for name in names if name not in ids or stored.topics.get(name, ids[name]) != ids[name]]
     if other:
         raise TopicsDeleted(other)
 
 
 def begun_anew(standing: StartState, history: History, repeat_rows: bool = False) -> Checkpoint:
-    """A fresh checkpoint, whatever there was before; what has been told is left out. RowsWouldRepeat names the queries
-    of which nobody can tell that; with `repeat_rows` the new generation tells all of them again."""
+    """A fresh checkpoint, whatever there was before; results already written are left out. Raises RowsWouldRepeat with
+    the queries for which that cannot be known; with `repeat_rows` the new generation writes all of their rows again."""
     former = standing.stored.generation if standing.stored is not None else 0
     windows = dict(standing.stored.suppressed) if standing.stored is not None else {}
     for key, completed in history.completed.items():
@@ -117,7 +118,7 @@ def begun_anew(standing: StartState, history: History, repeat_rows: bool = False
 
 
 def _unknown(query: str, replay: Replay, standing: StartState, history: History) -> str | None:
-    """Why nobody can tell which of a query's results have been told; None: one can."""
+    """Why it cannot be known which of a query's results were written already; None: it can be known."""
     stage = replay.stage.fingerprint
     buckets = [bucket for bucket in range(replay.stage.buckets) if (query, bucket) in history.told]
     if not buckets:

@@ -1,7 +1,7 @@
-"""Which number stands for a (stage, bucket) as Spark's grouping key, so that tasks get even shares of the buckets.
+"""The number that stands for a (stage, bucket) as Spark's grouping key, so that tasks get even shares of the buckets.
 
-Spark sends a key to task pmod(murmur3(key), tasks). Small numbers fall unevenly (0…3 over two tasks: three and one),
-so numbers are chosen whose tasks come in turn. They are chosen once and kept beside the checkpoint.
+Spark sends a key to task pmod(murmur3(key), tasks). Small numbers fall unevenly (0…3 over two tasks: three and one), so
+numbers are chosen that go to the tasks in turn. They are chosen once and stored beside the checkpoint.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _rotated(value: int, bits: int) -> int:
 
 
 def _murmur3(value: int) -> int:
-    """Murmur3 (x86, 32 bits) of one int32, as org.apache.spark.unsafe.hash.Murmur3_x86_32.hashInt has it."""
+    """Murmur3 (x86, 32 bits) of one int32, equal to org.apache.spark.unsafe.hash.Murmur3_x86_32.hashInt."""
     mixed = _rotated(value * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
     hashed = (_rotated(_SEED ^ mixed, 13) * 5 + 0xE6546B64) & _MASK
     hashed ^= 4  # bytes
@@ -35,7 +35,7 @@ def task_of(number: int, tasks: int) -> int:
 
 
 def placements(keys: int, tasks: int) -> tuple[int, ...]:
-    """A distinct number for each of so many keys; key i goes to task i mod tasks."""
+    """One distinct number per key; key i goes to task i mod tasks."""
     free: list[list[int]] = [[] for _ in range(tasks)]
     numbers = count()
     chosen = []

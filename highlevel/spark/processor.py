@@ -1,4 +1,4 @@
-"""The stateful processor: a bucket's new records through its driver, and what comes out, encoded for Kafka."""
+"""The stateful processor: passes a bucket's new records through its driver and encodes the output for Kafka."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 __all__ = ["BucketProcessor"]
 
 _DEAD_LETTERS = 20
-"""Of one bucket, reason and micro-batch that are written; the rest are only counted."""
+"""Dead letters written per bucket, reason and micro-batch; the rest are only counted."""
 
 _FLUSH_BYTES = 32 << 20
-"""Values after which a bucket gives out what is final: a backlog's results need not fit into memory."""
+"""Bytes of values after which a bucket outputs what is final: a backlog's results need not fit into memory."""
 
 
 class BucketProcessor(StatefulProcessor):  # type: ignore[misc]  # pyspark ships no types that mypy is shown
-    """One task's: `handleInputRows` is called once for each bucket that has new records."""
+    """The processor of one task; Spark calls `handleInputRows` once for each bucket that has new records."""
 
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
@@ -95,7 +95,7 @@ class _BucketWork:
         self._seen: dict[int, tuple[StoredRecord, bytes | None]] = {}  # by number: a rejection names its record by it
         self._taken = 0
         self._partials = spec.partials_topic(fingerprint)
-        self._read = 0  # the offset behind the last record of partials; 0: there was none in this micro-batch
+        self._read = 0  # the offset after the last record of partials; 0: there was none in this micro-batch
 
     def run(self, rows: Iterable[Row]) -> Iterator[Row]:
         counts, records, pending = Counts(), 0, 0

@@ -27,19 +27,19 @@ from lowmark.wire.records.sink_token import Token
 __all__ = ["JobQuery", "OnBatch"]
 
 OnBatch = Callable[[Sequence[Report], float], None]
-"""A batch has been written: a report of each bucket that had records in it, and the seconds that it took. Called by a
-thread of its own."""
+"""Called when a batch has been written, with a report of each bucket that had records in it and the seconds that it
+took. Called by a thread of its own."""
 
 _COMMIT_WITHIN_S = 5.0
 _LOOK_AGAIN_S = 0.02
 
 _JVM_GONE = (Py4JError, OSError)
-"""What calls into a JVM that is no more raise."""
+"""What calls into a JVM raise when the JVM has gone."""
 
 
 class JobQuery:
-    """Inert until `start`. The sink is open, and stays the caller's to close. `wake` is set when there is something to
-    look at: the query has failed, or has ended."""
+    """Inactive until `start`. The caller opens and closes the sink. `wake` is set when the query has failed or
+    ended."""
 
     def __init__(
         self, spec: JobSpec, source: SourceSettings, folder: CheckpointFolder, checkpoint: Checkpoint,
@@ -57,11 +57,11 @@ class JobQuery:
         self._query: StreamingQuery | None = None
         self._failure: Exception | None = None
         self._written = -1  # the last batch that a former run has made visible
-        self._handed_back = -1  # the last batch of this run that Spark has been left to commit
+        self._handed_back = -1  # the last batch of this run that was handed back to Spark to commit
 
     @property
     def ended(self) -> bool:
-        """All sources have ended, and everything has come out: of every bucket of every stage."""
+        """All sources have ended, and every bucket of every stage has output everything."""
         buckets = sum(stage.buckets for stage in self._spec.stages().values())
         return len(self._checkpoint.ended) == buckets and self._delivery.idle
 
@@ -84,7 +84,7 @@ class JobQuery:
         self._query = writer.queryName(self._job).start()
 
     def check(self) -> None:
-        """Raises why the query has failed or ended: JobStopped, or what `reasons.explained` makes a sentence of."""
+        """Raise why the query has failed or ended: JobStopped, or an error that `explained` puts into a sentence."""
         assert self._query is not None, "not started"
         if self._failure is not None:
             raise self._failure
@@ -94,27 +94,27 @@ class JobQuery:
         raise JobFailed("Spark ended the job by itself") if error is None else error
 
     def stop(self) -> None:
-        """A batch that is running is undone, and will be run again; one that has been written may be committed yet."""
+        """Stop. A running batch is undone and will be run again; a written batch may still be committed."""
         deadline = time.monotonic() + _COMMIT_WITHIN_S
         while self.active and self._folder.batches(self._checkpoint) <= self._handed_back:
             if time.monotonic() > deadline:
                 break
             time.sleep(_LOOK_AGAIN_S)
         if self._query is not None and self.active:
-            # One that asks a broker that is away does not stop in time. It ends with its JVM, as one that is killed.
+            # A query that waits for an absent broker does not stop in time. It ends with its JVM, as if killed.
             with contextlib.suppress(PySparkException, *_JVM_GONE):
                 self._query.stop()
-        with contextlib.suppress(Exception):  # what has failed was told; what takes too long stays noted
+        with contextlib.suppress(Exception):  # a failure was reported already; an unfinished batch stays noted
             self._delivery.wait(_COMMIT_WITHIN_S)
 
     def renew(self) -> None:
-        """To be called now and then, so that Kafka does not forget how far the job has come. Never waits."""
+        """Call this now and then, so that Kafka does not forget how far the job has come. Never waits."""
         self._delivery.renew(self._delivered)
 
     def _take(self, batch: DataFrame, number: int) -> None:
         try:
             self._finish(batch, number)
-        except Exception as error:  # py4j would hand it to Spark as text: kept for whoever asks why the query ended
+        except Exception as error:  # py4j would pass it to Spark as text: kept here as the reason why the query ended
             self._failure = error
             self._wake.set()
             raise
@@ -122,7 +122,7 @@ class JobQuery:
 
     def _finish(self, batch: DataFrame, number: int) -> None:
         began = time.monotonic()
-        # Executed also when it has been written: its state has yet to be committed.
+        # This also runs for a batch that was written already: its state is not committed yet.
         reports = [read_report(row) for row in batch.collect()]
         parcels = [report.parcel for report in reports if report.parcel is not None]
 
@@ -137,7 +137,7 @@ class JobQuery:
         else:
             self._delivery.discard(parcels)
             delivered(None)
-        self._note_ended(reports)  # not before: who sees that all have ended must find the last results under way
+        self._note_ended(reports)  # not before: when `ended` is true, the last results must be under way
         if self.ended:
             self._wake.set()
 
@@ -148,8 +148,8 @@ class JobQuery:
             self._wake.set()
 
     def _note_ended(self, reports: Sequence[Report]) -> None:
-        """Kept because a bucket without new records reports nothing. Spark commits the batch after this, or runs it
-        again."""
+        """Keep which buckets have ended, because a bucket without new records reports nothing. Spark commits the batch
+        after this, or runs it again."""
         ended = set(self._checkpoint.ended)
         for report in reports:
             (ended.add if report.ended else ended.discard)((report.stage, report.bucket))

@@ -1,8 +1,8 @@
-"""Of which results a new generation knows by the input alone that they have been told.
+"""Which results a new generation can recognise, by the input alone, as already written.
 
-Windows over time are known by their times, whatever else has changed. All other results (rows and groups without
-windows, windows over rows, slide-by-tuple) are known by how far the partials had been read when they were told. That
-holds as long as the same follows from the same partials: for the same plan and sources, and from their beginning.
+Windows over time are recognised by their times, whatever else has changed. All other results (rows and groups without
+windows, windows over rows, slide-by-tuple) are recognised by how far the partials had been read when they were written.
+That works while equal partials give equal results: with the same plan and sources, and read from their beginning.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ __all__ = ["Replay", "replays"]
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Of a query whose results are not known by their times."""
+    """A query whose results are not recognised by their times."""
 
     stage: Stage
-    law: str | None  # a digest of all that they follow from besides partials; None: their order comes of chance, too
+    law: str | None  # a digest of all inputs of the results besides partials; None: their order depends on chance
 
 
 def replays(
     plans: Iterable[QueryPlan], digests: Mapping[str, str], roster: Mapping[str, tuple[str, ...]],
     kinds: Mapping[str, SourceKind],
 ) -> dict[str, Replay]:  # fmt: skip
-    """By query. `digests` are those of the plans, `roster` the sources of each stream, `kinds` those that are known."""
+    """By query. `digests` are of the plans, `roster` has the sources of each stream, `kinds` their known kinds."""
     return {
         plan.name: Replay(plan.stage, None if plan.exchanges else _law(plan.stage, digests[plan.name], roster, kinds))
         for plan in plans

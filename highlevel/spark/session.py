@@ -1,6 +1,6 @@
-"""The Spark session of a job: a JVM of its own, with the settings that were measured to matter.
+"""The Spark session of a job: a JVM of its own, with the settings that measurably matter.
 
-What the JVM and its Python workers print is kept apart from the terminal; Spark's log is a file in the work folder.
+The output of the JVM and its Python workers is kept off the terminal; Spark's log is a file in the work folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["MOVES_BYTES", "Spark", "SparkSettings"]
 
 MOVES_BYTES = ("-XX:TieredStopAtLevel=1",)
 """Java options of a job whose work is done in Python's workers. Java's second compiler takes most of a JVM's time while
-it warms up (60 % after 20 s); where the JVM only passes bytes on, its code is no faster than that of the first."""
+it warms up (60 % after 20 s). Where the JVM only passes bytes on, its code is no faster than the first compiler's."""
 
 _LOG4J = """\
 rootLogger.level = warn
@@ -61,16 +61,16 @@ class SparkSettings:
     master: str
     java_home: Path
     jars: Sequence[Path]
-    shuffle_partitions: int  # pinned in a checkpoint by its first batch
-    heap: str  # of the driver, and so of all in local mode: as Java writes sizes
+    shuffle_partitions: int  # fixed in a checkpoint by its first batch
+    heap: str  # heap of the driver JVM, which is everything in local mode; for example `1g`
     work_dir: Path  # scratch space, local
-    log: Path  # the file that Spark writes its log into
+    log: Path  # Spark's log file
     java_options: Sequence[str] = ()  # of the driver's JVM and of the executors'
-    extra: Mapping[str, str] = field(default_factory=dict)  # the user's own settings; they win
+    extra: Mapping[str, str] = field(default_factory=dict)  # the user's own settings; they take precedence
 
 
 class Spark:
-    """Inert until `start`; `stop` ends the JVM and its workers. One at a time in a process."""
+    """Inactive until `start`; `stop` ends the JVM and its workers. Only one at a time in a process."""
 
     def __init__(self, settings: SparkSettings) -> None:
         self._settings = settings
@@ -91,13 +91,13 @@ class Spark:
         return self._session
 
     def start(self) -> None:
-        """Takes seconds. JobFailed when Spark cannot be started."""
+        """Takes seconds. Raises JobFailed when Spark cannot be started."""
         settings = self._settings
         settings.work_dir.mkdir(parents=True, exist_ok=True)
         log_settings = settings.work_dir / "log4j2.properties"
         log_settings.write_text(_LOG4J.format(file=settings.log))
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails there is raised, too …
-        logging.getLogger().addFilter(_not_py4j)  # … though some of it is logged as nobody's
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a failure there is raised, too …
+        logging.getLogger().addFilter(_not_py4j)  # … and part of it is logged without a logger's name
         os.environ["JAVA_HOME"] = str(settings.java_home)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         conf = SparkConf(loadDefaults=False).setAppName("lowmark").setMaster(settings.master)
@@ -109,7 +109,7 @@ class Spark:
             self._session = SparkSession(SparkContext(conf=conf, gateway=gateway))
         except JobFailed:
             raise
-        except Exception as error:  # whatever the bridge makes of a JVM that is no more
+        except Exception as error:  # py4j raises many types for a JVM that has gone
             gone = self.gone(wait=True)
             if gone is None and not isinstance(error, PySparkException | Py4JError):
                 self.stop()
@@ -122,10 +122,10 @@ class Spark:
             raise
         finally:
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGINT, handler)  # Spark has put its own there, which ends jobs behind our back
+                signal.signal(signal.SIGINT, handler)  # Spark has set its own, which ends jobs without our knowledge
 
     def _launch(self, conf: SparkConf) -> JavaGateway:
-        """The JVM. In a session of its own, so that Ctrl-C reaches this process alone; it ends when its input does."""
+        """Start the JVM in a session of its own, so that Ctrl-C reaches this process alone; it ends with its input."""
         reading, writing = os.pipe()
         drain = threading.Thread(target=self._drain, args=(os.fdopen(reading, "rb"),), name="spark-output", daemon=True)
         drain.start()
@@ -154,7 +154,7 @@ class Spark:
         finally:
             SparkContext._gateway = SparkContext._jvm = None
             assert process.stdin is not None
-            process.stdin.close()  # the JVM ends with its input
+            process.stdin.close()  # the JVM ends when its input closes
             try:
                 process.wait(_END_WITHIN_S)
             except subprocess.TimeoutExpired:
@@ -163,8 +163,8 @@ class Spark:
             self._process = None
 
     def gone(self, wait: bool = False) -> str | None:
-        """How the JVM's process has ended, as the end of a sentence; None while it runs. With `wait` it may take two
-        seconds for it: who has just lost the connection to it is ahead of the news."""
+        """How the JVM's process has ended, as the end of a sentence; None while it runs. With `wait` this may take two
+        seconds: a lost connection is noticed before the process has ended."""
         process = self._process
         if process is None:
             return None
@@ -178,7 +178,7 @@ class Spark:
         return f"ended with exit code {status}, mostly for want of memory (job.heap){said}"
 
     def kill(self) -> None:
-        """End the JVM at once, from any thread; whoever calls it ends, too."""
+        """End the JVM at once, from any thread; the caller must end, too."""
         process = self._process
         if process is not None:
             process.kill()
@@ -194,7 +194,7 @@ def _not_py4j(record: logging.LogRecord) -> bool:
 
 
 def _trouble(printed: list[str]) -> str:
-    """What a JVM that did not come up has printed of it."""
+    """The error that a JVM printed when it did not start."""
     first = next((at for at, line in enumerate(printed) if "Error" in line or "Exception" in line), None)
     if first is None:
         return "its process ended and did not say why: it was killed, or the machine is out of memory"
@@ -202,7 +202,7 @@ def _trouble(printed: list[str]) -> str:
 
 
 def _reason(text: str) -> str:
-    """py4j's own line names the call that failed; what Java said follows it."""
+    """The cause in Java's words. py4j's own line, which names the failed call, comes before it."""
     lines = [line.strip(": ") for line in text.splitlines() if line.strip()]
     return next((line for line in lines if not line.startswith("An error occurred")), "no reason is given")
 
@@ -218,21 +218,21 @@ def _options(settings: SparkSettings, log_settings: Path) -> dict[str, str]:
         "spark.local.dir": str(settings.work_dir),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # A record has up to half a MiB: ten thousand, which is the other limit, would not fit.
+        # A record has up to half a MiB: with ten thousand records, the other limit, an Arrow batch would not fit.
         "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
-        "spark.speculation": "false",  # two attempts at a task would both be right, and cost twice
+        "spark.speculation": "false",  # a second attempt at a task would give the same result at twice the cost
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # time passes only by records
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # only records make time pass
         "spark.sql.streaming.stopTimeout": "10s",
     }
     if settings.master.startswith("local"):
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        options |= {"spark.shuffle.compress": "false"}  # what is shuffled stays on this machine
+        options |= {"spark.shuffle.compress": "false"}  # shuffled data stays on this machine
         # The checkpoint is on a drive of this machine, where a rename is atomic: the checksummed, slower manager is
         # for object stores.
         options |= {

@@ -1,4 +1,4 @@
-"""The job's input: the records of all its stages' partials topics, and of its exchanges, each with its bucket's key."""
+"""The job's input: the records of its stages' partials topics and of its exchanges, each with its bucket's key."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class SourceSettings:
 def partials(spark: SparkSession, spec: JobSpec, settings: SourceSettings) -> DataFrame:
     """Columns KEY, topic, partition, offset, appended_us (the broker's time of append, us since 1970), headers, value.
 
-    Partition = bucket. A bucket's records come in no order within a micro-batch.
+    Partition = bucket. A bucket's records come unordered within a micro-batch.
     """
     numbers = [f.lit(part) for topic, keys in _keys(spec).items() for part in (topic, keys)]
     options = spark_options(settings.kafka) | {
         "subscribe": ",".join(_keys(spec)),
         "includeHeaders": "true",
         "startingOffsets": "earliest",
-        "failOnDataLoss": "false",  # sequence numbers detect loss, and the windows it touches say so
+        "failOnDataLoss": "false",  # sequence numbers detect the loss, and the affected windows report it
         "maxOffsetsPerTrigger": str(settings.max_offsets),
         "kafka.fetch.max.wait.ms": "10",  # at Kafka's 500 every task on fresh data waits half a second
     }
@@ -43,7 +43,7 @@ def partials(spark: SparkSession, spec: JobSpec, settings: SourceSettings) -> Da
 
 
 def _keys(spec: JobSpec) -> dict[str, list[int]]:
-    """By topic: the key of each partition, in order. An exchange is between the buckets of its query's stage."""
+    """By topic: the key of each partition, in order. An exchange connects the buckets of its query's stage."""
     topics = [(spec.partials_topic(stage.fingerprint), stage) for stage in spec.stages().values()]
     topics += [(spec.exchange_topic(name), plan.stage) for name, plan in spec.exchanges().items()]
     return {

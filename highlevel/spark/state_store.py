@@ -1,4 +1,4 @@
-"""Pieces of a bucket's state in Spark's state store."""
+"""Stores the pieces of a bucket's state in Spark's state store."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
 """AdaptWID (Li 6.3) over panes: each group is held eagerly, in every window, or lazily, in its panes alone.
 
 Every group begins lazily: a packet of a group that never comes again costs one partial, however many windows hold it.
-The groups that take less in windows than in panes are eager. All are looked at twice a window's length of panes, before
-these are let go, and lazy ones also when as much is buffered again as was kept when they last were; where there are no
-more panes than open windows no group can be better off eager, and none is looked at:
+The groups that take less space in windows than in panes are eager. All groups are checked twice per window length of
+panes, before old panes are dropped. Lazy ones are also checked when as much is buffered again as was kept at their last
+check. If there are no more panes than open windows, no group can be better off eager, and none is checked:
 
-- lazy to eager: the group's partials of panes are merged into the windows that are open, and leave their panes;
-- eager to lazy: what comes from then on goes into panes. What its windows hold stays there until they close (a group in
-  transition, fig. 6-18): a window is always put together from both.
+- lazy to eager: the group's partials are merged from its panes into the open windows, and leave the panes;
+- eager to lazy: new partials go into panes. What the group's windows hold stays there until they close (a group in
+  transition, fig. 6-18): a window is always merged from both.
 
-A group without an entry in the mode is lazy, so that what is known of groups grows with the dense ones alone. How a
-group is held depends on what had come by then, and on how it was cut into batches; what comes out does not.
+A group without an entry in the mode is lazy, so that this state grows only with the dense groups. How a group is held
+depends on what had come by then, and on where batches were cut; the output does not.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class AdaptHolding:
         return _EndedParts(self, Panes(self.lazy, state, frontier), closed, state)
 
     def look(self, first: int, state: State) -> None:
-        """Decide anew how groups are held, when windows below `first` are out and their panes still there."""
+        """Decide anew how groups are held. Windows below `first` are out; their panes are still there."""
         mode = state.get(self._mode, ONLY)
         if mode is None:
             return
@@ -91,11 +91,11 @@ class AdaptHolding:
         self._enter(mode, state, out=1)
 
     def _open(self, mode: Mode, first: int) -> int:
-        """Windows from `first` on that are open."""
+        """The number of open windows from `first` on."""
         return max(1, self.window.wids(mode.high).stop - first)
 
     def _enter(self, mode: Mode, state: State, out: int = 0) -> None:
-        """Make those groups eager that it pays for. `out`: windows just out, whose panes are still there."""
+        """Make those groups eager that save space by it. `out`: windows just closed whose panes are still there."""
         panes = state.keys(self.lazy)
         first = mode.first
         if first is None:
@@ -118,7 +118,7 @@ class AdaptHolding:
             taken = table.take(found >= 0)
             if not len(taken):
                 continue
-            # The piece stays, if need be empty: it says which windows hold tuples.
+            # The piece stays, even if empty: it says which windows hold tuples.
             state.put(self.lazy, pane, table)
             self.windows.enter(np.full(len(taken), pane), GroupRows.of((taken,)), first, state)
             mode.kept -= len(taken)

@@ -1,11 +1,11 @@
-"""When AdaptWID holds a group eagerly (Li cond. 6.9), and the piece of state that says which groups those are.
+"""When AdaptWID holds a group eagerly (Li cond. 6.9), and the piece of state with the eager groups.
 
 Li estimates what a lazy group buffers from volumes and from the offsets of the sources (eq. 6.7), and the windows that
-an eager one keeps a partial for from `wed` (eq. 6.5). Both can be counted here: what is buffered are partials of panes,
-which lie in the state, and open windows are those from the first that has not closed to the last that a pane has come
-for. So the offsets of sources drop out: partials of a source that lags behind are not there to be counted. What an
-eager group would buffer is not there either; of it, it is counted in how many panes it showed since it was last looked
-at, by its latest pane alone (so that several sources count once).
+an eager one keeps a partial for from `wed` (eq. 6.5). Both can be counted here: buffered are the partials of panes in
+the state, and open windows reach from the first that has not closed to the last that any pane has come for. So the
+offsets of sources drop out: partials of a source that lags behind are not there to be counted. What an eager group
+would buffer is not there either. For it, the number of panes in which it appeared since the last check is counted, by
+its latest pane alone (so that several sources count once).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ __all__ = ["COSTS", "Costs", "Mode", "mode_space"]
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
-_HEADER = struct.Struct(">qBqBqqqI")  # high, first and looked (each behind whether it is known), kept, since, groups
+_HEADER = struct.Struct(">qBqBqqqI")  # high, first, looked (each after: is it known), kept, since, groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What is kept, in any unit: `aggr` for a window's partial of a group, `tup` for a pane's, which are rows of one
-    and the same form, and `entry` for what is known of an eager group, its keys again and two counts. A group goes back
-    to lazy at `back` percent of what makes it eager, so that it does not oscillate. `least`: partials that may come
-    for lazy groups before anything is looked at."""
+    """Costs of what is kept, in any unit: `aggr` for a window's partial of a group, `tup` for a pane's (rows of the
+    same form), and `entry` for the entry of an eager group, its keys again and two counts. A group goes back to lazy at
+    `back` percent of the cost that makes it eager, so that it does not oscillate. `least`: partials that may come for
+    lazy groups before the first check."""
 
     aggr: int = 1
     tup: int = 1
@@ -44,16 +44,16 @@ class Costs:
     least: int = 1024
 
     def eager(self, buffered: Ints, windows: int) -> Bools:
-        """Cond. 6.9: whether `buffered` partials of panes take more than a partial in each of the open windows."""
+        """Cond. 6.9: whether `buffered` partials of panes cost more than a partial in each of the open windows."""
         return buffered * self.tup > self._eager(windows)
 
     def any_eager(self, panes: int, windows: int) -> bool:
-        """Whether that can be so of any group at all, when so many panes are kept."""
+        """Whether this can hold for any group at all, when so many panes are kept."""
         return panes * self.tup > self._eager(windows)
 
     def lazy(self, shown: Ints, of: int, buffered: int, windows: int) -> Bools:
-        """Whether they would take clearly less, of groups that showed in `shown` out of `of` panes, while `buffered`
-        panes are kept: an eager group is to be lazy."""
+        """Which eager groups would cost clearly less as lazy ones: groups that appeared in `shown` out of `of` panes,
+        while `buffered` panes are kept."""
         return shown * (buffered * 100 * self.tup) <= of * self._eager(windows) * self.back
 
     def _eager(self, windows: int) -> int:
@@ -72,33 +72,33 @@ def _show(places: Ints, panes: Ints, latest: Ints, shown: Ints) -> None:
 
 
 class Mode:
-    """The eager groups; all others are lazy, which is how a group begins. `high`: the latest pane of which something
-    has come; `first`: the first window that is not out; `looked`: what `high` was when all groups were last looked at.
-    `kept` partials were buffered when lazy groups were, and `since` then at most so many more."""
+    """The eager groups; all others are lazy, as every group is at first. `high`: the latest pane with any partial;
+    `first`: the first window that is not out; `looked`: the value of `high` at the last check of all groups. `kept`
+    partials were buffered at the last check of lazy groups, and at most `since` more have come since."""
 
     def __init__(self, layout: Layout) -> None:
-        """`layout` is of keys alone, as `Layout.of_keys` is."""
+        """`layout` has keys alone, as `Layout.of_keys`."""
         self.groups = GroupTable(layout)
         self.high = INT64_MIN
         self.first: int | None = None
         self.looked: int | None = None
         self.kept = 0
         self.since = 0
-        self.latest: Ints = np.empty(0, np.int64)  # of each group, the latest pane in which it showed
-        self.shown: Ints = np.empty(0, np.int64)  # and in how many it has shown since `looked`
+        self.latest: Ints = np.empty(0, np.int64)  # of each group, the latest pane in which it appeared
+        self.shown: Ints = np.empty(0, np.int64)  # of each group, in how many panes it has appeared since `looked`
 
     def show(self, places: Ints, panes: Ints) -> None:
-        """Groups of these places show, each in a pane; panes are ascending."""
+        """Groups at these places appear, each in a pane; panes are ascending."""
         _show(places, panes, self.latest, self.shown)
 
     def enter(self, groups: GroupTable, latest: Ints, shown: Ints) -> None:
-        """Groups that become eager, none of which is, with what is known of them from their panes."""
+        """Make these groups eager, none of which is, with the counts from their panes."""
         self.groups.merge_table(groups)
         self.latest = np.concatenate((self.latest, latest))
         self.shown = np.concatenate((self.shown, shown))
 
     def leave(self, chosen: Bools) -> None:
-        """Groups that become lazy."""
+        """Make these groups lazy."""
         self.groups.take(chosen)
         self.latest, self.shown = self.latest[~chosen], self.shown[~chosen]
 

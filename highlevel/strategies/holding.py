@@ -1,7 +1,7 @@
 """How an aggregate holds the groups of open windows: the strategies of Li ch. 6. None of them changes a row.
 
-An operator puts rows in, and when a promise comes asks for what has ended. The state is in pieces of panes (Paned-WID),
-of blocks of windows (WID, in `wid.py`), or both (AdaptWID, in `adaptwid.py`).
+An operator puts rows in, and on a promise asks for what has ended. The state is in pieces of panes (Paned-WID), of
+blocks of windows (WID, in `wid.py`), or both (AdaptWID, in `adaptwid.py`).
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ __all__ = ["Ended", "Holding", "PanedHolding", "holding_windows"]
 
 
 class Ended(Protocol):
-    """What was held of windows whose end may have come, as it was when a promise came."""
+    """What was held, at the time of a promise, of windows that may have ended."""
 
     @property
     def span(self) -> range | None:
-        """From the first window that holds a tuple up to behind the last one; None where there is none."""
+        """From the first window that holds a tuple to one after the last; None if there is none."""
         ...
 
     def parts(self, first: int, end: int) -> Iterator[Part]:
-        """The windows from `first` up to `end` that hold a tuple, ascending. Those of a part are left before the next
-        one is asked for."""
+        """The windows from `first` up to `end` that hold a tuple, ascending. The caller leaves the windows of a part
+        before it asks for the next."""
         ...
 
     def leave(self, first: int) -> None:
-        """No window before `first` will be asked for."""
+        """No window before `first` will be requested."""
         ...
 
 
 class Holding(Protocol):
     def take(self, panes: Ints, rows: Words, state: State) -> None:
-        """Partials, one at least, each with its pane, that has not ended and that some window holds."""
+        """Take partials, at least one, each with its pane, which has not ended and which some window holds."""
         ...
 
     def ended(self, frontier: int | None, state: State) -> Ended:
-        """When panes below `frontier` (None: all) have ended."""
+        """What is held when panes below `frontier` (None: all) have ended."""
         ...
 
 
 class PanedHolding:
-    """Paned-WID: a piece for each pane, and whatever an `Assembly` keeps from one window to the next."""
+    """Paned-WID: a piece for each pane, and what an `Assembly` keeps from one window to the next."""
 
     def __init__(self, window: Window, layout: Layout) -> None:
         self._window = window
         self._layout = layout
         self._space = tables_space("pane", layout)
         self._assembly = assembly_of(window, layout)
-        self._room = 0  # for the groups of the pane that came last: the next one has about as many
+        self._room = 0  # for the groups of the last pane: the next one has about as many
 
     def take(self, panes: Ints, rows: Words, state: State) -> None:
         for pane, part in split(panes, rows):
@@ -99,7 +99,7 @@ class _EndedPanes:
 
 
 def holding_windows(window: Window, panes: Panes, first: int, end: int) -> Iterator[int]:
-    """The windows from `first` up to `end` that hold a tuple, ascending: from the panes, not from the windows."""
+    """The windows from `first` up to `end` that hold a tuple, ascending. Iterates over panes, not over windows."""
     for pane in panes.keys:
         if first >= end:
             return

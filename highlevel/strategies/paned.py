@@ -1,13 +1,13 @@
-"""From panes to windows: the window-level half of the aggregate (Li 6.2: WLQ), in the way that costs least.
+"""From panes to windows: the window-level half of the aggregate (Li 6.2: WLQ), by the cheapest method.
 
-Where windows overlap much, merging each from all of its panes would cost panes times groups a window:
+If windows overlap much, merging each from all of its panes would cost panes times groups per window:
 
-- folds that are differential keep a running window: the panes that enter are merged, those that leave subtracted;
+- differential folds keep a running window: entering panes are merged, leaving panes subtracted;
 - others keep blocks of 2, 4, 8 … panes: a window is merged from at most two of each size, and a pane is merged into
   one block of each size once;
 - a landmark window keeps all that was ever merged.
 
-Panes that hold nothing cost nothing anywhere: every way starts from the panes that there are.
+Empty panes cost nothing: every method iterates over the panes that exist.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ __all__ = ["Assembly", "Panes", "assembly_of"]
 
 
 class Panes:
-    """The panes that hold tuples and have ended, as they were when a promise came; the oldest are let go."""
+    """The panes that hold tuples and have ended, as of a promise; the oldest are dropped."""
 
     def __init__(self, space: Space[GroupTable], state: State, below: int | None) -> None:
         self._space = space
         self._state = state
-        self._gone = 0  # of `keys`, these have been let go
+        self._gone = 0  # so many of `keys` were dropped
         self.keys: Sequence[int] = state.keys(space, below)
 
     def within(self, start: int, end: int) -> Sequence[int]:
-        """Ascending."""
+        """The panes from `start` up to `end`, ascending."""
         first = bisect_left(self.keys, start, self._gone)
         return self.keys[first : bisect_left(self.keys, end, first)]
 
     def table(self, pane: int) -> GroupTable:
-        """To be read only."""
+        """The pane's table, read-only."""
         table = self._state.get(self._space, pane)
         if table is None:
             raise LookupError(f"pane {pane} is listed and not in the state")
@@ -56,10 +56,10 @@ class Panes:
 
 
 class Assembly(Protocol):
-    """Windows are asked for in ascending order, those that hold tuples at least."""
+    """Merges panes into windows. Windows are requested in ascending order, at least those that hold tuples."""
 
     def table(self, window: int, panes: Panes, state: State) -> GroupTable:
-        """The groups of a window whose panes have ended, to be read only."""
+        """The groups of a window whose panes have ended, read-only."""
         ...
 
     def leave(self, first: int, panes: Panes, state: State) -> None:
@@ -124,7 +124,7 @@ class _Subtracting:
 
 
 class _FromBlocks:
-    """A block of level l and number j holds panes j·2^l … (j+1)·2^l − 1. It is kept where both halves hold tuples."""
+    """A block of level l and number j holds panes j·2^l … (j+1)·2^l − 1. It is kept if both halves hold tuples."""
 
     def __init__(self, window: Window, layout: Layout) -> None:
         self._window = window

@@ -1,6 +1,6 @@
-"""WID (Li 6.1): each partial is merged into every open window that holds it, as it comes (figs. 6-2 and 6-4).
+"""WID (Li 6.1): each partial is merged on arrival into every open window that holds it (figs. 6-2 and 6-4).
 
-`Windows` is what Bucket and Aggregate do together; AdaptWID holds its eager groups in it.
+`Windows` does the work of Bucket and Aggregate; AdaptWID holds its eager groups in it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from lowmark.query.windows.window import Window
 __all__ = ["WidHolding", "Windows"]
 
 _WIDEST = 32
-"""Windows of a piece of state, which is written anew as long as tuples come for one of them."""
+"""Most windows in a piece of state, which is rewritten as long as tuples come for one of them."""
 
 
 class Windows:
-    """Sliding windows in blocks: enough in one that a pane is in few blocks, and not so many that it would be long
-    until one can be let go."""
+    """Sliding windows in blocks. A block is wide enough that a pane is in few blocks, and narrow enough that it can be
+    dropped soon."""
 
     def __init__(self, window: Window, layout: Layout) -> None:
         self._window = window
@@ -37,13 +37,13 @@ class Windows:
         self.space = Space("windows", WindowBlock.encode, lambda data: WindowBlock.decode(layout, width, data))
 
     def take(self, panes: Ints, rows: Words, state: State) -> None:
-        """Partials, one at least, each with its pane, that some window holds."""
+        """Take partials, at least one, each with its pane, which some window holds."""
         panes, rows = by_pane(panes, rows)
         for block, some, firsts, stops, base in self._touched(*self._wids(panes), state):
             block.merge(rows[some], firsts, stops, base)
 
     def enter(self, panes: Ints, groups: GroupRows, least: int, state: State) -> None:
-        """Groups of panes, into the windows from `least` on that hold them."""
+        """Merge groups of panes into the windows from `least` on that hold them."""
         order = np.argsort(panes, kind="stable")
         firsts, stops = self._wids(panes[order])
         order, firsts, stops = (column[stops > least] for column in (order, np.maximum(firsts, least), stops))
@@ -51,12 +51,12 @@ class Windows:
             block.merge_groups(groups.at(order[some]), of_firsts, of_stops, base)
 
     def _wids(self, panes: Ints) -> tuple[Ints, Ints]:
-        """What Bucket does: the first window that holds each pane, and the one behind the last."""
+        """Li's Bucket: the first window that holds each pane, and one after the last."""
         return panes // self._window.slide, (panes + self._window.size) // self._window.slide
 
     def _touched(self, firsts: Ints, stops: Ints, state: State) -> Iterator[tuple[WindowBlock, slice, Ints, Ints, int]]:
-        """Each block, with those of ascending runs of windows that are in it, and the window that it begins with. It is
-        put when the next one is asked for."""
+        """Each block, with those of ascending runs of windows that touch it, and the block's first window. A block is
+        put when the next one is requested."""
         starts = firsts // self._width
         at, number = 0, int(starts[0]) if len(starts) else 0
         while at < len(firsts):
@@ -70,8 +70,8 @@ class Windows:
             at = int(np.searchsorted(stops, following, "right"))
 
     def span(self, below: int | None, state: State) -> range | None:
-        """From the first window that holds a tuple up to behind the last one, of the blocks that begin before `below`
-        (None: of all)."""
+        """From the first window that holds a tuple to one after the last, in the blocks that begin before `below`
+        (None: in all)."""
         keys = self._keys(below, state)
         if not keys:
             return None
@@ -102,7 +102,7 @@ class Windows:
                 yield part
 
     def leave(self, first: int, state: State) -> None:
-        """Let go of the windows before `first`."""
+        """Drop the windows before `first`."""
         for key in self._keys(first, state):
             if (key + 1) * self._width <= first:
                 state.drop(self.space, key)

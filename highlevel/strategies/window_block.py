@@ -1,7 +1,7 @@
-"""The groups of neighbouring windows in one piece of state: of each group a partial for each window (Li ch. 6: WID).
+"""The groups of neighbouring windows in one piece of state: for each group, a partial per window (Li ch. 6: WID).
 
-A table for each window would cost a call, and a search for the group, for each window that holds a row. Here a group is
-looked for once in a block of windows, and its partials lie side by side.
+A table per window would cost a call and a group lookup for each window that holds a row. Here a group is looked up once
+per block of windows, and its partials lie side by side.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _LEAST_GROUPS = 8
 
 
 class WindowBlock:
-    """Of `width` windows, called 0 … width − 1 here. Every group has a partial in one of them at least."""
+    """A block of `width` windows, numbered 0 … width − 1 here. Every group has a partial in at least one of them."""
 
     def __init__(self, layout: Layout, width: int) -> None:
         self._layout = layout
         self._width = width
         self._groups = GroupTable(layout.of_keys)
-        # `width` rows of `layout.schema` a group; one of no tuples is none.
+        # Each group has `width` rows of `layout.schema`; a row with zero tuples is empty.
         self._slots: Words = np.empty((0, layout.schema.words), np.uint64)
-        self._ready = 0  # groups of which the slots can be read
+        self._ready = 0  # groups whose slots can be read
         self._laid = Laid(self._slots, width)
-        self._carries: dict[tuple[int, int], int] = {}  # by (slot, fold), as those of a table of groups
+        self._carries: dict[tuple[int, int], int] = {}  # by (slot, fold), like those of a `GroupTable`
 
     @property
     def partials(self) -> int:
@@ -49,12 +49,12 @@ class WindowBlock:
 
     def merge(self, rows: Words, firsts: Ints, stops: Ints, base: int) -> None:
         """Merge rows of `layout.partials`, each into the windows from its `firsts` up to its `stops` that are in the
-        block, if it is called from `base` on. One is at least."""
+        block, if its first window is `base`. At least one of them is."""
         rows = with_one_form(rows, self._layout)
         self._merge(rows, 1, self._groups.place(rows), firsts, stops, base)
 
     def merge_groups(self, source: GroupRows, firsts: Ints, stops: Ints, base: int) -> None:
-        """The same with groups in place of rows."""
+        """The same with groups instead of rows."""
         places = self._groups.merge_groups(source)
         self._merge(source.rows, 0, places, firsts, stops, base)
         for (group, fold), lacks in source.carries.items():
@@ -62,7 +62,7 @@ class WindowBlock:
                 add_carry(self._carries, (int(places[group]) * self._width + window, fold), lacks)
 
     def part(self, first: int, stop: int, base: int) -> Part:
-        """What is held of the windows from `first` up to `stop`. They are told as if the block's began with `base`."""
+        """What is held of the windows from `first` up to `stop`, numbered as if the block began with `base`."""
         tuples = self._tuples[:, first:stop]
         windows, groups = np.nonzero(tuples.T)
         slots = groups * self._width + windows + first
@@ -76,7 +76,7 @@ class WindowBlock:
         )
 
     def leave(self, below: int) -> bool:
-        """Let go of the windows before `below`; whether there was anything to let go of."""
+        """Drop the windows before `below`; returns whether there was anything to drop."""
         left = self._tuples[:, :below]
         if not left.any():
             return False
@@ -142,7 +142,7 @@ class WindowBlock:
                 add_carry(self._carries, (slot, fold), lacks)
 
     def _reserve(self, groups: int) -> None:
-        """Slots for so many groups, those that are new of no tuples."""
+        """Reserve slots for this many groups; new ones have zero tuples."""
         if groups * self._width > len(self._slots):
             room = max(groups, _LEAST_GROUPS, 2 * self._ready) * self._width
             larger = np.empty((room, self._slots.shape[1]), np.uint64)

@@ -1,5 +1,5 @@
-"""What one query announces: rows of closed windows, completions with their verdicts, amendments. Of one without windows
-`windowless` tells it."""
+"""What one query announces: rows of closed windows, completions with their verdicts, and amendments. For a query
+without windows, `windowless` announces it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["Completions"]
 
 
 class Completions:
-    """One query over its bucket: its chain of operators and what it has announced of their windows."""
+    """One query in its bucket: its chain of operators and what it has announced about its windows."""
 
     def __init__(
         self, plan: QueryPlan, build: Build, ledgers: Mapping[str, Ledger], place: Place, state: State,
@@ -76,7 +76,7 @@ class Completions:
         self._state.put(self._space, 0, self._saved)
 
     def advance(self, node: str, start: int, stop: int) -> list[Output]:
-        """The node's frontier passed the granules from `start` up to `stop`, which are settled."""
+        """The node's frontier has passed the granules from `start` up to `stop`, which are settled."""
         before = self._fronts()
         self._note(node, start, stop)
         for route in self._landmarks:
@@ -87,17 +87,17 @@ class Completions:
         return self._collect(before, {node: self._ledgers[node].finding(range(start, stop))})
 
     def collect(self) -> list[Output]:
-        """What came out of the operators without an advance."""
+        """What the operators put out without an advance."""
         self.chain.work()
         return self._collect(self._fronts(), {})
 
     def forward(self) -> Iterator[Output]:
-        """What goes into exchanges at the end of a micro-batch."""
+        """The records for exchanges at the end of a micro-batch."""
         for step, channel in self._channels.items():
             yield from channel.flush(self._front(step))
 
     def amend(self, node: str, start: int, stop: int, finding: Finding) -> list[Output]:
-        """Losses became known in granules that have ended; the ledger has them marked for windows still open."""
+        """Losses became known in granules that have ended. The ledger has marked windows still open already."""
         fronts, reasons = self._fronts(), finding.verdict.reasons
         learned = self._losses.learn(node, start, stop, finding, fronts)
         if reasons:
@@ -121,24 +121,24 @@ class Completions:
         )  # fmt: skip
 
     def shift(self, node: str) -> None:
-        """Tuples of the node were lost: what is counted of it from now on has other numbers."""
+        """Tuples of the node were lost: rows counted from now on get wrong numbers."""
         self._windowless.shift()
         self._losses.shift(node, self._fronts())
 
     def late(self, node: str, source: str, partials: Words) -> Iterable[Output]:
-        """Partials of the node that are merged into no window."""
+        """Take partials of the node that are merged into no window."""
         open_from = None if self._answer is None else self._sequences[self._answer].next
         return self._lateness.take(node, source, self.chain.viewed(node, partials), open_from)
 
     def needs(self, node: str) -> int:
-        """The first granule of the node that something still to be announced needs."""
+        """The first granule of the node that a later announcement needs."""
         reading = (route.step for route in self._routes if node in route.nodes)
         sequences = [self._sequences[step] for step in reading if step in self._sequences]
         front = self._ledgers[node].frontier.value
         return min((sequence.needs(front) for sequence in sequences), default=front)
 
     def complete_to(self) -> int | None:
-        """Up to which value of the nodes' attribute all rows are out; FOREVER: all of them; None: nothing is known."""
+        """The value of the nodes' attribute below which all rows are out; FOREVER: all rows; None: nothing is known."""
         bounds = []
         for ledger in self._ledgers.values():
             front = ledger.frontier.value
@@ -147,7 +147,7 @@ class Completions:
         return None if bound == NEVER else bound
 
     def open_windows(self) -> int:
-        """At most so many windows hold tuples and are not closed."""
+        """Upper limit of the windows that hold tuples and are not closed."""
         counted = self.chain.open() or OpenCount()
         return counted.windows + (0 if self._answer is None else self._open(self._answer))
 
@@ -169,7 +169,7 @@ class Completions:
                 yield from ledger.content(ledger.high + 1)
 
     def _note(self, node: str, start: int, stop: int) -> None:
-        """What stands against granules of a node that have ended."""
+        """Pass on the marks against granules of a node that have ended."""
         for mark in self._ledgers[node].marks.within(start, stop):
             within = Mark(max(mark.start, start), min(mark.stop, stop), mark.verdict)
             self._carry(self._reach.of_node(node, within))
@@ -177,7 +177,7 @@ class Completions:
                 self._windowless.mark(self._reach.beside(node, within))
 
     def _carry(self, carried: Iterable[Carried]) -> None:
-        """Marks that joins carry to an aggregate step's panes, or to the answer."""
+        """Add the marks that joins carry to an aggregate step's panes, or to the answer."""
         for step, mark in carried:
             (self._windowless.marks if step is None else self._losses.marks_of(step)).add(mark)
 
@@ -208,7 +208,8 @@ class Completions:
                 if step == route.step or step in route.finishes:
                     sequence.flaws.add(window, reason)
             told = [closing for closing in events.closings if closing.step == route.step]
-            # Without an advance nothing has ended: what is known since must not close windows where a batch is cut.
+            # Without an advance nothing has ended; closing windows now would make the result depend on where batches
+            # are cut.
             spans[route.step] = sequence.close(told, front) if told or settled else []
             for span in spans[route.step]:
                 self._carry(self._reach.of_windows(route.step, route.window, span.windows, span.finding.verdict))
@@ -221,11 +222,11 @@ class Completions:
         return list(self._windowless.announce(events, settled, spans, self.complete_to(), shown))
 
     def _tell_rows(self, flaws: Iterable[tuple[int, int, Reason]]) -> frozenset[Reason]:
-        """What steps have against rows that lie in no window of a route: it goes to the aggregate steps that read them.
-        Gives what concerns rows of an answer without windows."""
+        """Pass flaws of rows that lie in no window of a route to the aggregate steps that read them. Returns the
+        reasons that concern rows of an answer without windows."""
         told = [flaw for flaw in flaws if flaw[0] not in self._known]
         for step, number, reason in told:
-            if reason is not Reason.NUMBERING:  # that has been told to what counts (`renumbered`)
+            if reason is not Reason.NUMBERING:  # `renumbered` has passed this on already
                 self._windowless.wrong_below(step)
                 for target, mark in self._reach.of_rows(step, number, Verdict(frozenset({reason}))):
                     self._losses.accuse(self._route(target), mark)

@@ -1,7 +1,7 @@
-"""The windows of a step behind an exchange that puts together what an aggregate step has closed before it.
+"""Windows behind an exchange: a step merges windows that an aggregate step has closed in every bucket.
 
-They are the aggregate's own windows, so what this bucket knows of each is what its aggregate has told: it waits here
-until the exchange has brought what the other buckets have of the window, and what they have against it.
+They are the aggregate's own windows, so a closed window waits here, with what this bucket's aggregate said of it, until
+the exchange has brought the other buckets' rows and losses.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from lowmark.wire.rows.values import NEVER
 __all__ = ["FollowedRow", "FollowedSequence"]
 
 FollowedRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], list[WindowRunRow]]
-"""A sequence as it is written in state."""
+"""A sequence in state."""
 
 
 class FollowedSequence:
-    """Contiguous, like the sequence that it follows. `ledger` is of the exchange's node, whose pane k is window k."""
+    """Contiguous, like the sequence that it follows. `ledger` is of the exchange's node; its pane k is window k."""
 
     def __init__(self, window: Window, ledger: Ledger) -> None:
         self.window = window
@@ -42,8 +42,8 @@ class FollowedSequence:
         self._waiting += spans
 
     def close(self, closings: Iterable[Closing], front: int) -> list[WindowRun]:
-        """The spans that follow those given out before, when everything of windows below `front` has come. A window
-        with rows is a span of its own."""
+        """The spans that follow those already output, once everything of windows below `front` has come. A window with
+        rows is a span of its own."""
         holding = {closing.windows.start for closing in closings if closing.tuples}
         if holding:
             self._cover(min(holding), max(holding))
@@ -66,21 +66,21 @@ class FollowedSequence:
 
     @property
     def waiting(self) -> int:
-        """Windows that the aggregate has closed, and this has not given out."""
+        """Number of windows with tuples that the aggregate has closed and that are not output yet."""
         return sum(span.to + 1 - span.first for span in self._waiting if span.tuples)
 
     def lost(self, finding: Finding) -> None:
-        """Windows that have been given out go on in none."""
+        """Nothing to do: windows already output affect no later window."""
 
     def closed_with(self, start: int, stop: int) -> range:
-        """Of these windows, those that have been given out, or passed over as being before the first."""
+        """Which of these windows were already output, or skipped because they are before the first."""
         if self.first is None or self.next is None:
             return range(0)
         return range(self.first if start == NEVER else start, min(stop, self.next))
 
     def learn(self, step: int, windows: range, finding: Finding) -> range:
-        """Something became known of windows that the aggregate has closed, or passed over. Those that wait here are to
-        come; the others, which are given back, are not."""
+        """Add a finding about windows that the aggregate has closed, or skipped. Windows still waiting here take it
+        with them; the others are returned."""
         self._waiting = learned(self._waiting, windows, finding)
         return range(windows.start, min(windows.stop, self._waiting[0].first) if self._waiting else windows.stop)
 
@@ -94,7 +94,7 @@ class FollowedSequence:
         self._waiting = list(map(WindowRun.of_row, waiting))
 
     def _cover(self, first: int, to: int) -> None:
-        """Other buckets have rows of these windows. That this one was not told of them is a gap in what it was told."""
+        """Other buckets have rows of these windows. If this bucket's aggregate has not reported them, that is a gap."""
         gap = Finding(Verdict(frozenset({Reason.GAP})))
         begin = first if self.next is None else self.next
         if not self._waiting:
@@ -105,7 +105,7 @@ class FollowedSequence:
             self._waiting.append(WindowRun(self._waiting[-1].to + 1, to, 0, gap))
 
     def _edges(self, start: int, stop: int, holding: set[int]) -> list[int]:
-        """Where a run of windows that were alike falls apart."""
+        """Cut a run of equal windows where rows, flaws or marks make them differ."""
         edges = {start, stop}
         for window in holding | self.flaws.windows:
             edges |= {window, window + 1}

@@ -1,9 +1,8 @@
-"""What joins do to progress and to losses: how far their rows are complete, and how far a loss reaches, also one that
-happens on the way.
+"""How joins affect progress and losses: how far their rows are complete, and how far a loss reaches through them.
 
-A row of a join has a time for each input. It is *before* t when one of its times is: all rows before the least bound of
-the join's output are out. What is missing at some time is missing from rows with times of its partners, by the bands of
-every join on the way.
+A row of a join has a time for each input. It is *before* t when one of its times is. All rows before the least bound of
+the join's output are out. What is missing at some time is also missing from rows with the times of its partners, by the
+bands of every join on the way.
 """
 
 from __future__ import annotations
@@ -38,23 +37,23 @@ __all__ = ["Carried", "LossReach", "step_bounds"]
 
 
 _Port = tuple[int, int]
-"""A join's step, and the port of it."""
+"""A join's step, and its port."""
 
 _Times = tuple[int, int]
-"""The least time, and the one behind the greatest."""
+"""The least time, and the end of the greatest."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """The joins below one step, and what reads the rows of each on the way there: ports of joins, and None where it is
-    the step. All ways that meet go on as one, so that they are no more than there are steps: bounds only grow on the
-    way, and greater ones lead to greater ones."""
+    """The joins below one step, and the readers of each join's rows on the way there: ports of joins, or None for the
+    step itself. Ways that meet go on as one, so there are no more ways than steps. This is sound because bounds only
+    grow on the way, and greater bounds lead to greater ones."""
 
     plan: QueryPlan
     readers: dict[int, set[_Port | None]]
 
     def carried(self, port: _Port, times: _Times) -> _Times:
-        """Of rows made of those that come to a port from and up to these times."""
+        """The times of rows made of those that come to a port from and up to these times."""
         coming, found = {port: times}, times
         for at in sorted(self.readers):  # inputs come first
             through = [self._through(*port, times) for port, times in coming.items() if port[0] == at]
@@ -85,14 +84,14 @@ def _around(times: Collection[_Times]) -> _Times:
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """From a node or an aggregate step up through joins."""
+    """A way from a node or an aggregate step up through joins."""
 
-    attribute: str  # the column whose times the first join's window goes over, where a reduction passes it on
+    attribute: str  # the column whose times the first join's window covers, where a reduction passes it on
     port: _Port  # of the first join
     ways: _Ways
 
     def carried(self, start: int, stop: int) -> _Times:
-        """The least time, and the one behind the greatest, of rows made of those from `start` up to `stop`."""
+        """The least time, and the end of the greatest, of rows made of those from `start` up to `stop`."""
         return self.ways.carried(self.port, (start, stop))
 
 
@@ -103,15 +102,15 @@ _Paths = dict[str | int, list[_Path]]
 """By node or aggregate step."""
 
 _Rows = dict[int, list[tuple[int, _Path | None]]]
-"""By step whose rows are on the way: the steps that read them, and the way from there; None: through no join."""
+"""By step on the way: the steps that read its rows, and the way from there; None: through no join."""
 
 _TimesOf = Callable[[str], tuple[int, int]]
-"""From when up to when the rows concerned lie, on an attribute."""
+"""The times (from, up to) of the rows concerned, on an attribute."""
 
 
 def _paths(plan: QueryPlan, step: int) -> tuple[_Paths, _Rows]:
-    """Of each node and step with windows whose rows reach this step through joins, and through no other such step; and
-    of all steps on the way, which steps read them."""
+    """The ways of every node and every step with windows whose rows reach this step through joins, and through no other
+    step with windows; and, for all steps on the way, the steps that read them."""
     ways = _Ways(plan, {})
     found: dict[str | int, set[tuple[str, _Port]]] = {}
     rows: dict[int, set[tuple[int, str, _Port | None]]] = {}
@@ -145,7 +144,7 @@ def _paths(plan: QueryPlan, step: int) -> tuple[_Paths, _Rows]:
 
 
 def step_bounds(plan: QueryPlan, fronts: Sequence[Sequence[int]]) -> Iterator[int]:
-    """Of a query with joins: the times before which all rows are out, of each step at which rows wait for others.
+    """For a query with joins: the times before which all rows are out, for each step at which rows wait for others.
     `fronts` are those of the chain."""
     if not any(isinstance(step.plan, Join) for step in plan.steps):
         return
@@ -168,16 +167,16 @@ def step_bounds(plan: QueryPlan, fronts: Sequence[Sequence[int]]) -> Iterator[in
 
 
 class _Earliest:
-    """The least time of any input in a row whose time is at a bound or later: of a join's row, which waits by one of
-    its times, the others may lie before that, also behind an exchange. Each step is asked once for a bound, however
-    many ways lead to it."""
+    """The least time of any input in rows whose own time is at a bound or later. A join's row waits by one of its
+    times; the others may be earlier, also behind an exchange. Each step is asked once for a bound, however many ways
+    lead to it."""
 
     def __init__(self, plan: QueryPlan) -> None:
         self._plan = plan
         self._known: dict[tuple[NodeInput | StepInput, int], int] = {}
 
     def of(self, source: NodeInput | StepInput, bound: int) -> int:
-        """In a row from there."""
+        """The least time in a row from this source."""
         if bound in (NEVER, FOREVER):
             return bound
         if (source, bound) not in self._known:
@@ -213,7 +212,7 @@ def _scaled(front: int, unit: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Same:
-    """The same times on whatever attribute."""
+    """The same times on every attribute."""
 
     start: int
     stop: int
@@ -223,8 +222,8 @@ class _Same:
 
 
 class LossReach:
-    """Where a query's joins carry losses: marks on the times of its answer's rows, or on the panes of an aggregate
-    step, or of an exchange, that reads a join."""
+    """Carries losses through a query's joins. The results are marks: on the times of the answer's rows, or on the panes
+    of an aggregate step, or of an exchange, that reads a join."""
 
     def __init__(self, plan: QueryPlan, ledgers: Mapping[str, Ledger], aggregates: Iterable[int]) -> None:
         self._plan = plan
@@ -236,11 +235,11 @@ class LossReach:
         self._rows = {step: (rows, pane) for step, pane, _, rows in ways}
 
     def reaches(self, step: int, source: str | int) -> bool:
-        """Whether a join lies between a node or an aggregate step and an aggregate step."""
+        """Whether a join lies between `source` (a node or an aggregate step) and the aggregate step `step`."""
         return step in self._steps and source in self._steps[step][0]
 
     def panes(self, step: int) -> Iterator[tuple[int, int]]:
-        """The first and the last pane of an aggregate step in which rows can lie that came of a node through joins."""
+        """The first and the last pane of an aggregate step in which rows of a node can lie after joins."""
         if step not in self._steps:
             return
         paths, pane = self._steps[step]
@@ -254,18 +253,18 @@ class LossReach:
                 yield _index(pane, start), _index(pane, _before(stop))
 
     def carries(self, source: str | int) -> bool:
-        """Whether what stands against a node or an aggregate step goes on through joins."""
+        """Whether marks against a node or an aggregate step go on through joins."""
         return source in self._answer or any(source in paths for paths, _ in self._steps.values())
 
     def of_node(self, node: str, mark: Mark) -> Iterator[Carried]:
-        """A mark on granules of a node."""
+        """Carry a mark on granules of a node."""
         if self.carries(node):
             times = self._on_times(node, mark)
             yield from self._carried(node, mark.verdict, _Same(times.start, times.stop))
 
     def beside(self, node: str, mark: Mark) -> Iterator[Mark]:
-        """A mark on granules of a node whose rows go through no join: on their times in an answer that other nodes may
-        hold up."""
+        """Turn a mark on granules of a node whose rows go through no join into one on their times, in an answer that
+        other nodes may delay."""
         if not self.carries(node):
             yield self._on_times(node, mark)
 
@@ -274,24 +273,24 @@ class LossReach:
         return Mark(_start(pane, mark.start), _start(pane, mark.stop), mark.verdict)
 
     def of_windows(self, step: int, window: Window, windows: range, verdict: Verdict) -> Iterator[Carried]:
-        """What stands against windows of an aggregate step."""
+        """Carry a verdict against windows of an aggregate step."""
         if verdict != EXACT.verdict and self.carries(step):
             yield from self._carried(step, verdict, lambda attribute: _times(window, windows, attribute))
 
     def beside_windows(self, step: int, window: Window | None, windows: range, verdict: Verdict) -> Iterator[Mark]:
-        """The same where their rows go through no join."""
+        """The same for windows whose rows go through no join."""
         if window is None or window.axis.kind is not Kind.TIME or verdict == EXACT.verdict or self.carries(step):
             return
         start = window.start(windows.start)
         yield Mark(NEVER if start is None else start, window.end(windows.stop - 1), verdict)
 
     def shows(self, step: int) -> bool:
-        """Whether the answer has what a step puts out, and no step with windows comes between."""
+        """Whether the answer contains what a step puts out, with no step with windows between."""
         return step == self._last or step in self._shown
 
     def of_rows(self, step: int, number: int, verdict: Verdict) -> Iterator[tuple[int, Mark]]:
-        """What stands against rows of a step that lie in no window which it makes: on the panes of aggregate steps.
-        `number`: as `Out.flaw` says. Of rows of which it says nothing all that is still to come may have them."""
+        """Carry a verdict against rows of a step that lie in none of its own windows, to the panes of aggregate steps.
+        `number`: see `Out.flaw`. If the number tells nothing about times, the verdict covers all times."""
         for target, (rows, pane) in self._rows.items():
             for reader, path in rows.get(step, ()):
                 if reader == target and isinstance(self._plan.steps[step].plan, Reduce):
@@ -302,7 +301,7 @@ class LossReach:
                 yield target, Mark(_index(pane, start), _behind(_index(pane, _before(stop))), verdict)
 
     def _times_of(self, step: int, number: int, reader: int) -> tuple[int, int]:
-        """The least time, and the one behind the greatest, of what a step has told with this number."""
+        """The least time, and the end of the greatest, of what a step reported with this number."""
         window: Window | None
         match self._plan.steps[step].plan, self._plan.steps[reader]:
             case (Join(granule=unit), _):
@@ -326,7 +325,7 @@ class LossReach:
 
 
 def _times(window: Window, windows: range, attribute: str) -> tuple[int, int]:
-    """Of rows of these windows. Those of an attribute that is no time may be any."""
+    """The times of rows of these windows; all times if the attribute is not a time."""
     last = windows.stop - 1
     start = window.start(windows.start) if window.axis.kind is Kind.TIME else None
     if start is None:

@@ -1,8 +1,8 @@
-"""What a query does with late partials beside counting them: rows of their own, or corrections of closed windows.
+"""What a query does with late partials besides counting them: separate late rows, or corrections of closed windows.
 
-A correction for a window is given when the window has closed and the late partials have come, whichever is later, and
-each late partial is in one correction of every window that would have held it: also of one before the first that was
-completed, which has no rows. Where windows are still open, late groups wait in a piece of state a pane.
+A correction for a window is output once the window has closed and the late partials have come. Each late partial is in
+one correction of every window that would have held it, including windows before the first completed one, which have no
+rows. While windows are open, late groups wait in one piece of state per pane.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from lowmark.wire.rows.values import show
 __all__ = ["LateRows"]
 
 _GROUPS = 256
-"""In one correction, so that it stays well below what a record may hold."""
+"""Groups in one correction, so that it stays well below the limit of a record."""
 
 
 class LateRows:
-    """Of one query in one bucket. Where late tuples are counted and nothing else, it gives nothing."""
+    """Late rows of one query in one bucket. If the query only counts late tuples, it outputs nothing."""
 
     def __init__(self, plan: QueryPlan, place: Place, state: State) -> None:
         self._whose = plan.name, place.generation, place.bucket
@@ -51,7 +51,7 @@ class LateRows:
     def take(
         self, node: str, source: str, partials: Words, open_from: int | None
     ) -> Iterator[LateRow | Correction]:  # fmt: skip
-        """Late partials of a node, in any panes. Windows below `open_from` have been given out; None: none has."""
+        """Late partials of a node, in any panes. Windows below `open_from` were output already; None: none was."""
         view = self._views.get(node)
         if view is None:
             return
@@ -62,8 +62,8 @@ class LateRows:
                 yield from self._corrected(node, pane, part, open_from)
 
     def closed(self, spans: Sequence[WindowRun], first: int | None) -> Iterator[Correction]:
-        """These windows have been given out, and `first` before all others: what waited for them, or for windows before
-        the first."""
+        """These windows were output; `first` is the first window of all. Output what waited for them, or for windows
+        before the first."""
         if not spans:
             return
         start, stop = spans[0].first, spans[-1].to + 1

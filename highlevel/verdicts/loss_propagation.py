@@ -1,5 +1,5 @@
-"""How what is known against granules and windows goes on through a query's steps: to the panes of aggregates, to what
-leaves through exchanges, to windows that have closed already, and to the times of an answer without windows."""
+"""How losses against granules and windows propagate through a query's steps: to the panes of aggregates, into
+exchanges, to windows that have closed already, and to the times of an answer without windows."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["Learned", "Losses", "Sequences", "sequence_of"]
 _NUMBERING = frozenset({Reason.NUMBERING})
 
 Sequences = Mapping[int, WindowSequence | FollowedSequence | MeldedSequence]
-"""By step: those that make windows."""
+"""The steps that make windows."""
 
 
 def sequence_of(
     route: Route, window: Window, ledgers: Mapping[str, Ledger]
 ) -> WindowSequence | FollowedSequence | MeldedSequence:
-    """Of a step that makes these windows."""
+    """The sequence for a step that makes these windows."""
     own = [ledgers[node] for node in route.nodes]
     if not route.follows:
         return WindowSequence(window, own, not own)
@@ -38,19 +38,19 @@ def sequence_of(
 
 
 Told = tuple[range, Verdict]
-"""Windows that are not to come any more, and what stands against them."""
+"""Windows that were already output or skipped, and the verdict against them."""
 
 
 @dataclass(slots=True)
 class Learned:
-    """What news of granules that have ended concerns."""
+    """What a finding about ended granules affects."""
 
     told: dict[int, list[Told]] = field(default_factory=dict)  # by step
-    times: list[Mark] = field(default_factory=list)  # of an answer without windows
+    times: list[Mark] = field(default_factory=list)  # in an answer without windows
 
 
 class Losses:
-    """Of one query in one bucket."""
+    """Losses of one query in one bucket."""
 
     def __init__(
         self, routes: Sequence[Route], sequences: Sequences, channels: Mapping[int, Channel], reach: LossReach
@@ -61,25 +61,25 @@ class Losses:
         self._reach = reach
 
     def marks_of(self, step: int) -> Marks:
-        """On the panes of a step that makes windows or sends."""
+        """The marks on the panes of a step that makes windows or sends."""
         return (self._sequences[step] if step in self._sequences else self._channels[step]).marks
 
     def accuse(self, route: Route, mark: Mark) -> None:
-        """Of a step that counts rows which are not the right ones all that follows has other numbers."""
+        """Add a mark against a step's input. If the step counts rows, wrong rows make all later numbers wrong."""
         if route.numbered:
             mark = Mark(_since(route, mark.start), FOREVER, mark.verdict | Verdict(_NUMBERING))
         self.marks_of(route.step).add(mark)
 
     def shift(self, node: str, fronts: Mapping[int, int], reasons: frozenset[Reason] = frozenset()) -> None:
-        """Tuples of the node were lost: what is counted of it from now on has other numbers."""
+        """Tuples of the node were lost: rows counted from now on get wrong numbers."""
         for route in self._routes:
             if route.numbered and node in route.selections:
                 since = _since(route, fronts[route.step])
                 self.marks_of(route.step).add(Mark(since, FOREVER, Verdict(_NUMBERING | reasons)))
 
     def renumbered(self, flaws: Iterable[tuple[int, int, Reason]], fronts: Mapping[int, int]) -> bool:
-        """Whether steps tell, as (step, window, reason), that they count anew what they count: what their rows go into
-        is numbered otherwise from now on."""
+        """Mark everything downstream of steps that restart their count, which `flaws` reports as (step, window,
+        reason): from now on their rows have other numbers. Returns whether there were any."""
         steps = {step for step, _, reason in flaws if reason is Reason.NUMBERING}
         for route in self._routes:
             if steps & {*route.counted}:
@@ -90,8 +90,8 @@ class Losses:
         self, route: Route, before: int, front: int, against: Mapping[str, Finding],
         spans: Mapping[int, Sequence[WindowRun]], late: Iterable[int],
     ) -> None:  # fmt: skip
-        """Mark the panes in which a step reads rows that came of something lossy, while its panes from `before` up to
-        `front` ended: of nodes (`against`), of the windows of other steps, of rows that the steps `late` refused."""
+        """While panes of a step from `before` up to `front` end, mark those in which it reads rows made from something
+        lossy: nodes (`against`), windows of other steps, or rows that the steps `late` refused."""
         marks, before = self.marks_of(route.step), _since(route, before)
         stop = FOREVER if route.numbered else min(front, FOREVER - 1) + 1
         numbering = _NUMBERING if route.numbered else frozenset()
@@ -116,8 +116,8 @@ class Losses:
             marks.add(Mark(NEVER, min(front, FOREVER - 1) + 1, Verdict(frozenset({Reason.LATE}))))
 
     def learn(self, node: str, start: int, stop: int, found: Finding, fronts: Mapping[int, int]) -> Learned:
-        """Something became known of the granules of a node from `start` up to `stop`, which have ended, and stands in
-        its ledger. It is noted for all panes and windows still to come that rows of them go into."""
+        """Something became known of the granules of a node from `start` up to `stop`, which have ended; its ledger has
+        it. Mark all panes and windows still to come that their rows go into."""
         mark, learned = Mark(start, stop, found.verdict), Learned()
         carried = list(self._reach.of_node(node, mark))
         learned.times += self._reach.beside(node, mark)
@@ -143,15 +143,15 @@ class Losses:
                     carried += self._reach.of_windows(step, sequence.window, windows, verdict)
                     learned.times += self._reach.beside_windows(step, sequence.window, windows, verdict)
                     if sequence.window.axis.kind is not Kind.TIME and not self._reach.carries(step):
-                        learned.times.append(Mark(NEVER, FOREVER, verdict))  # at which times they are nobody knows
+                        learned.times.append(Mark(NEVER, FOREVER, verdict))  # nobody knows their times
         learned.times += (each for of, each in carried if of is None)
         return learned
 
     def _marks_through(
         self, route: Route, node: str, verdict: Verdict, told: Mapping[int, Sequence[Told]], fronts: Mapping[int, int]
     ) -> Iterator[Mark]:
-        """On the panes of a step into which go rows of ended granules of a node that it reads through other steps than
-        joins, or of windows told below it."""
+        """The marks on the panes of a step: for rows of ended granules of a node that it reads without joins between,
+        and for rows of windows below it that were already output."""
         shown = min(fronts[route.step], FOREVER - 1) + 1
         if node in route.selections and not route.arrival and not self._reach.reaches(route.step, node):
             reasons = verdict.reasons | _NUMBERING if route.numbered and verdict.reasons else verdict.reasons
@@ -176,6 +176,6 @@ class Losses:
 
 
 def _since(route: Route, front: int) -> int:
-    """The first pane that has not ended: of row numbers the one of the first row, where none has."""
+    """The first pane that has not ended. For row numbers it is that of the first row, as long as none has ended."""
     rows = route.window is not None and route.window.axis.attribute == ROW_NUMBER
     return 0 if rows and front == NEVER else front

@@ -1,4 +1,4 @@
-"""How losses travel through a plan: from which nodes and aggregates each aggregate step hears, and on which panes."""
+"""How losses travel through a plan: which nodes and aggregates report to each aggregate step, and on which panes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ __all__ = ["Route", "Upstream", "answer_step", "routes"]
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A step with windows whose rows another one reads. With a `pane` the rows of a window lie in the pane of its end
-    (or its start); without one it is only known that they lie in a pane that was open when the window closed."""
+    """A step with windows whose rows another step reads. With a `pane`, the rows of a window lie in the pane of its end
+    (or its start); without one, all that is known is that they lie in a pane that was open when the window closed."""
 
     step: int
     pane: Pane | None
@@ -38,27 +38,27 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where the input of a step comes from that makes windows, or sends rows into an exchange."""
+    """The input of a step that makes windows, or that sends rows into an exchange."""
 
     step: int
     window: Window | None  # None: it makes none, but sends
     nodes: tuple[str, ...]  # it reads their panes
-    upstream: tuple[Upstream, ...]  # aggregates, through steps that keep or reduce their rows
-    selections: tuple[str, ...]  # nodes, through such steps
+    upstream: tuple[Upstream, ...]  # aggregates read through steps that keep or reduce their rows
+    selections: tuple[str, ...]  # nodes read through such steps
     numbered: bool  # rows are counted on the way: a loss shifts all later numbers
     counted: tuple[int, ...]  # steps on the way that count tuples by partitions
-    arrival: bool  # it makes windows over numbers that rows get as they come: what is lost shifts later ones only
+    arrival: bool  # its windows are over numbers in order of arrival: a loss shifts later ones only
     finishes: tuple[int, ...]  # steps that pass the rows of its windows on
     follows: tuple[int, ...]
-    """Steps whose windows it puts together: of one, those of all buckets behind an exchange; without a node, those of
-    the members of a union."""
+    """Steps whose windows it merges: one step, for those of all buckets behind an exchange; without a node, the members
+    of a union."""
 
 
 _Windowed = Aggregate | Gather | Totals
 
 
 def routes(plan: QueryPlan) -> tuple[Route, ...]:
-    """Of every step that makes windows or sends, in the order of the steps: what one hears from stands before it."""
+    """The routes of all steps that make windows or send, in the order of the steps: a step's inputs stand before it."""
     return tuple(
         _route(plan, step, at.plan) for step, at in enumerate(plan.steps) if isinstance(at.plan, _Windowed | Send)
     )
@@ -117,7 +117,7 @@ def _route(plan: QueryPlan, step: int, sink: StepPlan) -> Route:
 
 
 def _by_arrival(plan: QueryPlan, step: int, numbers: list[StepPlan]) -> bool:
-    """Whether the panes of the step are runs of the numbers that tuples of a single source get in order of arrival."""
+    """Whether the panes of the step are runs of numbers that a single source's tuples get in order of arrival."""
     below = [plan.steps[source.step].plan for source in plan.steps[step].inputs if isinstance(source, StepInput)]
     panes = {below.reduction.pane.attribute for below in below if isinstance(below, Reduce)}
     return bool(numbers) and all(
@@ -131,7 +131,7 @@ def _sender(plan: QueryPlan, node: str) -> int:
 
 
 def _windowed_below(plan: QueryPlan, step: int) -> int:
-    """The step whose windows' rows this one passes on."""
+    """The step whose windows' rows this step passes on."""
     while not isinstance(plan.steps[step].plan, _Windowed):
         source = plan.steps[step].inputs[0]
         if isinstance(source, NodeInput):
@@ -150,8 +150,8 @@ def _finishes(plan: QueryPlan, step: int) -> tuple[int, ...]:
 
 
 def _upstream(plan: QueryPlan, step: int) -> tuple[Upstream, ...]:
-    """Follow the paned column from the step back to the aggregates above, each way by itself: through columns that are
-    passed as they are."""
+    """Follow the paned column from the step back to the aggregates above, each way separately, through columns that are
+    passed unchanged."""
     found: dict[Upstream, None] = {}
     pending: list[tuple[int, Pane | None, str | None]] = [(step, None, None)]
     seen = set(pending)

@@ -1,6 +1,6 @@
-"""What stands against granules: marks on runs of them, and findings about what lies in an extent.
+"""Losses against granules: marks on runs of them, and findings about the tuples of an extent.
 
-Runs may be unbounded, so nothing here walks over granules: one packet years ahead costs nothing.
+Runs may be unbounded, so nothing here iterates over granules: one packet years ahead costs nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from lowmark.wire.rows.values import FOREVER, NEVER
 __all__ = ["EXACT", "NOTHING", "Finding", "FindingRow", "Mark", "MarkRow", "Marks"]
 
 MarkRow = tuple[int, int, list[str], bool, int, int]
-"""A mark as it is written in state."""
+"""A mark in state."""
 
 FindingRow = tuple[list[str], bool, int, int, int, int]
-"""A finding as it is written in state."""
+"""A finding in state."""
 
 
 _UNMARKED = Verdict()
@@ -64,17 +64,17 @@ class Mark:
     late: int = 0
 
     def covers(self, other: Mark) -> bool:
-        """Whether the other mark says nothing that this one does not."""
+        """Whether the other mark adds nothing to this one."""
         within = self.start <= other.start and other.stop <= self.stop
         return within and not other.dropped and not other.late and self.verdict | other.verdict == self.verdict
 
     def runs_into(self, other: Mark) -> bool:
-        """Whether this mark and a plain other one, which begins in it or right behind it, are one."""
+        """Whether this mark and a plain other one, which begins in it or directly after it, can be merged into one."""
         plain = not self.dropped and not self.late
         return plain and self.verdict == other.verdict and self.start <= other.start <= self.stop
 
     def like(self, other: Mark) -> bool:
-        """Whether both say the same of the same granules, but for their counts."""
+        """Whether both have the same granules and verdict; their counts may differ."""
         return (self.start, self.stop, self.verdict) == (other.start, other.stop, other.verdict)
 
 
@@ -109,23 +109,23 @@ class Marks:
         return found
 
     def prune(self, below: int) -> bool:
-        """Forget what touches only granules below; whether there was any."""
+        """Remove marks that touch only granules below; returns whether there were any."""
         kept = [mark for mark in self._marks if mark.stop > below]
         pruned = len(kept) < len(self._marks)
         self._marks = kept
         return pruned
 
     def low(self) -> int | None:
-        """The first granule at which one with reasons begins, of those that do not reach back to the beginning."""
+        """The first granule at which a mark with reasons begins, ignoring marks that reach back to the beginning."""
         starts = (mark.start for mark in self._marks if mark.verdict.reasons)
         return min((start for start in starts if start > NEVER), default=None)
 
     def unending(self) -> int | None:
-        """From where on one reaches over everything that comes."""
+        """The granule from which on a mark covers all that is still to come."""
         return max((mark.start for mark in self._marks if mark.stop == FOREVER), default=None)
 
     def high(self) -> int | None:
-        """The last granule at which a mark begins or ends: what lies behind it is like it up to FOREVER."""
+        """The last granule at which a mark begins or ends. From there on up to FOREVER nothing changes."""
         ends = [mark.stop - 1 if mark.stop < FOREVER else mark.start for mark in self._marks]
         return max(ends, default=None)
 

@@ -1,4 +1,4 @@
-"""What a query keeps of its progress: its piece of state."""
+"""A query's own piece of state: its progress."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Saved:
     fronts: list[list[int]]
     sequences: list[SequenceRow | FollowedRow | MeldedRow] = field(default_factory=list)
     announced: int | None = None  # of a query without windows: the bound announced last
-    rows: int = 0  # … rows since
-    since: FindingRow = NOTHING  # … what was found since
-    shifted: bool = False  # … tuples were lost that would have been counted: all later ones have other numbers
-    marks: list[MarkRow] = field(default_factory=list)  # … of a join: what is known against times not yet announced
-    open: tuple[int, int] = (0, 0)  # … of partitions that number their rows: what was told of them last
+    rows: int = 0  # … rows since then
+    since: FindingRow = NOTHING  # … findings since then
+    shifted: bool = False  # … tuples were lost that would have been counted: all later numbers are wrong
+    marks: list[MarkRow] = field(default_factory=list)  # … of a join: marks on times not yet announced
+    open: tuple[int, int] = (0, 0)  # … of partitions that number their rows: the last counts announced
 
     def encode(self) -> bytes:
         return json.dumps(astuple(self), separators=(",", ":")).encode()

@@ -1,7 +1,7 @@
 """The windows of a union: those that all of its members have closed, with the worst verdict of any.
 
-Members count their windows alike, and each tells its own as a contiguous run. A window waits here until the last of
-them has told it.
+All members count their windows alike, and each reports its own as a contiguous run. A window waits here until the last
+member has reported it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from lowmark.wire.rows.values import NEVER
 __all__ = ["MeldedRow", "MeldedSequence"]
 
 MeldedRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], list[list[WindowRunRow]]]
-"""A sequence as it is written in state."""
+"""A sequence in state."""
 
 
 class MeldedSequence:
-    """Contiguous, like those of its members, from the first window that one of them tells. Tuples are counted for each
-    member that they were merged into."""
+    """Contiguous, like the members' sequences, from the first window that a member reports. Tuples count once for each
+    member into which they were merged."""
 
     def __init__(self, window: Window, members: Sequence[int]) -> None:
         self.window = window
@@ -41,8 +41,8 @@ class MeldedSequence:
         self._told[member] += spans
 
     def close(self, closings: Iterable[Closing], front: int) -> list[WindowRun]:
-        """The spans that follow those given out before, when all members have closed the windows below `front`. A
-        window with rows is a span of its own."""
+        """The spans that follow those already output, once all members have closed the windows below `front`. A window
+        with rows is a span of its own."""
         told = [span for spans in self._told.values() for span in spans]
         if front == NEVER or not told:
             return []
@@ -66,27 +66,27 @@ class MeldedSequence:
         return given
 
     def needs(self, front: int) -> int:
-        """Its members keep what they need."""
+        """Nothing below `front`: the members keep what they need."""
         return front
 
     @property
     def waiting(self) -> int:
-        """Windows that members have closed, and this has not given out."""
+        """Number of windows with tuples that members have closed and that are not output yet."""
         holding = (span for spans in self._told.values() for span in spans if span.tuples)
         return len({window for span in holding for window in range(span.first, span.to + 1)})
 
     def lost(self, finding: Finding) -> None:
-        """Windows that have been given out go on in none."""
+        """Nothing to do: windows already output affect no later window."""
 
     def closed_with(self, start: int, stop: int) -> range:
-        """Of these windows, those that have been given out, or passed over as being before the first."""
+        """Which of these windows were already output, or skipped because they are before the first."""
         if self.first is None or self.next is None:
             return range(0)
         return range(self.first if start == NEVER else start, min(stop, self.next))
 
     def learn(self, member: int, windows: range, finding: Finding) -> range:
-        """Something became known of windows that a member has closed, or passed over. Those that have been given out
-        are given back; the others are to come, also those that the member has passed over: another may tell them."""
+        """Add a finding about windows that a member has closed, or skipped. Returns those that were already output. The
+        others are still to come, even if this member skipped them: another member may report them."""
         told, given = self._told[member], windows.start if self.next is None else self.next
         passed_over, start = list[WindowRun](), max(windows.start, given)
         for span in [*told, WindowRun(windows.stop, windows.stop, 0, EXACT)]:
@@ -108,8 +108,8 @@ class MeldedSequence:
 
 
 def _together(told: Iterable[WindowRun], bounds: Sequence[int]) -> list[WindowRun]:
-    """One span from each bound up to the next: what all members have told of it. What a member has not told lies before
-    or behind all that it holds."""
+    """One span between each two bounds: what all members have reported of it. Windows that a member has not reported
+    are outside the range of windows it holds."""
     given = [WindowRun(first, after - 1, 0, EXACT) for first, after in pairwise(bounds)]
     for span in told:
         for at in range(bisect_left(bounds, span.first), min(bisect_left(bounds, span.to + 1), len(given))):
@@ -119,5 +119,5 @@ def _together(told: Iterable[WindowRun], bounds: Sequence[int]) -> list[WindowRu
 
 
 def _behind(spans: Iterable[WindowRun], stop: int) -> list[WindowRun]:
-    """What is left of the spans from this window on."""
+    """The part of the spans from this window on."""
     return [replace(span, first=max(span.first, stop)) for span in spans if span.to >= stop]

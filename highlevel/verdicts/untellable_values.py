@@ -1,4 +1,4 @@
-"""Windows that have a value which cannot be told, until they close: a sum that left the integers, a tie."""
+"""Windows with a value that cannot be computed, until they close: a sum that overflows, or a tie."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from lowmark.wire.records.verdicts import Reason, Verdict
 __all__ = ["FlawRow", "Flaws"]
 
 FlawRow = tuple[int, str]
-"""A window and a reason, as they are written in state."""
+"""A window and a reason, in state."""
 
 
 class Flaws:
     def __init__(self, rows: Iterable[FlawRow] = ()) -> None:
-        self._found = {(window, Reason(reason)): None for window, reason in rows}  # in the order in which they came
+        self._found = {(window, Reason(reason)): None for window, reason in rows}  # in order of arrival
 
     def add(self, window: int, reason: Reason) -> None:
         self._found[window, reason] = None
@@ -24,7 +24,7 @@ class Flaws:
         return {window for window, _ in self._found}
 
     def take(self, first: int, to: int) -> Verdict:
-        """What stands against the windows from `first` to `to` (included), which close."""
+        """The verdict against the closing windows from `first` to `to` (included)."""
         taken = [(window, reason) for window, reason in self._found if first <= window <= to]
         for found in taken:
             del self._found[found]

@@ -1,6 +1,6 @@
-"""The windows of one aggregate step as a contiguous run: which have closed, with what against them.
+"""The windows of one aggregate step as a contiguous run: which have closed, and with what verdict.
 
-Runs of windows without tuples are one span wherever nothing distinguishes them; no window of them is walked over.
+Windows without tuples form one span as long as their marks are the same; no code iterates over them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from lowmark.wire.rows.values import FOREVER, NEVER
 __all__ = ["SequenceRow", "WindowRun", "WindowRunRow", "WindowSequence", "learned", "rows_by_window"]
 
 SequenceRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], FindingRow, int | None, int | None]
-"""A sequence as it is written in state."""
+"""A sequence in state."""
 
 WindowRunRow = tuple[int, int, int, FindingRow]
-"""A span as it is written in state."""
+"""A span in state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class WindowRun:
 
 
 def learned(spans: Iterable[WindowRun], windows: range, finding: Finding) -> list[WindowRun]:
-    """The spans, with something that became known of these windows."""
+    """Add a finding about these windows to the spans."""
     found: list[WindowRun] = []
     for span in spans:
         start, stop = max(span.first, windows.start), min(span.to + 1, windows.stop)
@@ -67,7 +67,7 @@ def learned(spans: Iterable[WindowRun], windows: range, finding: Finding) -> lis
 
 
 def rows_by_window(parts: Iterable[Words], window: Window, schema: Schema) -> dict[int, list[Words]]:
-    """Rows by the window that they show; those of one window in the order in which they came."""
+    """Rows by the window that they show; rows of one window stay in order of arrival."""
     length, origin = window.axis.unit * window.slide, window.axis.origin
     found: dict[int, list[Words]] = {}
     for part in parts:
@@ -80,7 +80,7 @@ def rows_by_window(parts: Iterable[Words], window: Window, schema: Schema) -> di
 
 
 class WindowSequence:
-    """`ledgers` are of the nodes whose panes the windows are made of; `marks` are on the panes of other inputs."""
+    """`ledgers` are of the nodes whose panes make up the windows; `marks` are on the panes of other inputs."""
 
     def __init__(self, window: Window, ledgers: Sequence[Ledger], derived: bool) -> None:
         self.window = window
@@ -90,17 +90,17 @@ class WindowSequence:
         self._ledgers = ledgers
         self._derived = derived
         self.flaws = Flaws()  # of windows not yet closed
-        self._past = EXACT  # of a landmark window: what is known of the tuples before its own slide
-        self._low: int | None = None  # where rows of other inputs can lie, in whichever bucket: the first pane
+        self._past = EXACT  # of a landmark window: the finding about the tuples before its own slide
+        self._low: int | None = None  # the first pane in which rows of other inputs can lie, in any bucket
         self._high: int | None = None  # … and the last
 
     def spread(self, low: int, high: int) -> None:
-        """Rows of other inputs can lie in the panes from `low` to `high` (included), if not in this bucket."""
+        """Rows of other inputs can lie in the panes from `low` to `high` (included), in this bucket or another."""
         self._low = low if self._low is None else min(self._low, low)
         self._high = high if self._high is None else max(self._high, high)
 
     def close(self, closings: Iterable[Closing], front: int) -> list[WindowRun]:
-        """The spans that follow those given out before, when the step told these closings and every pane below
+        """The spans that follow those already output, after the step has reported these closings and every pane below
         `front` has ended."""
         told = list(closings)
         if self.next is None:
@@ -110,7 +110,7 @@ class WindowSequence:
             windows = closing.windows
             if self.next is None or windows.start < self.next:
                 raise ValueError(f"step {closing.step} closed window {windows.start} twice, or out of order")
-            # A landmark window has rows also where the tuples of its own slide went to other buckets.
+            # A landmark window has rows even if the tuples of its own slide went to other buckets.
             if not closing.tuples and (self.window.kind is not WindowKind.LANDMARK or len(windows) > 1):
                 continue
             spans += self._empty(self.next, windows.start)
@@ -124,16 +124,16 @@ class WindowSequence:
         return spans
 
     def needs(self, front: int) -> int:
-        """The first pane that a window still to close needs. Before the first promise of all inputs that is any."""
+        """The first pane that a window still to close needs; before the first promise of all inputs, any pane."""
         if self.next is None:
             return NEVER
         if self.window.kind is WindowKind.LANDMARK and self.next == self.first:
-            return NEVER  # the first one holds all that has been before it
+            return NEVER  # the first window holds everything before it
         return min(front, self.window.first_needed(self.next))
 
     def closed_with(self, start: int, stop: int) -> range:
-        """The windows with panes from `start` up to `stop` that have been given out, or passed over as being before
-        the first (but where `start` is the beginning of all). A landmark's pane is in all later windows too."""
+        """The windows with panes from `start` up to `stop` that were already output, or skipped because they are before
+        the first (if `start` is NEVER, skipped windows are left out). A landmark's pane is in all later windows too."""
         if self.first is None or self.next is None:
             return range(0)
         first = self.first if start == NEVER else self.window.wids(start).start
@@ -141,7 +141,7 @@ class WindowSequence:
         return range(first, self.next if landmark else min(self.window.wids(stop - 1).stop, self.next))
 
     def lost(self, finding: Finding) -> None:
-        """Something became known of panes that only closed windows had as their own; landmark windows go on with it."""
+        """Something became known of panes that only closed windows have as their own. Landmark windows keep it."""
         if self.window.kind is WindowKind.LANDMARK:
             self._past += finding
 
@@ -154,8 +154,8 @@ class WindowSequence:
         self.marks, self.flaws, self._past = Marks.of_rows(marks), Flaws(flaws), Finding.of_row(past)
 
     def _begin(self, told: Sequence[Closing], front: int) -> int | None:
-        """The first window that ends after the first frontier, or the first one of a tuple that came before it, or that
-        was lost."""
+        """The first window of all: the first that ends after the first frontier, or an earlier one that holds a tuple
+        or a loss from before it."""
         begins = [closing.windows.start for closing in told if closing.tuples]
         lows = [self._low, self.marks.low()]
         lows += [low for ledger in self._ledgers for low in (ledger.low, ledger.marks.low())]
@@ -165,8 +165,9 @@ class WindowSequence:
         return min(begins, default=None) if front > NEVER else None
 
     def _end(self, front: int) -> int:
-        """Windows below this one are final. When all has ended, those behind the last tuple or loss are not told, but
-        where some bucket may have told them before, and one into which what was lost could have come."""
+        """Windows below this one are final. When all inputs have ended, windows after the last tuple or loss are not
+        announced. Exceptions: those that another bucket may have announced already, and one into which lost tuples may
+        have come."""
         if front < FOREVER:
             return self.window.closed_by(front) if front > NEVER else NEVER
         highs = [self._high, self.marks.high(), *(ledger.reach() for ledger in self._ledgers)]
@@ -177,7 +178,7 @@ class WindowSequence:
         return max(ends, default=NEVER)
 
     def _empty(self, start: int, stop: int) -> Iterator[WindowRun]:
-        """Windows without tuples, in runs of windows that have the same marks."""
+        """Spans of windows without tuples; all windows of a span have the same marks."""
         if start >= stop:
             return
         panes = range(self.window.extent(start).start, self.window.extent(stop - 1).stop)
@@ -212,5 +213,5 @@ class WindowSequence:
         return WindowRun(first, to, tuples, finding)
 
     def _in_a_window(self, pane: int) -> bool:
-        """Not so between windows whose SLIDE is longer than their RANGE."""
+        """Whether a window holds the pane; a pane can lie between windows whose SLIDE is longer than their RANGE."""
         return len(self.window.wids(pane)) > 0

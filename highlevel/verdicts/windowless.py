@@ -23,12 +23,12 @@ __all__ = ["Windowless"]
 
 _NUMBERING = frozenset({Reason.NUMBERING})
 _OF_VALUES = frozenset({Reason.OVERFLOW, Reason.TIE})
-"""Reasons that leave the number of rows as it is."""
+"""Reasons that do not change the number of rows."""
 
 
 class Windowless:
-    """Of one query in its bucket: what it has announced lies in `saved`, the query's piece of state. `marks` are on the
-    times before which the answer's rows are complete. Of a query with windows nothing is announced here."""
+    """A query without windows in its bucket; for a query with windows nothing is announced here. `saved`, the query's
+    piece of state, holds what was announced. `marks` are on the times before which the answer's rows are complete."""
 
     def __init__(
         self, plan: QueryPlan, place: Place, chain: Chain, ledgers: Mapping[str, Ledger], routes: Sequence[Route],
@@ -60,20 +60,20 @@ class Windowless:
             self.marks.add(mark)
 
     def shift(self) -> None:
-        """Tuples were lost: what it counts from now on has other numbers."""
+        """Tuples were lost: rows counted from now on get wrong numbers."""
         self._saved.shifted |= bool(self._counting)
 
     def wrong_below(self, step: int) -> None:
-        """Rows of this step are not the right ones, and some of those that follow it may count them."""
+        """Rows of this step are wrong, and steps after it may count them."""
         self._saved.shifted |= any(step < counting for counting in self._counting)
 
     def announce(
         self, events: Events, settled: Mapping[str, Finding], spans: Mapping[int, list[WindowRun]],
         complete_to: int | None, flaws: frozenset[Reason],
     ) -> Iterator[Output]:  # fmt: skip
-        """Its rows, and how far they are complete when that has moved and there were rows or losses since, other
-        windows of partitions are open, or nothing will follow. `complete_to`: as `Completions` has it now. `flaws`: of
-        these rows."""
+        """Output the rows, and how far they are complete. A completion needs a moved bound and one of: rows or losses
+        since the last one, a change in the open windows of partitions, or the end of all input. `complete_to`: the
+        current value of `Completions`. `flaws` concern these rows."""
         saved = self._saved
         for output in ResultRows.together(self._plan.name, events.rows, self._plan.output):
             saved.rows += len(output.rows)
@@ -95,8 +95,8 @@ class Windowless:
             self.marks.prune(bound)
 
     def amend(self, times: Sequence[Mark], found: Finding) -> Iterator[Amendment]:
-        """Something became known against these times: what has been announced of them is amended, and the rest is said
-        with what is announced next."""
+        """Something became known against these times: amend what was announced of them; the next announcement reports
+        the rest."""
         saved = self._saved
         self.mark(times)
         start = min((mark.start for mark in times), default=FOREVER)
@@ -116,19 +116,19 @@ class Windowless:
 
     @property
     def _attribute(self) -> tuple[str, Kind]:
-        """Of the bounds that are announced."""
+        """Attribute and kind of the bounds that are announced."""
         attribute = next(iter(self._ledgers.values())).node.reduction.pane.attribute
         return attribute, Kind.INT if attribute == ROW_NUMBER else Kind.TIME
 
     def _found(
         self, settled: Mapping[str, Finding], spans: Mapping[int, list[WindowRun]], flaws: frozenset[Reason]
     ) -> Finding:  # fmt: skip
-        """What is known since the bound announced last."""
+        """What is known since the last announced bound."""
         saved = self._saved
         found = Finding.of_row(saved.since)
         for node, finding in settled.items():
             if node in self._returning:
-                finding = Finding(finding.verdict)  # what it counts are rows that were tuples before
+                finding = Finding(finding.verdict)  # it counts rows, and their tuples were counted before
             found += replace(finding, verdict=EXACT.verdict) if node in self._carried else finding
         for route in self._routes:
             for span in () if self._reach.carries(route.step) else spans.get(route.step, ()):
@@ -151,12 +151,13 @@ class Windowless:
         )  # fmt: skip
 
     def _bound(self, complete_to: int | None) -> int | None:
-        """The bound to announce: when all has ended, the end of the last granule with a tuple or a loss. The end itself
-        closes windows that wait for tuples, also when that bound was announced before: then it is a granule more."""
+        """The bound to announce; when all input has ended, the end of the last granule with a tuple or a loss. The
+        end also closes windows that wait for tuples: if that bound was announced before, the new one is one granule
+        later."""
         if complete_to != FOREVER:
             return complete_to
         reached = [(ledger.node.reduction.pane, ledger.reach()) for ledger in self._ledgers.values()]
-        # A loss of which no time is known begins before all of them.
+        # A loss whose time is unknown begins before all times.
         ends = [(max(pane.start(high + 1), NEVER), pane.width) for pane, high in reached if high is not None]
         high = self.marks.high()
         ends += [(high + 1, reached[0][0].width)] if high is not None and high > NEVER else []

@@ -1,4 +1,4 @@
-"""How far out of order a source's frames may come, as a stream declares it: the declarations and their text."""
+"""How far out of order a source's frames may arrive, as a stream declares it: the declarations and their text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DisorderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """No frame is older than one before it."""
+    """No frame is older than an earlier one."""
 
     def __str__(self) -> str:
         return "ordered"
@@ -36,7 +36,7 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class WithinTime:
-    """No frame is older than the newest before it by more than `bound_ns`."""
+    """No frame is older by more than `bound_ns` than the newest before it."""
 
     bound_ns: int
 
@@ -47,8 +47,8 @@ class WithinTime:
 
 @dataclass(frozen=True, slots=True)
 class WithinTuples:
-    """A frame comes at most `count` places late: it may be older than any of the `count` frames before it, and is older
-    than none before those. All frames count, those too that are no IP packets."""
+    """A frame comes at most `count` places late: it may be older than any of the `count` frames before it, but not
+    older than a frame before those. All frames count, including those that are not IP packets."""
 
     count: int
 
@@ -66,7 +66,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """As late as that share of the frames observed so far, which is estimated anew all the time."""
+    """Lateness as this share of the frames observed so far has kept to; the estimate is renewed all the time."""
 
     share: Fraction = Fraction(999, 1000)
 

@@ -1,4 +1,4 @@
-"""Where frames are missing, or have no time, and which times that touches."""
+"""Where frames are missing or have no time, and which times that affects."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from lowmark.wire.rows.values import FOREVER, NEVER
 __all__ = ["Holes", "TimeSpan", "scanned_holes"]
 
 TimeSpan = tuple[int, int]
-"""Times from … to …, both included, ns. From NEVER: whatever it was before; to FOREVER: whatever comes."""
+"""Times from … to …, both included, ns. NEVER: from the beginning; FOREVER: to the end."""
 
 Times = npt.NDArray[np.int64]
 
 
 class Holes:
     """A hole begins where something was found unreadable, or at a frame that has no time. What is missing there is no
-    older than what may still come just before it, and no newer, but for its disorder, than the stream is at the first
-    frame behind it whose time is believed: `places` further on, where disorder is counted in tuples.
+    older than what may still come just before the hole. Apart from its disorder, it is no newer than the stream at the
+    first frame after the hole whose time is believed (`places` frames further on, if disorder is counted in tuples).
 
-    What a hole can touch is given out at the latest with the block that lets anything there be promised."""
+    The span that a hole can affect is output no later than the block that allows a promise there."""
 
     def __init__(self, places: int = 0) -> None:
         self._places = places
         self._frames = 0
         self._newest = NEVER
-        self._from: int | None = None  # of the hole that is open; None: none is
-        self._begun = 0  # the first frame behind it
-        self._told = NEVER  # up to where that has been given out
+        self._from: int | None = None  # of the open hole; None: none is open
+        self._begun = 0  # the first frame after it
+        self._told = NEVER  # up to where that has been output
 
     def open(self, from_ns: int) -> None:
-        """Behind the frames so far."""
+        """Open a hole after the frames so far."""
         if self._from is None:
             self._from, self._told = from_ns, NEVER
         self._begun = self._frames
 
     def of(self, columns: Columns, low: Times, believed: Times) -> Iterator[TimeSpan]:
-        """Of a block: the least time that may still come before each frame, the newest that is believed behind each."""
+        """The spans of a block. `low`: the least time still to come before each frame; `believed`: the newest after."""
         untimed = np.flatnonzero(columns.link < BAD_TIME)
         if self._from is not None or len(untimed):
             yield from self._spans(columns, untimed, low, believed)
@@ -51,7 +51,7 @@ class Holes:
         self._newest = int(believed[-1]) if len(believed) else self._newest
 
     def end(self) -> Iterator[TimeSpan]:
-        """Nothing more is known to follow."""
+        """The spans at the end, after which nothing is known."""
         if self._from is not None:
             yield self._from, FOREVER
             self._from = None
@@ -77,14 +77,14 @@ class Holes:
         self._begun = self._frames + int(begun[-1])
         newest = int(believed[-1]) if len(believed) else self._newest
         if newest > self._told:
-            # Up to here tuples are known, and promises can come: not beyond, as long as nothing behind it is known.
+            # Up to here tuples are known and promises can come; not beyond, as long as nothing after the hole is known.
             self._told = newest
             yield self._from, newest
 
 
 def scanned_holes(blocks: Iterable[Columns | None]) -> Iterator[TimeSpan]:
-    """Of a whole capture, None where something was found unreadable. Nothing is declared of its disorder: taken is what
-    its frames show of it."""
+    """The spans of a whole capture; None stands where something was found unreadable. No disorder is declared, so the
+    disorder that its frames show is used."""
     time, lateness, holes, newest = StreamTime(), Lateness(), Holes(), NEVER
     spans: list[TimeSpan] = []
     for columns in blocks:
@@ -104,7 +104,7 @@ def scanned_holes(blocks: Iterable[Columns | None]) -> Iterator[TimeSpan]:
 
 
 def _joined(starts: list[int], ends: list[int]) -> Iterator[TimeSpan]:
-    """Spans in order, those that touch as one."""
+    """Spans in order; adjoining ones are merged."""
     for place, end in enumerate(ends):
         if place == 0:
             start = starts[0]

@@ -1,9 +1,9 @@
-"""From a source's disorder to its low-watermark, frame by frame. The result does not depend on where blocks are cut,
-but for `scan`, which promises at the ends of blocks.
+"""Computes a source's low-watermark from its disorder, frame by frame. The result does not depend on where blocks are
+cut, except for `scan`, which promises at the ends of blocks.
 
-Frames that are later skipped because they are no IP packets bear witness to the source's clock all the same; frames
-without a time do not. One frame alone, far ahead of its neighbours, does not either (`stream_time`), but for `scan`,
-which knows what follows."""
+Frames that are later skipped because they are not IP packets still advance the source's time; frames without a time do
+not. Neither does a single frame far ahead of its neighbours (`stream_time`), except for `scan`, which knows what
+follows."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ __all__ = [
 ]  # fmt: skip
 
 FIRST_BOUND_NS = 1_000_000_000
-"""Of measured disorder, before enough has been observed."""
+"""The bound of measured disorder before enough frames have been observed."""
 
 _LAST = int(FOREVER) - 1  # the greatest low-watermark of a source that has not ended
 
 
 class Lows(Protocol):
-    """One source's low-watermark. Blocks are given once each, in order."""
+    """One source's low-watermark. Each block is given once, in order."""
 
     @property
     def bound_ns(self) -> int | None:
-        """Of measured disorder: how far the low-watermark is behind the newest time at present."""
+        """For measured disorder: how far the low-watermark is now behind the newest time."""
 
     def of(self, columns: Columns) -> tuple[npt.NDArray[np.int64], int]:
-        """The low-watermark just before each frame, and the one behind the last: ns, never regressing."""
+        """The low-watermark just before each frame, and the one after the last: ns, never regressing."""
 
 
 class ArrivalLows(Lows, Protocol):
-    """By what has arrived."""
+    """The low-watermark by what has arrived."""
 
     @property
     def believed(self) -> npt.NDArray[np.int64]:
-        """Of the block given last: the newest time that is believed behind each frame (StreamTime)."""
+        """The newest time that is believed after each frame of the last block (StreamTime)."""
 
 
 def arrival_lows(disorder: Disorder) -> ArrivalLows:
-    """The low-watermark as far as what has arrived allows; `scan` knows more, and is not for this."""
+    """The low-watermark as far as what has arrived allows; not for `scan`, which knows more."""
     match disorder:
         case Ordered():
             return _Newest(0)
@@ -68,9 +68,9 @@ def arrival_lows(disorder: Disorder) -> ArrivalLows:
 
 
 def least_after(blocks: Iterable[Columns]) -> npt.NDArray[np.int64]:
-    """For each block the least time in all blocks behind it: what may be promised at its end. Where no time follows it
-    is the greatest of all: that nothing follows is for the source's end to say. Takes two numbers a block; both passes
-    must cut the same blocks."""
+    """For each block the least time in all later blocks: what may be promised at its end. If no time follows, it is the
+    greatest of all; only the source's end says that nothing follows. Keeps two numbers per block. Both passes must cut
+    the same blocks."""
     extremes = []
     for block in blocks:
         times = times_of(block)
@@ -85,13 +85,13 @@ def least_after(blocks: Iterable[Columns]) -> npt.NDArray[np.int64]:
 
 
 def scanned_lows(least: npt.NDArray[np.int64], *, within: bool = False) -> Lows:
-    """The low-watermark by what least_after found: exact at the end of each block, and unchanged within it, so that
-    nothing is ever late. `within`: exact before each frame too, for blocks that are cut again."""
+    """The low-watermark by the result of least_after: exact at the end of each block and unchanged within it, so that
+    nothing is ever late. `within`: also exact before each frame, for blocks that are cut again."""
     return _Scanned(least, within)
 
 
 class _Newest:
-    """The newest time that is believed, less a bound."""
+    """The newest time that is believed, minus a bound."""
 
     bound_ns = None
 
@@ -105,7 +105,7 @@ class _Newest:
         low[0] = self._time.newest
         self.believed = low[1:] = self._time.of(times_of(columns))
         if self._bound_ns:
-            np.maximum(low, NEVER + self._bound_ns, out=low)  # what is subtracted from must not wrap
+            np.maximum(low, NEVER + self._bound_ns, out=low)  # the subtraction must not wrap
             low -= self._bound_ns
         np.minimum(low, _LAST, out=low)
         return low[:-1], int(low[-1])
@@ -119,7 +119,7 @@ class _Delayed:
     def __init__(self, count: int) -> None:
         self.believed = np.empty(0, np.int64)
         self._time = StreamTime()
-        self._recent = np.full(count + 1, NEVER, np.int64)  # behind each of the last frames
+        self._recent = np.full(count + 1, NEVER, np.int64)  # after each of the last frames
 
     def of(self, columns: Columns) -> tuple[npt.NDArray[np.int64], int]:
         size = len(columns.ts)
@@ -160,17 +160,17 @@ def _percent(share: Fraction) -> str:
 
 
 def _enough(share: float) -> int:
-    """Frames before which an estimate would be worth nothing."""
+    """Frames needed before an estimate is worth anything."""
     return max(_AGAIN, int(4 / (1 - share)))
 
 
-_AGAIN = 4096  # frames after which the bound is estimated anew
-_MEMORY = 1 << 20  # frames after which earlier ones count half
+_AGAIN = 4096  # frames after which the bound is estimated again
+_MEMORY = 1 << 20  # frames after which the weight of earlier ones is halved
 
 
 class _MeasuredLows:
-    """The newest time that is believed, less what this share of the frames kept to. A bound that grows holds the
-    low-watermark where it is."""
+    """The newest time that is believed, minus the bound that this share of the frames kept to. While a growing bound
+    would move the low-watermark back, it stays where it is."""
 
     def __init__(self, share: float) -> None:
         self.believed = np.empty(0, np.int64)
@@ -217,17 +217,17 @@ class _MeasuredLows:
 
 
 class ClockedLows:
-    """Of a live source, whose frames are stamped by this host's clock: what arrives moves the low-watermark, and in a
-    lull the clock does. Before `start_ns` nothing was captured."""
+    """The low-watermark of a live source, whose frames are stamped by this host's clock. Arriving frames move it; while
+    none arrive, the clock does. Before `start_ns` nothing was captured."""
 
     def __init__(self, disorder: Disorder, lag_ns: int, start_ns: int) -> None:
-        """`lag_ns`: how far in a lull the low-watermark stays behind the clock."""
+        """`lag_ns`: how far the low-watermark stays behind the clock while no frames arrive."""
         self._lows = arrival_lows(disorder)
         self._lag_ns = lag_ns
         self._low = start_ns - lag_ns
 
     def of(self, columns: Columns, latest_ns: int) -> tuple[npt.NDArray[np.int64], int]:
-        """As Lows.of; frames that are stamped later than latest_ns bear witness to no clock."""
+        """As Lows.of; frames stamped later than latest_ns do not advance the time."""
         if len(columns.ts) and int(columns.ts.max()) > latest_ns:
             columns = replace(columns, link=np.where(columns.ts > latest_ns, np.int32(BAD_TIME), columns.link))
         low, after = self._lows.of(columns)
@@ -241,11 +241,11 @@ class ClockedLows:
 
     @property
     def low_ns(self) -> int:
-        """As it stands."""
+        """The current low-watermark."""
         return self._low
 
     def idle(self, clock_ns: int) -> int:
-        """Everything that was stamped before clock_ns, and a lag before, has been seen: the low-watermark then."""
+        """The low-watermark while no frames arrive: everything stamped before clock_ns, less the lag, has been seen."""
         self._low = max(self._low, clock_ns - max(self._lag_ns, self.bound_ns or 0))
         return self._low
 
@@ -260,7 +260,7 @@ class _Scanned:
 
     def of(self, columns: Columns) -> tuple[npt.NDArray[np.int64], int]:
         before = np.full(len(columns.ts), self._low, np.int64)
-        # A file that was written to between the passes may have more blocks: what is new in it is late.
+        # If a file was written to between the passes, it may have more blocks; new frames in it are late.
         self._low = max(self._low, next(self._promises, self._low))
         if self._within:
             least = np.minimum(np.where(columns.link >= 0, columns.ts, FOREVER), self._low)

@@ -1,4 +1,4 @@
-"""How far a source's own time has come, by the times of its frames: one of them alone proves nothing."""
+"""How far a source's own time has come, by the times of its frames; a single frame proves nothing."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from lowmark.wire.rows.values import FOREVER, NEVER
 __all__ = ["LONE_NS", "StreamTime", "moved", "times_of"]
 
 LONE_NS = 60_000_000_000
-"""A frame that is further ahead of what stands around it may have been stamped by a broken clock."""
+"""A frame further ahead of its neighbours than this may have been stamped by a wrong clock."""
 
 Times = npt.NDArray[np.int64]
 
 
 class StreamTime:
-    """The newest time that is believed. A frame is believed at once where it is no more than LONE_NS ahead of the
-    newest time that a later frame has confirmed; further ahead, or the first of all, when the next frame confirms it. A
-    frame confirms the one before it by not being older than that by more than LONE_NS. So a lone frame from the future
-    moves nothing, and a jump that goes on is followed one frame later.
+    """The newest time that is believed. A frame is believed at once if it is at most LONE_NS ahead of the newest time
+    that a later frame has confirmed. A frame further ahead, or the first of all, is believed when the next frame
+    confirms it. A frame confirms the one before it if it is at most LONE_NS older. So a lone frame from the future
+    moves nothing, and a lasting jump is followed one frame later.
 
-    What is believed behind a frame depends on the frames up to it alone: cuts change nothing."""
+    What is believed after a frame depends only on the frames up to it: cuts change nothing."""
 
     def __init__(self) -> None:
-        self._last = NEVER  # the last time, which nothing has confirmed yet
+        self._last = NEVER  # the last time, not confirmed yet
         self._confirmed = NEVER
         self._newest = NEVER
 
@@ -34,11 +34,11 @@ class StreamTime:
         return self._newest
 
     def of(self, times: Times) -> Times:
-        """What is believed behind each frame: it never regresses. A time NEVER: the frame has none."""
+        """What is believed after each frame; it never regresses. A time NEVER: the frame has none."""
         return self.with_hindsight(times)[0]
 
     def with_hindsight(self, times: Times) -> tuple[Times, Times]:
-        """Beside that what is believed of each frame by who knows the one behind it, where that is one of these."""
+        """The same, and also what is believed of each frame given the next one, if that is among these."""
         if not len(times):
             return times, times
         if self._is_calm(times):
@@ -72,23 +72,23 @@ class StreamTime:
 
 
 def times_of(columns: Columns) -> Times:
-    """The times of frames, NEVER where a frame has none."""
+    """The times of frames, NEVER for a frame without one."""
     timed = columns.link >= 0
     return columns.ts if timed.all() else np.where(timed, columns.ts, np.int64(NEVER))
 
 
 def moved(ns: int, by_ns: int) -> int:
-    """A time that is so much later, or the nearest that there is. What is no time but an end of all times stays."""
+    """The time moved later by this much, limited to the range of times. NEVER and FOREVER stay."""
     return ns if ns in (NEVER, FOREVER) else min(max(ns + by_ns, NEVER), FOREVER - 1)
 
 
 def _less(times: Times, ns: int) -> Times:
-    """Does not wrap."""
+    """Subtract without wrapping."""
     return np.maximum(times, NEVER + ns) - ns
 
 
 def _spread(known: Times, at: npt.NDArray[np.intp], size: int, before: int) -> Times:
-    """For all frames what is known at some: the others leave it where it was."""
+    """Extend values known at some frames to all: each other frame keeps the last value."""
     found = np.full(size, before, np.int64)
     found[at] = np.maximum(known, before)
     np.maximum.accumulate(found, out=found)

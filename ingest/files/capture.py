@@ -1,4 +1,4 @@
-"""Capture files: pcap or pcapng by what they begin with, plain, compressed or from a pipe."""
+"""Capture files: pcap or pcapng, recognised by their first bytes; plain, compressed or from a pipe."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ingest.files.inputs import CaptureBytes, open_bytes
 __all__ = ["FRAMES", "NO_FRAMES", "STRETCH", "CaptureFile", "Frames", "open_capture"]
 
 FRAMES = 32_768
-"""Frames of a block, at most: large enough to make the work between blocks vanish, small enough for the cache."""
+"""Most frames of a block: enough to make the work between blocks negligible, few enough for the cache."""
 
 STRETCH = 4 << 20
-"""Bytes of the capture that a block is cut from, at most, but for its last frame."""
+"""Most bytes of the capture from which a block is cut, except for its last frame."""
 
-_TELLING = 6  # bytes that tell what this is, where it is no capture
+_TELLING = 6  # bytes to show if this is not a capture
 _FOREIGN = {
     b"\x28\xb5\x2f\xfd": "zstd in zstd (decompress it once more)",
     b"BZh": "bzip2-compressed data (decompress them: bzcat FILE | lowmark query -r - …)",
@@ -36,8 +36,8 @@ _FOREIGN = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frames:
-    """Frames in the order of the file; as FrameBlock, but before any promise. `data` is read-only, and borrowed until
-    the next block is asked for; the columns are the receiver's own."""
+    """Frames in the order of the file; like FrameBlock, but before any promise. `data` is read-only and borrowed until
+    the next block is requested; the receiver owns the columns."""
 
     data: npt.NDArray[np.uint8]
     columns: Columns
@@ -47,7 +47,7 @@ class Frames:
 
 
 NO_FRAMES = Frames(np.empty(0, np.uint8), Columns.of_size(0))
-"""While more is waited for."""
+"""Given while more is waited for."""
 
 
 class _Walker(Protocol):
@@ -55,17 +55,17 @@ class _Walker(Protocol):
 
 
 class CaptureFile:
-    """An open capture. `blocks()` reads it from its beginning: once, or as often as one likes where `rereadable`; the
-    blocks of a rereadable capture are cut alike every time."""
+    """An open capture. `blocks()` reads it from its beginning: once, or any number of times if `rereadable`; a
+    rereadable capture is cut into the same blocks every time."""
 
     def __init__(self, source: CaptureBytes) -> None:
-        """CaptureError where it is seen that this is none: of a pipe, or of a file to which somebody still writes, that
-        is left to the reading."""
+        """Raises CaptureError if this is visibly not a capture. For a pipe, or a file that is still being written, that
+        is found only during reading."""
         self.name = source.name
         self.rereadable = source.rereadable
-        self.damages: list[Damage] = []  # of the present reading: found behind the blocks that it has given
+        self.damages: list[Damage] = []  # of the current reading: found after the blocks given so far
         self._bytes = source
-        self._walker: _Walker | None = None  # None: not enough has come to tell the format
+        self._walker: _Walker | None = None  # None: too few bytes have come to tell the format
         self._position = 0
         self._begun = False
         while self.rereadable and self._walker is None:
@@ -73,7 +73,7 @@ class CaptureFile:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes of the file on disk that the present reading has taken."""
+        """Bytes of the file on disk that the current reading has taken."""
         return self._bytes.read_bytes
 
     @property
@@ -82,9 +82,9 @@ class CaptureFile:
         return self._bytes.total_bytes
 
     def blocks(self, frames: int = FRAMES, stretch: int = STRETCH) -> Iterator[Frames]:
-        """All frames, in blocks of at most `frames`, cut from about `stretch` bytes. An empty one comes several
-        times a second while more is waited for (of compressed data until their first bytes have come). Where the
-        capture is damaged the frames before that come first, then `damages` tells it and the iteration ends."""
+        """All frames, in blocks of at most `frames`, cut from about `stretch` bytes. While more is waited for, an empty
+        block comes several times a second (for compressed data, until their first bytes have come). If the capture is
+        damaged, the frames before the damage come first, then `damages` reports it and the iteration ends."""
         if self._begun:
             self._rewind()
         self._begun = True
@@ -101,7 +101,7 @@ class CaptureFile:
         columns = Columns.of_size(frames)
         while True:
             if self.rereadable and source.filled - position < stretch and not source.complete:
-                position = source.advance(position, 0)  # else the rest of each piece would be a block by itself
+                position = source.advance(position, 0)  # else the rest of each piece would be a block of its own
             stop = min(position + stretch, source.filled)
             walk = walker.walk(source.data, position, stop, source.filled, columns)
             position = walk.position
@@ -119,19 +119,19 @@ class CaptureFile:
                 return
 
     def identity(self) -> Identity:
-        """Of the file on disk, as it is now."""
+        """The identity of the file on disk, as it is now."""
         return self._bytes.identity()
 
     def taken(self) -> Identity:
-        """Of the file on disk, as it was when it was read last."""
+        """The identity of the file on disk, as it was when it was last read."""
         return self._bytes.taken()
 
     def interrupt(self) -> None:
-        """From another thread: where the reading waits for more to arrive, it ends."""
+        """End a reading that waits for more to arrive; called from another thread."""
         self._bytes.interrupt()
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Release the file."""
         self._bytes.close()
 
     def _rewind(self) -> None:
@@ -142,8 +142,8 @@ class CaptureFile:
         self._walker = None
 
     def _recognize(self) -> None:
-        """Chooses the walker, or reads on where that cannot be told yet. Raises CaptureError."""
-        # Compiling is left until there is something to read: these take most of a second to import.
+        """Choose the walker, or read on if too few bytes have come. Raises CaptureError."""
+        # The walkers are imported when there is something to read: they take most of a second to import.
         from ingest.files import pcap, pcapng
 
         source = self._bytes
@@ -159,7 +159,7 @@ class CaptureFile:
             raise _foreign(source, head)
 
     def _judge(self, walk: Walk) -> None:
-        """Tells what is wrong behind the last frame, if anything."""
+        """Report what is wrong after the last frame, if anything."""
         source = self._bytes
         left = source.filled - walk.position
         if walk.nonsense is not None:
@@ -175,8 +175,8 @@ class CaptureFile:
 
 
 def open_capture(path: str, follow: Callable[[], bool] | None = None) -> CaptureFile:
-    """Opens a capture file, or standard input for `-`, and waits for nothing. Raises CaptureError where it is none.
-    `follow`: at its end more is waited for, until this says that there is nothing to wait for."""
+    """Open a capture file, or standard input for `-`, without waiting. Raises CaptureError if it is not a capture.
+    `follow`: at the end, wait for more until this returns that there is nothing to wait for."""
     source = open_bytes(path, follow)
     try:
         return CaptureFile(source)

@@ -1,4 +1,4 @@
-"""Files that are read as far as they go, and counted: plain ones, pipes that have yet to fill, those that grow."""
+"""Files that count the bytes read: plain ones up to their size, pipes as they fill, and files that grow."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 __all__ = ["HEAD", "CountedFile", "Followed", "Piped", "Sized", "recognizable"]
 
 HEAD = 4096
-"""Bytes by which a file is known again. A capture that is begun anew has another first packet."""
+"""Bytes by which a file is recognised. A capture that is begun anew has another first packet."""
 
 _PCAPNG = b"\x0a\x0d\x0d\x0a"
-_LOOK_MS = 200  # how long a wait for bytes lasts before it is asked whether they are wanted any more
+_LOOK_MS = 200  # a wait for bytes is interrupted this often to ask whether they are still wanted
 
 
 def recognizable(head: bytes) -> bytes:
-    """What of a file's first bytes stays as it is: writers of pcapng may put in the length of a section at its end."""
+    """The part of a file's first bytes that does not change: pcapng writers may enter a section's length at its end."""
     return head[:16] + head[24:] if head.startswith(_PCAPNG) else head
 
 
 class CountedFile(RawIOBase):
-    """A file that counts what is taken from it and lets its first bytes be seen before."""
+    """A file that counts the bytes taken from it and lets callers see its first bytes before that."""
 
     def __init__(self, file: FileIO) -> None:
         self._file = file
@@ -36,18 +36,18 @@ class CountedFile(RawIOBase):
         self._interrupted = Event()
         self.taken = 0
         self.head = b""  # the first bytes that were taken, at most HEAD of them
-        self.status: os.stat_result | None = None  # as it was when it was last asked whether the file is renewed
+        self.status: os.stat_result | None = None  # as of the last call of `renewed`
 
     @property
     def interrupted(self) -> bool:
         return self._interrupted.is_set()
 
     def interrupt(self) -> None:
-        """From another thread: who waits for more is told that there is none."""
+        """Tell a reader that waits for more that there is none; called from another thread."""
         self._interrupted.set()
 
     def peek(self, size: int) -> bytes | None:
-        """The first bytes, fewer than `size` where there are no more. None: they have not come within a moment."""
+        """The first bytes, fewer than `size` if there are no more. None: they have not come within a moment."""
         while len(self._ahead) < size:
             room = bytearray(size - len(self._ahead))
             taken = self._read(memoryview(room))
@@ -64,16 +64,15 @@ class CountedFile(RawIOBase):
 
     @abstractmethod
     def arrives(self) -> bool:
-        """Waits a moment. False: nothing has come, and something may come yet; a read would wait."""
+        """Wait a moment. False: nothing has come, but something may come yet; a read would wait."""
 
     @abstractmethod
     def renewed(self) -> bool:
-        """Whether the file begins otherwise than it did: what was read last may be of other packets than what stood
-        there before."""
+        """Whether the beginning of the file has changed: what was read last may belong to other packets than before."""
 
     @abstractmethod
     def _read(self, room: memoryview) -> int | None:
-        """Bytes read, 0 at the end; None: nothing has come within a moment. OSError where they cannot be read."""
+        """Bytes read, 0 at the end; None: nothing has come within a moment. Raises OSError if they cannot be read."""
 
     def fileno(self) -> int:
         return self._file.fileno()
@@ -102,7 +101,7 @@ class CountedFile(RawIOBase):
 
 
 class Piped(CountedFile):
-    """What arrives, until it is interrupted."""
+    """Reads what arrives, until it is interrupted."""
 
     def waiting(self) -> bool:
         return bool(self._ahead) or self._arrived(0)
@@ -123,10 +122,10 @@ class Piped(CountedFile):
 
 
 class _Regular(CountedFile):
-    """A file on disk. It is never mapped: to touch a mapped page that somebody has cut off would end the process."""
+    """A file on disk. It is never mapped: touching a mapped page that somebody has cut off would end the process."""
 
     def renewed(self) -> bool:
-        # Of what is written behind this moment the time will tell, and of what was written before it the head.
+        # The status comes first: a later write changes the file's time, an earlier one shows in the head.
         self.status = os.fstat(self._file.fileno())
         head = os.pread(self._file.fileno(), len(self.head), 0)
         return recognizable(head) != recognizable(self.head)
@@ -138,7 +137,7 @@ class _Regular(CountedFile):
 
 
 class Sized(_Regular):
-    """A file as far as it went when it was opened, however often it is read."""
+    """A file up to its size when it was opened, even if it is read several times."""
 
     def __init__(self, file: FileIO, size: int) -> None:
         super().__init__(file)
@@ -146,7 +145,7 @@ class Sized(_Regular):
         self._left = size
 
     def again(self) -> Sized:
-        """The same file from its beginning; this one is to be closed."""
+        """The same file from its beginning; the caller must close this one."""
         file = FileIO(os.dup(self._file.fileno()))
         file.seek(0)
         again = Sized(file, self.size)
@@ -168,8 +167,8 @@ class Sized(_Regular):
 
 
 class Followed(_Regular):
-    """A file to which somebody still writes. It ends when it is interrupted, or at its end once `ended` is true.
-    OSError where what had been read of it is gone: it was cut, or begun anew."""
+    """A file that is still being written. It ends when it is interrupted, or at its end once `ended` is true. Raises
+    OSError if what had been read is gone: the file was cut, or begun anew."""
 
     def __init__(self, file: FileIO, ended: Callable[[], bool]) -> None:
         super().__init__(file)
@@ -184,8 +183,8 @@ class Followed(_Regular):
     def _read(self, room: memoryview) -> int | None:
         if taken := self._file.readinto(room) or 0:
             return taken
-        ended = self._ended()  # asked only where there is no more, since a folder may have to be looked at
-        if taken := self._file.readinto(room) or 0:  # what was written before that became true
+        ended = self._ended()  # asked only at the end, since it may have to list a folder
+        if taken := self._file.readinto(room) or 0:  # written before `ended` became true
             return taken
         self._shrunk(self._file.tell(), "followed")
         if ended:

@@ -1,4 +1,4 @@
-"""What is said when a capture cannot be read: not at all (`CaptureError`), or not to its end (`Damage`)."""
+"""Errors of captures that cannot be read: not at all (`CaptureError`), or not to their end (`Damage`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 __all__ = ["UNPACKING_MIB", "CaptureError", "Damage", "UnpackingLimit"]
 
 UNPACKING_MIB = 130
-"""Memory that a decompressor is given: for a window of 128 MiB, that of `zstd --ultra -22`; `xz -9` has 64 MiB."""
+"""Memory that a decompressor may use: a window of 128 MiB, as for `zstd --ultra -22`; `xz -9` needs 64 MiB."""
 
 
 class CaptureError(Exception):
@@ -15,7 +15,7 @@ class CaptureError(Exception):
 
 
 class UnpackingLimit(Exception):
-    """Compressed data ask for more memory than a decompressor is given."""
+    """Compressed data need more memory than a decompressor may use."""
 
     def __init__(self, unpacker: str) -> None:
         super().__init__(
@@ -26,17 +26,17 @@ class UnpackingLimit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Where a capture stopped being readable. Everything before `offset` was delivered, nothing behind it is. None:
-    nothing of it can be read, and it is one of several files that were to be."""
+    """Where a capture stopped being readable. Everything before `offset` was delivered, nothing after it. None: nothing
+    of it can be read, and it is one of several files to read."""
 
-    name: str  # of the file, as it was given
+    name: str  # of the file, as given
     offset: int | None  # of the first byte of the record that was not delivered
     reason: str
-    decompressed: bool = False  # `offset` counts the bytes that come out of the decompression
+    decompressed: bool = False  # `offset` counts decompressed bytes
 
     @property
     def kind(self) -> str:
-        """What to call it."""
+        """The word for this damage."""
         return "left out" if self.offset is None else "damaged"
 
     def __str__(self) -> str:

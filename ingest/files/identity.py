@@ -1,4 +1,4 @@
-"""By what a file is known again under its name, which rotation gives to other files, or to the same one begun anew."""
+"""How a file is recognised under its name: rotation gives names to other files, or begins the same file anew."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Identity:
     inode: tuple[int, int]  # with its device
     size: int
     changed_ns: int
-    head: bytes = b""  # its first bytes, at most HEAD of them, as far as they were looked at
+    head: bytes = b""  # its first bytes, at most HEAD of them, as far as they were read
 
     @classmethod
     def of(cls, status: os.stat_result, head: bytes = b"") -> Identity:
         return cls((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns, head)
 
     def is_unchanged(self, later: Identity) -> bool:
-        """Nobody has written to it since. There are file systems that give a file another inode now and then."""
+        """Nobody has written to it since. The inode is not compared: some file systems change it now and then."""
         return (later.size, later.changed_ns) == (self.size, self.changed_ns)
 
     def is_begun_anew(self, later: Identity) -> bool:
-        """What was seen is there no more. A file that has only grown is the same."""
+        """What was seen is no longer there. A file that has only grown is the same."""
         if self.is_unchanged(later):
             return False
         same = recognizable(later.head).startswith(recognizable(self.head))
@@ -37,13 +37,13 @@ class Identity:
 
 
 def identity_of(descriptor: int) -> Identity:
-    """Of an open file."""
+    """The identity of an open file."""
     status = os.fstat(descriptor)
     return Identity.of(status, os.pread(descriptor, HEAD, 0) if stat.S_ISREG(status.st_mode) else b"")
 
 
 def identity_at(path: str) -> Identity | None:
-    """None: it cannot be read."""
+    """The identity of the file at a path; None: it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -28,22 +28,22 @@ STANDARD_INPUT = "-"
 """The path that stands for standard input."""
 
 PIECE = 4 << 20
-"""Bytes that are held at a time, at most, but for a frame that takes more: few enough to stay in the processor's cache
-between being read and being walked, which makes reading as fast as mapping."""
+"""Most bytes held at a time, unless one frame needs more: few enough to stay in the processor's cache between reading
+and walking, which makes reading as fast as mapping."""
 
-_PIPE = 1 << 20  # bytes that a pipe holds, where it may: what has arrived makes a block
-_UNPACKED = 256 << 10  # bytes that are unpacked in one go
+_PIPE = 1 << 20  # bytes that a pipe may hold, if permitted: what has arrived makes a block
+_UNPACKED = 256 << 10  # bytes that are decompressed at a time
 _GZIP = b"\x1f\x8b"
 _XZ = b"\xfd7zXZ\x00"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 class CaptureBytes:
-    """A sliding view of a capture's bytes: `data[:filled]` holds it from byte `base` on. What is unfinished at the end
-    of a piece is carried over to the next.
+    """A sliding view of a capture's bytes: `data[:filled]` holds it from byte `base` on. An unfinished rest of a piece
+    is carried over to the next.
 
     A plain file is read in whole pieces, so that they are cut alike every time. Anything else is read as far as it has
-    arrived, so that nothing waits for company. Nothing is read before it is asked for."""
+    arrived, so that no bytes wait for later ones. Nothing is read before it is requested."""
 
     def __init__(self, name: str, counted: CountedFile) -> None:
         self.name = name
@@ -55,19 +55,19 @@ class CaptureBytes:
         self.data = self._buffer[:0]  # read-only
         self.filled = 0
         self.base = 0
-        self.complete = False  # nothing follows behind data[:filled]
-        self.idle = False  # nothing came when the bytes were last asked to advance
-        self.broken: str | None = None  # why the bytes end too soon; None where they end by themselves
-        self._reader: CountedFile | GzipFile | XzReader | ZstdReader | None = None  # None: nothing has been seen yet
+        self.complete = False  # nothing follows after data[:filled]
+        self.idle = False  # nothing came at the last `advance`
+        self.broken: str | None = None  # why the bytes end too soon; None if they end regularly
+        self._reader: CountedFile | GzipFile | XzReader | ZstdReader | None = None  # None: nothing has arrived yet
 
     @property
     def rereadable(self) -> bool:
-        """The same bytes can be read a second time, and none of them has to be waited for."""
+        """Whether the same bytes can be read a second time, without waiting for any."""
         return isinstance(self._counted, Sized)
 
     @property
     def compressed(self) -> bool:
-        """Positions count decompressed bytes."""
+        """Whether positions count decompressed bytes."""
         return self._reader is not None and self._reader is not self._counted
 
     @property
@@ -77,23 +77,23 @@ class CaptureBytes:
 
     @property
     def total_bytes(self) -> int | None:
-        """Size of the file on disk; None where there is no saying."""
+        """Size of the file on disk; None if unknown."""
         return self._counted.size if isinstance(self._counted, Sized) else None
 
     def identity(self) -> Identity:
-        """Of the file on disk, as it is now."""
+        """The identity of the file on disk, as it is now."""
         return identity_of(self._counted.fileno())
 
     def taken(self) -> Identity:
-        """Of the file on disk, as it was when it was read last: at least so long, and with this beginning."""
+        """The identity of the file on disk when it was last read: at least this long, and with this beginning."""
         status = self._counted.status or os.fstat(self._counted.fileno())
         seen = Identity.of(status, self._counted.head)
         return replace(seen, size=max(seen.size, self._counted.taken))
 
     def advance(self, position: int, wanted: int) -> int:
-        """What stands before data[position] is done with, and `wanted` bytes from there on are hoped for. Reads on at
-        least once unless `complete`, or `idle` for a moment; returns where data[position] stands now. Arrays cut from
-        `data` are void."""
+        """Drop everything before data[position] and try to get `wanted` bytes from there on. Reads at least once unless
+        `complete`, or `idle` for a moment. Returns the new place of data[position]. Arrays cut from `data` become
+        invalid."""
         self.idle = not self._arrives()
         if self.idle:
             return position
@@ -101,7 +101,7 @@ class CaptureBytes:
         if len(self._buffer) != size:
             self._buffer = np.empty(size, np.uint8)
             self._buffer[: len(tail)] = tail
-        elif position:  # what comes in small pieces, and is waited for, stays where it is
+        elif position:  # small pieces that are waited for stay in place
             self._buffer[: len(tail)] = tail
         self.base += position
         self.filled = carried = len(tail)
@@ -120,17 +120,17 @@ class CaptureBytes:
         return 0
 
     def _arrives(self) -> bool:
-        # What a decompressor still holds cannot be seen from here: it is asked at once.
+        # It is not visible from here what a decompressor still holds, so it is asked at once.
         if self._reader is None:
             return self._recognized()
         return self.compressed or self._counted.arrives()
 
     def _recognized(self) -> bool:
-        """Whether there is enough to tell what is compressed, and how."""
+        """Whether enough has arrived to tell the compression."""
         try:
             head = self._counted.peek(len(_XZ))
         except OSError:
-            head = b""  # the read that follows says it again
+            head = b""  # the next read reports it again
         if head is None:
             return False
         if head.startswith(_GZIP):
@@ -144,7 +144,7 @@ class CaptureBytes:
         return True
 
     def _take(self, room: npt.NDArray[np.uint8]) -> int:
-        """Reads once into `room`; 0 bytes mean the end."""
+        """Read once into `room`; 0 bytes mean the end."""
         reader = self._reader
         assert reader is not None, "it was chosen by what arrived first"
         try:
@@ -165,11 +165,11 @@ class CaptureBytes:
         return taken or self._end(None)
 
     def interrupt(self) -> None:
-        """From another thread: a read that waits for bytes to arrive ends, as if there were no more."""
+        """End a read that waits for bytes, as if there were no more; called from another thread."""
         self._counted.interrupt()
 
     def rewind(self) -> None:
-        """To the first byte, where it is rereadable."""
+        """Go back to the first byte, if it is rereadable."""
         assert isinstance(self._counted, Sized), "nothing else can be read twice"
         again = self._counted.again()
         self.close()
@@ -188,16 +188,16 @@ class CaptureBytes:
 
 
 def is_stream(path: str) -> bool:
-    """Whether its bytes come once, from somebody who writes them: to open it and close it again would end him."""
+    """Whether the path's bytes come only once, from a writer: opening and closing it would end that writer."""
     return path == STANDARD_INPUT or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path))
 
 
 def open_bytes(path: str, follow: Callable[[], bool] | None = None) -> CaptureBytes:
-    """Opens a path, or standard input for `-`. Raises CaptureError where that is impossible or there is nothing.
-    `follow`: at the end of a file more is waited for, until this says that there is nothing to wait for."""
+    """Open a path, or standard input for `-`. Raises CaptureError if that is impossible or there is nothing. `follow`:
+    at the end of a file, wait for more until this returns that there is nothing to wait for."""
     name = "standard input" if path == STANDARD_INPUT else path
     try:
-        # What is read is the descriptor itself: Python's own buffer would wait for more than has arrived.
+        # The descriptor itself is read: Python's own buffer would wait for more than has arrived.
         file = FileIO(0, closefd=False) if path == STANDARD_INPUT else FileIO(path, opener=_opened)
         status = os.fstat(file.fileno())
     except FileNotFoundError:
@@ -209,10 +209,10 @@ def open_bytes(path: str, follow: Callable[[], bool] | None = None) -> CaptureBy
     except (OSError, ValueError) as error:
         raise CaptureError(f"{name}: it cannot be opened: {error}") from None
     try:
-        # Standard input may be a file that stands somewhere in its middle, and it is nobody's to rewind.
+        # Standard input may be a file positioned in its middle; it must not be rewound.
         if path == STANDARD_INPUT or not stat.S_ISREG(status.st_mode):
-            os.set_blocking(file.fileno(), True)  # a terminal's or a socket's owner may have left it otherwise
-            with contextlib.suppress(OSError):  # no pipe, or no more than it has: then blocks are smaller
+            os.set_blocking(file.fileno(), True)  # the owner of a terminal or socket may have changed it
+            with contextlib.suppress(OSError):  # not a pipe, or no larger size is permitted: then blocks are smaller
                 fcntl.fcntl(file.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
             return CaptureBytes(name, Piped(file))
         if follow is not None:
@@ -229,5 +229,5 @@ def open_bytes(path: str, follow: Callable[[], bool] | None = None) -> CaptureBy
 
 
 def _opened(path: str, flags: int) -> int:
-    """Without waiting for a writer, which a named pipe may not have yet."""
+    """Open without waiting for a writer, which a named pipe may not have yet."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -26,12 +26,12 @@ MAGICS = {
 """First four bytes: the byte order, and the nanoseconds in a unit of a timestamp's fraction."""
 
 _RECORD = 16
-_AHEAD = 4096  # bytes: what is fetched meanwhile, since each record says only where the next one begins
+_AHEAD = 4096  # bytes to prefetch: each record only says where the next one begins
 _FULL, _SHORT, _NONSENSE = range(3)
 
 
 class PcapWalker:
-    """Built from a file header. All frames have its link type, whose upper 16 bits tell of frame check sequences."""
+    """Built from a file header. All frames have its link type, whose upper 16 bits describe frame check sequences."""
 
     def __init__(self, name: str, head: bytes) -> None:
         order, self._unit_ns = MAGICS[head[:4]]
@@ -44,8 +44,8 @@ class PcapWalker:
         self._link = struct.unpack_from(order + "I", head, 20)[0] & 0xFFFF
 
     def walk(self, data: npt.NDArray[np.uint8], position: int, stop: int, filled: int, out: Columns) -> Walk:
-        """Fills `out` with the frames whose records begin in data[position:stop]. What they hold
-        may reach up to `filled`."""
+        """Fill `out` with the frames whose records begin in data[position:stop]. Their bytes may reach up to
+        `filled`."""
         count, position, state = _walk(
             data, position, stop, filled, self._big, self._unit_ns, self._link,
             out.offset, out.captured, out.length, out.ts, out.link,

@@ -1,4 +1,4 @@
-"""The pcapng format: blocks in sections. Packets are walked in compiled code, the headers are read in Python."""
+"""The pcapng format: blocks in sections. Compiled code walks the packets, Python reads the headers."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _RESOLUTION_OPTION, _OFFSET_OPTION = 9, 14
 _MICROSECONDS = 6
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 _SMALLEST = 12  # bytes of a block without a body: type, length, and the length again
-_MOST_INTERFACES = 1 << 16  # of a section: each takes memory for as long as it goes on
-_AHEAD = 4096  # bytes: what is fetched meanwhile, since each block says only where the next one begins
+_MOST_INTERFACES = 1 << 16  # of a section: each interface takes memory as long as the section lasts
+_AHEAD = 4096  # bytes to prefetch: each block only says where the next one begins
 _FULL, _SHORT, _HEADER, _BAD_LENGTH, _BAD_TRAILER, _BAD_CAPTURED = range(6)
 _LINK, _SNAPLEN, _RESOLUTION, _OFFSET = range(4)  # the columns of the table of interfaces
 
 
 class _NonsenseError(Exception):
-    """The block that is being read contradicts itself. The text says how."""
+    """The current block contradicts itself. The text says how."""
 
 
 class PcapngWalker:
-    """Remembers the byte order and the interfaces of the section that it is in."""
+    """Remembers the byte order and the interfaces of the current section."""
 
     def __init__(self, name: str, head: bytes) -> None:
         if len(head) < HEADER:
@@ -54,8 +54,8 @@ class PcapngWalker:
         self._count = 0
 
     def walk(self, data: npt.NDArray[np.uint8], position: int, stop: int, filled: int, out: Columns) -> Walk:
-        """Fills `out` with the packets whose blocks begin in data[position:stop]. What they hold
-        may reach up to `filled`."""
+        """Fill `out` with the packets whose blocks begin in data[position:stop]. Their bytes may reach up to
+        `filled`."""
         count = 0
         while True:
             count, position, state = _walk(
@@ -86,7 +86,7 @@ class PcapngWalker:
             position += size
 
     def _enter(self, kind: int, block: bytes) -> None:
-        """Takes in the header of a section or an interface; `block` is the whole block."""
+        """Take in the header of a section or an interface; `block` is the whole block."""
         size = len(block)
         (again,) = struct.unpack_from(self._order + "I", block, size - 4)
         if again != size:

@@ -1,4 +1,4 @@
-"""What numba does not offer by itself: a hint to the processor. For the walkers alone."""
+"""A prefetch hint to the processor, which numba does not offer itself. Only for the walkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays: blocks delivered when their frames fall due, and their times moved onto the present."""
+"""Replays: delivers blocks when their frames fall due, with times moved to the present."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["replayed"]
 
 _INT64 = np.iinfo(np.int64)
 _MOST_WAIT_S = 0.2
-"""Between blocks: as of a pipe, an empty one says that more is waited for."""
+"""Longest wait between blocks: as for a pipe, an empty block says that more is waited for."""
 
 
 def replayed(
@@ -28,9 +28,9 @@ def replayed(
     now_ns: Callable[[], int],
     wait: Callable[[float], bool],
 ) -> Iterator[FrameBlock]:
-    """The same frames in the same order, cut anew. Frames fall due by the newest time so far: `start_ns`, by the clock
-    `now_ns`, is the moment of the first frame's time (or of rebase_from_ns). A lone frame far ahead of its neighbours
-    is delivered with them and moves nothing. `wait` takes seconds and says whether to stop instead."""
+    """The same frames in the same order, in new blocks. Frames fall due by the newest time so far: `start_ns`, on the
+    clock `now_ns`, is the moment of the first frame's time (or of rebase_from_ns). A lone frame far ahead of its
+    neighbours is delivered with them and moves nothing. `wait` takes seconds and returns whether to stop instead."""
     origin_ns = replay.rebase_from_ns
     time = StreamTime()
     waiting: tuple[Flaw, ...] = ()  # with times that cannot be moved yet
@@ -39,12 +39,12 @@ def replayed(
         if origin_ns is None and timed.any():
             origin_ns = int(block.ts[int(timed.argmax())])
         if origin_ns is None:
-            # Nothing can be said in the new times before one of the old ones is known.
+            # No flaw or promise can be moved to the new times before one old time is known.
             if replay.rebase_to_ns is None:
                 yield block
             else:
                 waiting += block.flaws
-                ended = block.low_after == FOREVER  # then they are of all times there are
+                ended = block.low_after == FOREVER  # then they cover all times
                 yield replace(_without_promise(block), flaws=waiting if ended else ())
             continue
         block, waiting = replace(block, flaws=waiting + block.flaws), ()
@@ -68,7 +68,7 @@ def _as_due(
     now_ns: Callable[[], int],
     wait: Callable[[float], bool],
 ) -> Iterator[FrameBlock | None]:
-    """The block in pieces, each when its last frame is due, and empty ones meanwhile. None: an end before its time."""
+    """The block in pieces, each when its last frame is due, with empty ones meanwhile. None: stopped early."""
     if not len(block):
         yield block
         return
@@ -87,7 +87,7 @@ def _as_due(
 
 
 def _piece(block: FrameBlock, first: int, end: int) -> FrameBlock:
-    """Frames first…end of a block, with the promise that held behind them."""
+    """Frames first…end of a block, with the promise that held after them."""
     cut = slice(first, end)
     return replace(
         block,
@@ -105,7 +105,7 @@ def _piece(block: FrameBlock, first: int, end: int) -> FrameBlock:
 
 
 def _moved(block: FrameBlock, shift_ns: int) -> FrameBlock:
-    """All times and promises later by shift_ns. A frame whose new time int64 cannot tell has none any more."""
+    """Move all times and promises later by shift_ns. A frame whose new time is beyond int64 has no time any more."""
     # The times that stay within int64; the shift itself may be beyond it.
     least, most = max(_INT64.min, _INT64.min - shift_ns), min(_INT64.max, _INT64.max - shift_ns)
     flaws = tuple(Flaw(f.reason, moved(f.from_ns, shift_ns), moved(f.until_ns, shift_ns)) for f in block.flaws)
@@ -113,7 +113,7 @@ def _moved(block: FrameBlock, shift_ns: int) -> FrameBlock:
         gone = np.where(block.link >= 0, BAD_TIME, block.link).astype(np.int32)
         return replace(_without_promise(block), link=gone, flaws=flaws)
     fits = (block.ts >= least) & (block.ts <= most) | (block.link < 0)
-    # A promise that leaves the range becomes its nearest end. At the upper end that is a weaker one, at the lower none.
+    # A promise beyond the range becomes its nearest end: at the upper end a weaker promise, at the lower end none.
     low = _shifted(np.clip(block.low, least, min(most, FOREVER - 1 - shift_ns)), shift_ns)
     return replace(
         block,
@@ -126,7 +126,7 @@ def _moved(block: FrameBlock, shift_ns: int) -> FrameBlock:
 
 
 def _shifted(times: npt.NDArray[np.int64], shift_ns: int) -> npt.NDArray[np.int64]:
-    """Sums that are right wherever they fit: a shift may itself be too large for int64, modulo 2^64 it is not."""
+    """Sums that are right whenever they fit: the shift itself may exceed int64, but not modulo 2^64."""
     return (times.view(np.uint64) + np.uint64(shift_ns % 2**64)).view(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Several capture files as one: those of a folder, or that a pattern names, in the order of their names."""
+"""Several capture files as one: those in a folder, or those that match a pattern, in the order of their names."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from ingest.files.inputs import STANDARD_INPUT, is_stream
 
 __all__ = ["CaptureSeries", "open_captures"]
 
-_LOOK_S = 0.2  # how often a folder is looked at for another file, at most
-_REST = 20  # times as long as a look took no other one follows: with very many files each takes its time
+_LOOK_S = 0.2  # shortest time between two looks for another file
+_REST = 20  # the next look waits this many times as long as the last took: with many files a look is slow
 _DIGITS = re.compile(r"(\d+)")
 
 
 class CaptureSeries:
-    """Read as CaptureFile is. Of a damaged file the rest is left out, and reading goes on with the next one.
+    """Read like a CaptureFile. The rest of a damaged file is left out, and reading goes on with the next file.
 
-    Where more may come, names are looked at again when all files that were there have been read. A name that was
-    written anew is read anew: from the one read last on and around, as rings of files are written (`tcpdump -W`)."""
+    If more may come, the names are listed again when all known files have been read. A file that was written anew is
+    read anew: in cyclic order after the one read last, as rings of files are written (`tcpdump -W`)."""
 
     def __init__(self, path: str, follow: bool) -> None:
-        """Raises CaptureError where there is no file."""
+        """Raises CaptureError if there is no file."""
         self.name = path
         self._pattern = path if not os.path.exists(path) else glob.escape(path)
         if os.path.isdir(path):
             self._pattern = os.path.join(self._pattern, "*")
         self.rereadable = not follow
-        self.damages: list[Damage] = []  # of the present reading: found behind the blocks that it has given
+        self.damages: list[Damage] = []  # of the current reading: found after the blocks given so far
         self._follow = follow
         self._interrupted = threading.Event()
-        self._waiting: deque[tuple[str, Identity | None]] = deque()  # to be read, as they were when they were listed
+        self._waiting: deque[tuple[str, Identity | None]] = deque()  # to be read, as they were when listed
         self._known: dict[str, Identity] = {}  # as they were when they had been read
-        self._whole: set[str] = set()  # of those the ones that were read to their end
+        self._whole: set[str] = set()  # those of them that were read to their end
         self._last = ""
         self._present: CaptureFile | None = None
         self._reading: tuple[int, int] | None = None  # its inode
         self._next_look_s = 0.0
         self._read_bytes = 0
-        # Every reading is of the same files: what vanishes before its turn is told.
+        # Every reading is of the same files: a file that vanishes before its turn is reported.
         listed = () if follow else self._there()
         self._fixed = tuple((file, None if status is None else Identity.of(status)) for file, status in listed)
         self._size = sum(was.size for _, was in self._fixed if was is not None)
@@ -58,7 +58,7 @@ class CaptureSeries:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes of the files on disk that the present reading has taken."""
+        """Bytes of the files on disk that the current reading has taken."""
         return self._read_bytes + (0 if self._present is None else self._present.read_bytes)
 
     @property
@@ -82,13 +82,13 @@ class CaptureSeries:
                 return
 
     def interrupt(self) -> None:
-        """From another thread: where the reading waits for more to arrive, it ends."""
+        """End a reading that waits for more to arrive; called from another thread."""
         self._interrupted.set()
         if (present := self._present) is not None:
             present.interrupt()
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Release the files."""
         if self._present is not None:
             self._present.close()
 
@@ -102,7 +102,7 @@ class CaptureSeries:
                 self._known[file] = listed
             return
         self._present = capture
-        if self._interrupted.is_set():  # when there was nothing yet to be told
+        if self._interrupted.is_set():  # when there was no capture to interrupt yet
             return
         opened = capture.identity()
         self._reading = opened.inode
@@ -117,7 +117,7 @@ class CaptureSeries:
             self.damages += capture.damages
             (self._whole.discard if capture.damages else self._whole.add)(file)
             taken = capture.taken()
-            # Of what is damaged with a time that no file has: whether it was written anew meanwhile its head shows.
+            # A damaged file gets a time that no file has: then its head shows whether it was written anew.
             self._known[file] = replace(taken, changed_ns=-1) if capture.damages else taken
         self._read_bytes += capture.read_bytes
         self._present = self._reading = None
@@ -127,7 +127,7 @@ class CaptureSeries:
         self.damages.append(Damage(file, None, reason))
 
     def _is_behind(self) -> bool:
-        """Whether there is another file to be read: then nobody writes to the present one any more."""
+        """Whether there is another file to read: then nobody writes to the current one any more."""
         began_s = time.monotonic()
         if not self._waiting and began_s >= self._next_look_s:
             self._waiting += self._news()
@@ -136,13 +136,13 @@ class CaptureSeries:
         return bool(self._waiting)
 
     def _news(self) -> list[tuple[str, Identity]]:
-        """The files that are to be read, in the order in which a ring of files is written."""
+        """The files to read, in the order in which a ring of files is written."""
         there = self._there()
         self._known = {file: self._known[file] for file, _ in there if file in self._known}
         self._whole &= self._known.keys()
         news = []
         for file, status in there:
-            if status is None or not status.st_size:  # somebody is about to write into it
+            if status is None or not status.st_size:  # somebody is about to write to it
                 continue
             known = self._known.get(file)
             seen = Identity.of(status)
@@ -153,7 +153,7 @@ class CaptureSeries:
                 news.append((file, now))
                 continue
             if file in self._whole and now.size > known.size:
-                self._whole.discard(file)  # once is enough
+                self._whole.discard(file)  # report this only once
                 reason = f"it grew by {now.size - known.size} bytes when a later file had been begun: they are not read"
                 self._left_out(file, f"{reason}; each writer is to have a folder of its own")
             self._known[file] = replace(now, head=known.head)
@@ -161,12 +161,12 @@ class CaptureSeries:
         return news[at:] + news[:at]
 
     def _there(self) -> list[tuple[str, os.stat_result | None]]:
-        """In the order of their names; None for links that lead nowhere."""
+        """The files in the order of their names; None for links that lead nowhere."""
         found: list[tuple[str, os.stat_result | None]] = []
         for file in sorted(glob.glob(self._pattern), key=_place):
             try:
                 status = os.stat(file)
-            except OSError:  # it has gone meanwhile, if it is no link
+            except OSError:  # it has vanished, unless it is a link
                 found += [(file, None)] if os.path.islink(file) else []
             else:
                 found += [(file, status)] if stat.S_ISREG(status.st_mode) else []
@@ -174,8 +174,8 @@ class CaptureSeries:
 
 
 def open_captures(path: str, follow: bool = False) -> CaptureFile | CaptureSeries:
-    """A capture file, a folder of them, or those that a pattern names (`*`, `?`, `[…]`). `follow`: more may be written,
-    and is waited for. Raises CaptureError."""
+    """A capture file, a folder of them, or those that match a pattern (`*`, `?`, `[…]`). `follow`: wait for more to be
+    written. Raises CaptureError."""
     there = path == STANDARD_INPUT or os.path.exists(path)
     if os.path.isdir(path) or (glob.has_magic(path) and not there) or (follow and there and not is_stream(path)):
         return CaptureSeries(path, follow)
@@ -183,6 +183,6 @@ def open_captures(path: str, follow: bool = False) -> CaptureFile | CaptureSerie
 
 
 def _place(file: str) -> tuple[str, list[str | int]]:
-    """Numbers in a name count as numbers: what comes after `trace9` is `trace10`."""
+    """Sort key in which digits count as numbers: `trace10` comes after `trace9`."""
     parts = _DIGITS.split(Path(file).name)
     return os.path.dirname(file), [int(part) if place % 2 else part for place, part in enumerate(parts)]

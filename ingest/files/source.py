@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["UNTIMED", "FileSource", "Source"]
 
 _Promised = tuple[Frames, npt.NDArray[np.int64], int]
-"""A block, the low-watermark before each frame of it, and the one behind it."""
+"""A block, the low-watermark before each of its frames, and the one after it."""
 
 _LOSSY = "they are skipped, and the windows that they may be of are lossy"
 UNTIMED = {
@@ -38,25 +38,25 @@ UNTIMED = {
     NO_TIME: f"packets without a timestamp (simple packet blocks): {_LOSSY}",
     UNKNOWN_INTERFACE: f"packets of interfaces that the capture does not describe: {_LOSSY}",
 }
-"""What becomes of frames without a time, by their `link`."""
+"""What happens to frames without a time, by their `link`."""
 
 
 class Source(Protocol):
-    """A capture or an interface. `start()` opens it, from `begin()` on it covers what passes, `blocks()` delivers that
-    until its end or `stop()`. The attributes may be read from other threads."""
+    """A capture or an interface. `start()` opens it; from `begin()` on it covers what passes; `blocks()` delivers that
+    until its end or `stop()`. Other threads may read the attributes."""
 
     name: str
     stream: str
     rank: int
     live: bool  # captured as it happens
-    received: int  # frames that were delivered
+    received: int  # frames delivered
     ended: bool  # everything was delivered
-    damages: list[Damage]  # why that is not all there is, as far as it is known
-    start_ns: int | None  # of a live one, once it has begun: covered from
+    damages: list[Damage]  # why something is missing, as far as it is known
+    start_ns: int | None  # of a live source, once it has begun: it covers from then on
 
-    bound_ns: int | None  # of measured disorder: the bound at present
-    filtering: bool  # the kernel leaves out what nobody wants; known when it is open
-    waits: bool  # for what somebody has yet to send; known when it is open
+    bound_ns: int | None  # the current bound of measured disorder
+    filtering: bool  # the kernel drops what no query wants; known once it is open
+    waits: bool  # for data that is yet to be sent; known once it is open
 
     @property
     def disorder(self) -> Disorder | None: ...
@@ -72,8 +72,8 @@ class Source(Protocol):
 
 
 class FileSource:
-    """Inert until `start()`. Then `blocks()` delivers the capture once; the attributes may be read meanwhile, from
-    other threads too."""
+    """Inactive until `start()`. Then `blocks()` delivers the capture once. Other threads may read the attributes
+    meanwhile."""
 
     def __init__(
         self,
@@ -85,20 +85,20 @@ class FileSource:
         now_ns: Callable[[], int] = time.monotonic_ns,
         wait: Callable[[float], bool] | None = None,
     ) -> None:
-        """`rank` orders the sources among themselves, where times are equal. `tell` is given what a person should know,
-        in a line. The clock and `wait` (which takes seconds and says whether to stop) matter to replays alone."""
+        """`rank` orders the sources among themselves if times are equal. `tell` gets one-line messages for people. The
+        clock and `wait` (which takes seconds and returns whether to stop) matter only to replays."""
         self.name = config.name
         self.stream = config.stream
         self.rank = rank
         self.live = False
-        self.received = 0  # frames that were delivered
+        self.received = 0  # frames delivered
         self.ended = False  # everything was delivered: all there is, or all that can be read
-        self.damages: list[Damage] = []  # known as soon as the reading comes to it
-        self.start_ns: int | None = None  # a file covers what is in it
+        self.damages: list[Damage] = []  # known as soon as reading reaches it
+        self.start_ns: int | None = None  # a file covers its content
         self.bound_ns: int | None = None
         self.filtering = False
         self.waits = False
-        self.disorder: Disorder | None = config.disorder  # what rules; settled by start()
+        self.disorder: Disorder | None = config.disorder  # the disorder in force; settled by start()
         self._config = config
         self._metrics = metrics
         self._tell = tell
@@ -107,20 +107,20 @@ class FileSource:
         self._wait = wait or self._stopping.wait
         self._capture: CaptureFile | CaptureSeries | None = None
         self._began_ns = 0
-        self._untimed: set[int] = set()  # the `link` of frames without a time that were seen
+        self._untimed: set[int] = set()  # the `link` codes seen of frames without a time
 
     @property
     def read_bytes(self) -> int:
-        """Bytes of the file that the present reading has taken; a scan reads the file twice."""
+        """Bytes of the file that the current reading has taken; a scan reads the file twice."""
         return 0 if self._capture is None else self._capture.read_bytes
 
     @property
     def total_bytes(self) -> int | None:
-        """Size of the file; None where there is no saying."""
+        """Size of the file; None if unknown."""
         return None if self._capture is None else self._capture.total_bytes
 
     def start(self) -> None:
-        """Opens the capture. Raises CaptureError where it is none, DisorderError where it cannot be scanned."""
+        """Open the capture. Raises CaptureError if it is not one, DisorderError if it cannot be scanned."""
         capture = open_captures(self._config.path, self._config.follow)
         if self.disorder is None:
             self.disorder = Scan() if capture.rereadable else Ordered()
@@ -140,11 +140,11 @@ class FileSource:
         self._began_ns = self._now_ns()
 
     def begin(self) -> None:
-        """A file has no beginning to miss."""
+        """Does nothing: a file has no beginning to miss."""
 
     def blocks(self) -> Iterator[FrameBlock]:
-        """All frames, in the order of the file. The last block is empty and promises that nothing follows: unless
-        `stop()` came first. A block's data are borrowed until the next one is asked for."""
+        """All frames, in the order of the file. The last block is empty and promises that nothing follows, unless
+        `stop()` was called first. A block's data are borrowed until the next one is requested."""
         if self._capture is None:
             raise RuntimeError(f"source {self.name} has not been started")
         replay = self._config.replay
@@ -154,7 +154,7 @@ class FileSource:
         low = NEVER
         for block in blocks:
             if self._stopping.is_set():
-                if block.flaws:  # they are of what has been delivered, too
+                if block.flaws:  # they also concern what has been delivered
                     yield _block(NO_FRAMES, np.empty(0, np.int64), low, block.flaws)
                 return
             low = block.low_after
@@ -164,18 +164,18 @@ class FileSource:
             yield block
 
     def stop(self) -> None:
-        """Ends the delivery behind the present block, or while it waits for one, from any thread."""
+        """End the delivery after the current block, or while it waits for one; from any thread."""
         self._stopping.set()
         if self._capture is not None:
             self._capture.interrupt()
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Release the file."""
         if self._capture is not None:
             self._capture.close()
 
     def _promised(self, capture: CaptureFile | CaptureSeries) -> Iterator[FrameBlock]:
-        flaws: list[Flaw] = []  # that the next block will tell
+        flaws: list[Flaw] = []  # for the next block
         if isinstance(self.disorder, Scan):
             blocks = self._scanned(capture, flaws)
         else:
@@ -187,9 +187,9 @@ class FileSource:
             yield _block(NO_FRAMES, np.empty(0, np.int64), FOREVER, flaws)
 
     def _scanned(self, capture: CaptureFile | CaptureSeries, flaws: list[Flaw]) -> Iterator[_Promised]:
-        """What is wrong is known before anything is promised."""
+        """Blocks with promises from a first pass; damage is known before anything is promised."""
         replay = self._config.replay
-        paced = replay is not None and replay.pace is not None  # what falls due is promised then, and not a block later
+        paced = replay is not None and replay.pace is not None  # promise what falls due at that time, not a block later
         lows = scanned_lows(least_after(self._first_pass(capture)), within=paced)
         known = list(self.damages)
         if known or self._untimed - {BAD_TIME}:
@@ -202,7 +202,7 @@ class FileSource:
                 yield item, low, low_after
             elif item in known:
                 known.remove(item)
-            else:  # it was harmed between the passes
+            else:  # it was damaged between the passes
                 self._found(item)
                 flaws.append(Flaw(Reason.DAMAGED, low_after, FOREVER))
 
@@ -235,14 +235,14 @@ class FileSource:
             flaws += (Flaw(Reason.DAMAGED, *span) for span in holes.end())
 
     def _items(self, capture: CaptureFile | CaptureSeries) -> Iterator[Frames | Damage]:
-        """A reading of the capture, until it is stopped: blocks, and what was found unreadable between them. What the
-        reading was cut off from is no damage."""
+        """One reading of the capture, until it is stopped: blocks, and the damage found between them. A stop of the
+        reading is not damage."""
         told = 0
         blocks = capture.blocks()
         while not self._stopping.is_set():
             try:
                 frames = next(blocks, None)
-            except OSError as error:  # of a disk that fails it is this source that ends, and no other
+            except OSError as error:  # a failing disk ends only this source
                 frames, reason = None, f"reading failed ({error.strerror or error})"
                 capture.damages.append(Damage(capture.name, None, reason))
             if self._stopping.is_set():

@@ -1,4 +1,4 @@
-"""From the timestamps of pcapng, in any resolution, to nanoseconds since 1970."""
+"""Converts the timestamps of pcapng, in any resolution, to nanoseconds since 1970."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lowmark.jit.compiled import compiled
 __all__ = ["to_nanoseconds"]
 
 _POWERS = np.array([10**exponent for exponent in range(20)], np.uint64)
-_LAST_S, _LAST_NS = 9_223_372_036, 854_775_807  # the last moment that int64 nanoseconds can tell
+_LAST_S, _LAST_NS = 9_223_372_036, 854_775_807  # the last moment that int64 nanoseconds can express
 _FIRST_S, _FIRST_NS = -9_223_372_037, 145_224_192  # the first one, with its fraction counted forward
 
 

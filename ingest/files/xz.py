@@ -1,4 +1,4 @@
-"""xz: streams, one behind the other. Python's own reader takes what is no stream behind the first one for its end."""
+"""xz: streams, one after the other. Python's own reader ignores data after the first stream that are not a stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PIECE = 64 << 10
 
 
 class XzReader:
-    """EOFError where the data end too soon, LZMAError where they are damaged, UnpackingLimit."""
+    """Raises EOFError if the data end too soon, LZMAError if they are damaged, UnpackingLimit."""
 
     def __init__(self, packed: CountedFile) -> None:
         self._packed = packed
@@ -39,14 +39,14 @@ class XzReader:
             try:
                 piece = self._stream.decompress(packed, size)
             except LZMAError as error:
-                if "emory usage limit" in str(error):  # it has no class of its own
+                if "emory usage limit" in str(error):  # the error has no class of its own
                     raise UnpackingLimit("xz -dc") from None
                 raise
             if piece:
                 return piece
 
     def _behind(self, packed: bytes) -> bytes:
-        """What stands behind a stream, without the zeros that may pad it."""
+        """What follows a stream, without the zeros that may pad it."""
         while not (packed := packed.lstrip(b"\0")):
             packed = self._packed.read(_PIECE) or b""
             if not packed:
@@ -54,7 +54,7 @@ class XzReader:
         return packed
 
     def close(self) -> None:
-        """Holds nothing but memory."""
+        """Does nothing: it holds only memory."""
 
 
 def _stream() -> LZMADecompressor:

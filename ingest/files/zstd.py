@@ -1,4 +1,4 @@
-"""Zstandard, as far as Arrow unpacks it."""
+"""Zstandard, as far as Arrow decompresses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ZstdError", "ZstdReader"]
 
-_PIECE = 16 << 10  # bytes: what is unpacked in one go is lost where it ends in damage
+_PIECE = 16 << 10  # bytes: if a piece ends in damage, all of it is lost
 
 
 class ZstdError(Exception):
@@ -19,10 +19,10 @@ class ZstdError(Exception):
 
 
 class ZstdReader:
-    """Frames of zstd, one behind the other, unpacked. EOFError where they end too soon, UnpackingLimit."""
+    """Decompresses frames of zstd, one after the other. Raises EOFError if they end too soon, UnpackingLimit."""
 
     def __init__(self, packed: CountedFile) -> None:
-        import pyarrow as pa  # it takes a while to load, and is for this format only
+        import pyarrow as pa  # slow to load, and only needed for this format
 
         self._stream = pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), "zstd")
 

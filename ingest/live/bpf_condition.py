@@ -1,8 +1,8 @@
-"""A classic BPF program that keeps every frame for which a condition could be true, derived from the condition itself.
+"""Derives from a condition a classic BPF program that keeps every frame for which the condition could be true.
 
-It looks at IPv4 and IPv6 right behind an Ethernet header, and keeps all else: inner tags, labels, sessions, chains of
-extension headers, what is cut short. Of the condition it knows comparisons of version, protocol, address and port with
-constants; whatever else stands there may be true. What it removes was never received, and stands in no ledger.
+It examines IPv4 and IPv6 directly after an Ethernet header, and keeps all else: inner tags, labels, sessions, chains of
+extension headers, truncated frames. It understands comparisons of version, protocol, address and port with constants;
+anything else in the condition may be true. Frames that it removes were never received, and are in no ledger.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _STORE, _ADD, _AND, _TO_X, _TO_A = 0x02, 0x04, 0x54, 0x07, 0x87
 _JUMP, _EQUAL, _GREATER, _AT_LEAST, _ANY_BIT, _AT_LEAST_X = 0x05, 0x15, 0x25, 0x35, 0x45, 0x3D
 
 _MOST = 255
-"""Instructions: a conditional jump goes no further."""
+"""Most instructions: a conditional jump goes no further."""
 
 _LONGEST = 64
-"""Ranges or prefixes of a list."""
+"""Most ranges or prefixes in a list."""
 
 _ETHERTYPE, _IP = 12, 14
 _TYPES = {4: 0x0800, 6: 0x86DD}
@@ -45,7 +45,7 @@ _MIRRORED = {Op.EQ: Op.EQ, Op.NE: Op.NE, Op.LT: Op.GT, Op.GT: Op.LT, Op.LE: Op.G
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """A number of the packet, compared with a constant."""
+    """A number in the packet, compared with a constant."""
 
     name: str
     op: Op
@@ -54,7 +54,7 @@ class _Number:
 
 @dataclass(frozen=True, slots=True)
 class _Address:
-    """Whether the address, masked, is `network`; or is not."""
+    """Whether the masked address is `network`, or is not."""
 
     name: str
     network: int
@@ -64,7 +64,7 @@ class _Address:
 
 @dataclass(frozen=True, slots=True)
 class _Both:
-    every: bool  # of the parts, or any
+    every: bool  # of the parts; else any
     parts: tuple[_Test, ...]
 
 
@@ -72,14 +72,14 @@ _Test = bool | _Number | _Address | _Both
 
 
 def useful(keep: Expr) -> bool:
-    """Whether there is anything that a program leaves out."""
+    """Whether a program would drop anything."""
     known = any(_test(keep, version, False) is not True for version in _TYPES)
     return known and derived(keep, 0, 1) != accepting(0, 1)  # no program is longer for another interface
 
 
 def derived(keep: Expr, snaplen: int, loopback: int | None) -> tuple[Instruction, ...]:
-    """As `socket_filter.accepting`, but for frames for which `keep` cannot be true. A condition that makes too long a
-    program filters nothing."""
+    """As `accepting`, but drops frames for which `keep` cannot be true. If the program would be too long, it filters
+    nothing."""
     code = _Code()
     for version, ethertype in _TYPES.items():
         test = _test(keep, version, False)
@@ -99,7 +99,7 @@ def derived(keep: Expr, snaplen: int, loopback: int | None) -> tuple[Instruction
 
 
 def _test(expr: Expr, version: int, negated: bool) -> _Test:
-    """The condition for packets of one version of IP; True for what is not known. `negated`: its opposite."""
+    """The condition for packets of one version of IP; True if unknown. `negated`: its opposite."""
     match expr:
         case Literal(value=value):
             return value is None or bool(value) is not negated
@@ -117,7 +117,7 @@ def _test(expr: Expr, version: int, negated: bool) -> _Test:
 
 
 def _listed(name: str, ranges: Ranges, version: int, negated: bool) -> _Test:
-    """Of a list that would fill the program nothing is known, so that there is room for what stands beside it."""
+    """A list that would fill the program counts as unknown, so that there is room for the rest."""
     tests: list[_Test] = []
     for test in _each(name, ranges, version, negated):
         if test is not negated:
@@ -128,7 +128,7 @@ def _listed(name: str, ranges: Ranges, version: int, negated: bool) -> _Test:
 
 
 def _each(name: str, ranges: Ranges, version: int, negated: bool) -> Iterator[_Test]:
-    """Of each range whether the number or address is in it; or is not."""
+    """For each range, whether the number or address is in it, or is not."""
     bounds = (Op.LT, Op.GT) if negated else (Op.GE, Op.LE)
     for span in ranges.spans:
         if name in _ADDRESSES[4]:
@@ -171,7 +171,7 @@ def _address(test: _Address, version: int) -> _Test:
 
 
 def _prepare(code: _Code, version: int, used: set[str], snaplen: int) -> None:
-    """Puts the ports into the program's memory, if they are asked for. Keeps what is not understood."""
+    """Put the ports into the program's memory, if they are needed. Keeps packets that are not understood."""
     if not used & {"proto", *_PORTS} or (version == 4 and not used & set(_PORTS)):
         return
     none, some, done = code.label(), code.label(), code.label()
@@ -270,8 +270,8 @@ class _Code:
         self.lines.append((_JUMP, 0, to, None))
 
     def program(self, keeping: Sequence[Instruction]) -> tuple[Instruction, ...]:
-        """With what is done with frames that are kept at its end."""
-        # What runs to the end of the lines is kept: none of them understood it.
+        """The program; `keeping` is the end for frames that are kept."""
+        # Whatever reaches the end of the lines is kept: no line understood it.
         lines = [*self.lines, (_JUMP, 0, _KEEP, None)]
         ends = {_LEAVE: len(lines), _KEEP: len(lines) + len(NOTHING)}
 

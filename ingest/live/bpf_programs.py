@@ -14,7 +14,7 @@ _SO_ATTACH_FILTER = 26
 _LOAD_WORD = 0x20
 _JUMP_EQUAL = 0x15
 _RETURN = 0x06
-_ANCILLARY = 0xFFFF_F000  # what the kernel knows of a packet is loaded from offsets above this one
+_ANCILLARY = 0xFFFF_F000  # the kernel's data about a packet are loaded from offsets above this one
 _PACKET_TYPE, _INTERFACE = _ANCILLARY + 4, _ANCILLARY + 8
 _OUTGOING = 4
 
@@ -31,8 +31,8 @@ NOTHING = (Instruction(_RETURN, 0, 0, 0),)
 
 
 def accepting(snaplen: int, loopback: int | None) -> tuple[Instruction, ...]:
-    """Keeps the first `snaplen` bytes of every frame. On the interface with index `loopback` each packet passes twice,
-    out and in again: the way out is left out."""
+    """Keep the first `snaplen` bytes of every frame. On the interface with index `loopback` each packet passes twice,
+    out and in again: the outgoing copy is dropped."""
     keep = Instruction(_RETURN, 0, 0, snaplen)
     if loopback is None:
         return (keep,)
@@ -47,7 +47,7 @@ def accepting(snaplen: int, loopback: int | None) -> tuple[Instruction, ...]:
 
 
 def attach(to: socket.socket, program: Sequence[Instruction]) -> None:
-    """Puts the program in the place of the socket's present one."""
+    """Replace the socket's current program."""
     text = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
     held = ctypes.create_string_buffer(text, len(text))
     to.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(held)))

@@ -1,4 +1,4 @@
-"""Network interfaces: which there are, and what of them decides how a capture from one is to be read."""
+"""Network interfaces: which there are, and those of their properties that decide how a capture is read."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class InterfaceError(Exception):
 
 
 class NotPermitted(InterfaceError):
-    """The kernel gives this process no ring."""
+    """The kernel does not permit this process a ring."""
 
     def __init__(self, name: str) -> None:
-        # Not of the interpreter's file, as setcap would: that gives it to all scripts of all users.
+        # Not on the interpreter's file, as setcap would: that would permit it to all scripts of all users.
         super().__init__(
             f"capturing from {name} takes the capability CAP_NET_RAW, which this process does not have; start it with "
             "that one alone:\n"
@@ -50,21 +50,21 @@ class NotPermitted(InterfaceError):
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """As it is at the moment. `any` has the interfaces that are up as `members`, and the largest MTU of those that lead
-    out of this host."""
+    """An interface as it is now. `any` has the interfaces that are up as `members`, and the largest MTU of those that
+    lead out of this host."""
 
     name: str
-    index: int  # the kernel's number of it; 0: any
+    index: int  # its number in the kernel; 0: any
     up: bool = True
     loopback: bool = False
     ethernet: bool = False  # its frames begin with an Ethernet header
-    mtu: int | None = None  # bytes behind the link header
-    merging: tuple[str, ...] = ()  # offloads that are on and make one frame of several
+    mtu: int | None = None  # bytes after the link header
+    merging: tuple[str, ...] = ()  # active offloads that merge several packets into one frame
     members: tuple[Interface, ...] = ()
 
     @property
     def merging_note(self) -> str | None:
-        """What to say of offloads, in one line."""
+        """One line about offloads for people."""
         merging = [member for member in self.members or (self,) if member.merging]
         if not merging:
             return None
@@ -79,7 +79,7 @@ class Interface:
 
 
 def interface(name: str) -> Interface:
-    """Looks an interface up. Raises InterfaceError where there is none of the name."""
+    """Look an interface up. Raises InterfaceError if none has this name."""
     if name == ANY:
         return _all_of_them()
     try:
@@ -101,7 +101,7 @@ def interface(name: str) -> Interface:
 def _all_of_them() -> Interface:
     members = []
     for _, name in socket.if_nameindex():
-        with contextlib.suppress(InterfaceError):  # it has gone meanwhile
+        with contextlib.suppress(InterfaceError):  # it has vanished meanwhile
             members.append(interface(name))
     up = tuple(member for member in members if member.up)
     known = [member.mtu for member in up if member.mtu is not None and not member.loopback]
@@ -113,7 +113,7 @@ def _present() -> str:
 
 
 def _asked(asking: socket.socket, request: int, name: str) -> bytes:
-    """The answer's part behind the name."""
+    """The part of the answer after the name."""
     question = name.encode()[: _NAME_SIZE - 1].ljust(_NAME_SIZE, b"\0") + bytes(24)
     return fcntl.ioctl(asking.fileno(), request, question)[_NAME_SIZE:]
 
@@ -125,6 +125,6 @@ def _offload(asking: socket.socket, name: str, command: int) -> int:
         fcntl.ioctl(asking.fileno(), _ETHTOOL, question.ljust(_NAME_SIZE + 24, b"\0"))
     except OSError as error:
         if error.errno in (errno.EOPNOTSUPP, errno.EPERM, errno.EINVAL, errno.ENODEV):
-            return 0  # a driver without the feature merges nothing by it
+            return 0  # a driver without the feature does not merge by it
         raise
     return int(value[1])

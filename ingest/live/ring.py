@@ -22,17 +22,17 @@ from ingest.live.interfaces import Interface, InterfaceError, NotPermitted
 __all__ = ["RETIRED_MS", "Fanout", "Ring", "RingBlocks"]
 
 _LEAST_BLOCK = 16 << 10
-_FRAME_HEAD = 128  # bytes of the ring in front of a frame, and up to the next one, at most
-_AT_ONCE = 4 << 20  # bytes of blocks that are lent together, at most: fewer but larger steps when much arrives
+_FRAME_HEAD = 128  # most bytes of the ring before a frame, and up to the next one
+_AT_ONCE = 4 << 20  # most bytes of blocks lent together: fewer but larger steps when much arrives
 
 _GATHERED = 256 << 10
 _GATHER_S = 0.005
-"""Blocks of fewer bytes are left for so long to become more: a step has a price of its own, whatever is in it."""
+"""Blocks with few bytes are left this long to become more: a step has a fixed cost, whatever it processes."""
 
 _RETIRE_MS = 20
 RETIRED_MS = 3 * _RETIRE_MS
-"""A frame that is older than this has been handed over: the kernel closes a block that holds frames at the second tick
-of a timer at the latest; a third one is for the timer's own delay."""
+"""A frame older than this has been handed over: the kernel closes a block that holds frames at the second tick of a
+timer at the latest; a third one allows for the timer's own delay."""
 
 _SOL_PACKET = 263
 _MEMBERSHIP, _RX_RING, _STATISTICS, _VERSION, _FANOUT = 1, 5, 6, 10, 18
@@ -40,8 +40,8 @@ _TPACKET_V3 = 2
 _ALL_PROTOCOLS = 3
 _PROMISCUOUS = 1
 _HASH, _UNIQUE_ID = 0, 0x2000
-_FRAME = 2048  # bytes: nominal, the blocks of version 3 have frames of any size
-_STATUS, _FRAMES = 2, 3  # words of a block's header: whose it is, and how many frames it has
+_FRAME = 2048  # bytes: nominal, because the blocks of version 3 have frames of any size
+_STATUS, _FRAMES = 2, 3  # words of a block's header: its owner, and its number of frames
 _OURS = 1
 
 
@@ -53,7 +53,7 @@ class Fanout:
         self._id: int | None = None
 
     def join(self, ring: socket.socket) -> None:
-        """The ring's socket takes its share from now on."""
+        """From now on the ring's socket gets its share."""
         with self._lock:
             kind = (_HASH | _UNIQUE_ID) << 16 if self._id is None else _HASH << 16 | self._id
             ring.setsockopt(_SOL_PACKET, _FANOUT, kind)
@@ -63,7 +63,7 @@ class Fanout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RingBlocks:
-    """Neighbouring blocks in one piece of memory, borrowed until the ring is asked for the next ones."""
+    """Adjacent blocks in one piece of memory, borrowed until the ring is asked for the next ones."""
 
     size: int  # of each, in bytes
     bytes_: npt.NDArray[np.uint8]
@@ -72,13 +72,13 @@ class RingBlocks:
 
 
 def _block_size(snaplen: int) -> int:
-    """Of a ring for frames of so many bytes. However little is in a block, it is handed over when a timer says so: the
-    ring lasts as many ticks as it has blocks, which speaks for small ones. Two frames fit in any case."""
+    """The block size of a ring for frames of so many bytes. A timer hands over even a nearly empty block: the ring
+    lasts as many ticks as it has blocks, so blocks should be small. Two frames fit in any case."""
     return max(_LEAST_BLOCK, 1 << (2 * (snaplen + _FRAME_HEAD)).bit_length())
 
 
 class Ring:
-    """Frames gather in it from `begin()` on. One thread asks for blocks. Reading a block behind its status relies on
+    """Frames gather in it from `begin()` on. One thread requests blocks. Reading a block after its status relies on
     loads that are not reordered, as on x86."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Ring:
             raise
 
     def begin(self, program: tuple[Instruction, ...]) -> None:
-        """Accepts what the program does."""
+        """Begin to capture the frames that the program accepts."""
         attach(self._socket, program)
 
     def _open(self, config: RingConfig, promiscuous: bool, fanout: Fanout | None) -> None:
@@ -110,7 +110,7 @@ class Ring:
             )
         ring, size, blocks = self._socket, self._size, config.ring_bytes // self._size
         ring.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
-        # Nothing passes before all is ready: what came before a share is taken would be seen by all that take one.
+        # Nothing passes before all is ready: frames before the ring has a share would reach all rings that share.
         attach(ring, NOTHING)
         shape = struct.pack("7I", size, blocks, _FRAME, size // _FRAME * blocks, _RETIRE_MS, 0, 0)
         ring.setsockopt(_SOL_PACKET, _RX_RING, shape)
@@ -120,7 +120,7 @@ class Ring:
             )
         self._bytes = np.frombuffer(mmap.mmap(ring.fileno(), size * blocks), np.uint8)
         self._words = self._bytes.view(np.uint32)
-        self._status = self._words[_STATUS :: size // 4]  # one word a block
+        self._status = self._words[_STATUS :: size // 4]  # one word per block
         self._blocks = blocks
         self._at = 0
         self._lent = 0
@@ -132,8 +132,8 @@ class Ring:
             fanout.join(ring)
 
     def next_blocks(self, within_ms: int) -> RingBlocks | None:
-        """Gives the blocks that were lent last back, and waits for the next one; None: there is none yet, which may be
-        known sooner where the interface went down."""
+        """Return the blocks lent last, and wait for the next ones. None: there are none yet; this may come sooner if
+        the interface went down."""
         self._status[self._at : self._at + self._lent] = 0
         self._at = (self._at + self._lent) % self._blocks
         self._lent = 0
@@ -145,7 +145,7 @@ class Ring:
         return self._piece(self._lent) if self._lent else None
 
     def _ready(self) -> int:
-        """Neighbouring blocks from here on that are ours."""
+        """Adjacent blocks from here on that are ours."""
         most = min(_AT_ONCE // self._size, self._blocks - self._at)
         ready = 0
         while ready < most and self._status[self._at + ready] & _OURS:
@@ -153,7 +153,7 @@ class Ring:
         return ready
 
     def no_frames(self) -> RingBlocks:
-        """What blocks look like, without any."""
+        """A result of `next_blocks` without any blocks."""
         return self._piece(0)
 
     def _piece(self, blocks: int) -> RingBlocks:
@@ -163,19 +163,19 @@ class Ring:
         return RingBlocks(self._size, bytes_, words, words[_FRAMES :: self._size // 4].astype(np.int64))
 
     def take_dropped(self) -> int:
-        """Frames that found no room in the ring since this was asked for last."""
+        """Frames that found no room in the ring since the last call."""
         answer = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 12)
         _, dropped, _ = struct.unpack("3I", answer)
         return int(dropped)
 
     def take_fault(self) -> bool:
-        """Whether the interface went down since this was asked for last. It is heard again when it is up, unless it
-        was removed."""
+        """Whether the interface went down since the last call. Frames come again when it is up, unless it was
+        removed."""
         return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ENETDOWN
 
     @property
     def removed(self) -> bool:
-        """Whether the interface is there no more: another one of its name needs another ring."""
+        """Whether the interface no longer exists: another one of its name needs another ring."""
         if not self.interface.index:
             return False
         with contextlib.suppress(OSError):
@@ -183,12 +183,12 @@ class Ring:
         return True
 
     def close(self) -> None:
-        """No more frames. The memory goes with the last block that refers to it."""
+        """Stop receiving. The memory is freed with the last block that refers to it."""
         self._socket.close()
 
 
 def _packet_socket(at: Interface) -> socket.socket:
-    # Nothing arrives at protocol 0 before the socket is bound; one that is bound to no interface hears all of them.
+    # With protocol 0 nothing arrives before the socket is bound; a socket bound to no interface hears all of them.
     protocol = 0 if at.index else socket.htons(_ALL_PROTOCOLS)
     try:
         return socket.socket(socket.AF_PACKET, socket.SOCK_RAW, protocol)

@@ -1,5 +1,5 @@
-"""A source that captures from an interface: the blocks of its ring, with a low-watermark that follows the clock in a
-lull."""
+"""A source that captures from an interface: the blocks of its ring. Its low-watermark follows the clock while no frames
+arrive."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _NOTHING.flags.writeable = False
 
 
 class LiveSource:
-    """Inert until `start()`. From `begin()` on frames gather in the ring, and `blocks()` delivers them. An empty block
-    comes several times a second in a lull: the low-watermark moves all the same. The attributes may be read meanwhile,
-    from other threads too."""
+    """Inactive until `start()`. From `begin()` on frames gather in the ring, and `blocks()` delivers them. While none
+    arrive, an empty block comes several times a second and still moves the low-watermark. Other threads may read the
+    attributes meanwhile."""
 
     def __init__(
         self,
@@ -50,20 +50,20 @@ class LiveSource:
         tell: Callable[[str], None] = lambda text: None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """`fanout`: shared by the sources that divide the interface's packets. `tell` is given what a person should
-        know, in a line. `now_ns` is the clock that stamps frames, for tests to step."""
+        """`fanout`: shared by the sources that divide the interface's packets. `tell` gets one-line messages for
+        people. `now_ns` is the clock that stamps frames; tests inject their own."""
         self.name = config.name
         self.stream = config.stream
         self.rank = rank
         self.live = True
-        self.received = 0  # frames that were delivered
-        self.merged = 0  # of those, what offloading made of several packets
+        self.received = 0  # frames delivered
+        self.merged = 0  # of those, frames that offloading merged from several packets
         self.ended = False  # an interface never ends
         self.damages: list[Damage] = []  # nor is it ever damaged
         self.disorder: Disorder = config.disorder
-        self.start_ns: int | None = None  # covered from; set by begin()
-        self.bound_ns: int | None = None  # of measured disorder, at present
-        self.filtering = False  # the kernel leaves frames out; settled by start()
+        self.start_ns: int | None = None  # covered from then on; set by begin()
+        self.bound_ns: int | None = None  # of measured disorder, the current one
+        self.filtering = False  # the kernel drops frames; settled by start()
         self.waits = True
         self._config = config
         self._fanout = fanout
@@ -75,29 +75,29 @@ class LiveSource:
         self._lows: ClockedLows | None = None
         self._lag_ns = _lag_ns(config.disorder)
         self._clock_ns = 0
-        self._flaws: list[Flaw] = []  # that the next block will tell
+        self._flaws: list[Flaw] = []  # for the next block
 
     @property
     def read_bytes(self) -> int:
-        """No file is read."""
+        """Always 0: no file is read."""
         return 0
 
     @property
     def total_bytes(self) -> int | None:
-        """There is no saying."""
+        """Always unknown."""
         return None
 
     def open(self) -> None:
-        """Opens the ring, which takes CAP_NET_RAW. Raises InterfaceError where that is impossible."""
+        """Open the ring, which needs CAP_NET_RAW. Raises InterfaceError if that is impossible."""
         self._ring = self._opened()
 
     def start(self) -> None:
-        """Opens the ring, if it is not open yet."""
+        """Open the ring, if it is not open yet."""
         if self._ring is None:
             self.open()
         assert self._ring is not None
         ring = self._ring
-        walk_blocks(ring.no_frames(), _UNLIMITED)  # where it has to be compiled, before anything waits for it
+        walk_blocks(ring.no_frames(), _UNLIMITED)  # compile it, if necessary, before anything waits for it
         if ring.interface.merging_note is not None:
             self._tell(ring.interface.merging_note)
         self.filtering = self._config.keep is not None and ring.interface.ethernet
@@ -107,7 +107,7 @@ class LiveSource:
             self._tell(f"{ring.interface.name} is down: there is nothing to see before it is up")
 
     def begin(self) -> None:
-        """Packets are captured from now on."""
+        """Begin to capture packets."""
         if self._ring is None:
             raise RuntimeError(f"source {self.name} has not been started")
         self._ring.begin(self._program(self._ring.interface))
@@ -115,8 +115,8 @@ class LiveSource:
         self._lows = ClockedLows(self._config.disorder, self._lag_ns, self.start_ns)
 
     def blocks(self) -> Iterator[FrameBlock]:
-        """All frames, as they arrive, until `stop()`: then what had arrived before. A block's data are borrowed until
-        the next one is asked for."""
+        """All frames as they arrive. After `stop()`, those that had arrived before it. A block's data are borrowed
+        until the next one is requested."""
         if self._lows is None:
             raise RuntimeError(f"source {self.name} has not begun")
         until_ns: int | None = None
@@ -130,11 +130,11 @@ class LiveSource:
                 frames = self._framed(blocks, self._lows)
                 self._count(frames)
                 yield frames
-                # A stamp of the future says nothing of what has yet to be delivered.
+                # A stamp from the future says nothing about frames still to be delivered.
                 if until_ns is not None and (frames.ts[frames.ts <= self._now_ns() + FUTURE_NS] >= until_ns).any():
                     return
             elif time.monotonic_ns() - waited >= RETIRED_MS * 1_000_000:
-                # The ring stayed empty for so long that whatever had been stamped by clock_ns has been seen.
+                # The ring stayed empty for so long that everything stamped by clock_ns has been seen.
                 nothing = self._block(_NOTHING, Columns.of_size(0), np.empty(0, np.int64), self._lows.idle(clock_ns))
                 self._count(nothing)
                 yield nothing
@@ -142,11 +142,11 @@ class LiveSource:
                     return
 
     def stop(self) -> None:
-        """Ends the delivery, with all that has arrived by now, from any thread."""
+        """End the delivery, with all that has arrived by now; from any thread."""
         self._stopping.set()
 
     def close(self) -> None:
-        """Lets go of the interface."""
+        """Release the interface."""
         if self._ring is not None:
             self._ring.close()
             self._ring = None
@@ -163,7 +163,7 @@ class LiveSource:
         return derived(keep, snaplen, loopback)
 
     def _next_blocks(self) -> RingBlocks | None:
-        """Waits as long as a lull takes, whatever becomes of the interface meanwhile."""
+        """Wait as long as RETIRED_MS, whatever happens to the interface meanwhile."""
         name = self._config.interface
         if self._ring is None:
             assert self._lows is not None
@@ -192,7 +192,7 @@ class LiveSource:
         return blocks
 
     def _watch_clock(self, clock_ns: int) -> None:
-        """What is stamped by a clock that was set back has been promised to come no more, or came once before."""
+        """Detect a clock that was set back: the times it stamps again were promised already, or came once before."""
         if clock_ns < self._clock_ns - self._lag_ns:
             self._tell(f"{self.name}: the clock was set back by {(self._clock_ns - clock_ns) / 1e9:.1f} s")
             self._flaws.append(Flaw(Reason.CLOCK, clock_ns, self._clock_ns))
@@ -212,7 +212,7 @@ class LiveSource:
         self, data: npt.NDArray[np.uint8], of: Columns, low: npt.NDArray[np.int64], low_after: int,
         vlan: npt.NDArray[np.int32] | None = None,
     ) -> FrameBlock:  # fmt: skip
-        # What was dropped before low_after is known when that is promised: the count is read behind it.
+        # Frames dropped before low_after are known when that is promised, because the count is read after it.
         dropped = 0 if self._ring is None else self._ring.take_dropped()
         flaws, self._flaws = tuple(self._flaws), []
         return FrameBlock(
@@ -237,5 +237,5 @@ class LiveSource:
 
 
 def _lag_ns(disorder: Disorder) -> int:
-    """How far in a lull the low-watermark stays behind the clock: what a receive queue may hold back."""
+    """How far the low-watermark stays behind the clock while no frames arrive: what a receive queue may hold back."""
     return disorder.bound_ns if isinstance(disorder, WithinTime) else LIVE_DISORDER.bound_ns

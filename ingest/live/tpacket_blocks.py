@@ -16,20 +16,20 @@ __all__ = ["walk_blocks"]
 _FIRST = 4  # word of a block's header: the offset in bytes of its first frame
 
 _NEXT, _SECONDS, _NANOSECONDS, _CAPTURED, _LENGTH, _STATUS = range(6)  # words of a frame's header
-_MAC, _NETWORK = 24, 26  # bytes of it: where the frame begins, and where its network header does
+_MAC, _NETWORK = 24, 26  # bytes of it: where the frame begins, and where its network header begins
 _TAG = 32
-_PROTOCOL, _HARDWARE = 50, 56  # of the address behind it
-_TAGGED = 1 << 4  # of a frame's status: the kernel took a VLAN tag out
+_PROTOCOL, _HARDWARE = 50, 56  # of the address after it
+_TAGGED = 1 << 4  # of a frame's status: the kernel removed a VLAN tag
 _TAG_SIZE = 4
 
 _ETHERNET, _LOOPBACK = 1, 772  # hardware types whose frames begin with an Ethernet header
-_LINK_ETHERNET, _LINK_RAW, _LINK_OTHER = 1, 101, -2  # the last is no link type at all: skipped as such
+_LINK_ETHERNET, _LINK_RAW, _LINK_OTHER = 1, 101, -2  # the last is not a link type at all: skipped as such
 _IPV4, _IPV6 = 0x0800, 0x86DD
 
 
 def walk_blocks(blocks: RingBlocks, limit: int) -> tuple[Columns, npt.NDArray[np.int32], int]:
-    """The frames' columns, the ids of VLAN tags that the kernel took out (their bytes count in the length, as in a file
-    of the same traffic), and how many frames are longer than `limit`: of interfaces that lead out of this host."""
+    """The frames' columns, the ids of VLAN tags that the kernel removed (their bytes count in the length, as in a file
+    of the same traffic), and the number of frames longer than `limit`, for interfaces that lead out of this host."""
     count = int(blocks.frames.sum())
     out, vlan = Columns.of_size(count), np.empty(count, np.int32)
     longer = _walk(

@@ -1,5 +1,4 @@
-"""What the checked build has instead of `machine`: loads and copies of single bytes and words, at whose every index
-numba looks."""
+"""Replaces `machine` in the checked build: loads and copies single bytes and words, so that numba checks each index."""
 
 from __future__ import annotations
 

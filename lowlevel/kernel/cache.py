@@ -1,5 +1,5 @@
-"""Kernels on disk: their native code, named after all that it is made of, so that a warm start compiles nothing; and,
-for people to read, the module that it was made from."""
+"""Kernels on disk: native code, named after everything that it is made of, so that a warm start compiles nothing; and
+the module that it was made from, for people to read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Kernel", "kernel", "prepare"]
 
 Kernel = Callable[..., bool]
 """`run` of a generated module: its parameters are those of `assemble`, some of them perhaps `Laid`. True: the block is
-finished; False: an output buffer is full, and it is to be called again with the same block when they are empty."""
+finished. False: an output buffer is full; call it again with the same block when the buffers are empty."""
 
 
 def kernel(
@@ -38,13 +38,13 @@ def kernel(
 
 
 def prepare(reductions: Sequence[Reduction], send_late: Sequence[bool], order: Order) -> None:
-    """Sees to it that `kernel` will find it compiled; for a process of its own."""
+    """Compile `kernel` into the cache; for a process of its own."""
     kernel(reductions, send_late=send_late, order=order)
 
 
 @cache
 def _kernel(text: str, build: Build, kinds: tuple[str, ...]) -> Kernel:
-    # All that the text names and does not hold itself is in machine.py.
+    # Whatever the text names and does not contain is in machine.py.
     digest = digest_of(text.encode(), Path(__file__).with_name("machine.py").read_bytes())
     code = load_native(digest) if build is Build.FAST else None
     if code is None:
@@ -64,8 +64,8 @@ _ARRAYS = {
 
 
 def _checked(run: Kernel, kinds: Sequence[str]) -> Kernel:
-    """Native code takes any memory for what it expects, so it is given nothing of another form."""
-    known: set[tuple[object, ...]] = set()  # forms that fit: of all blocks but the first it is one look-up
+    """Check the arguments' types, because native code takes any memory for what it expects."""
+    known: set[tuple[object, ...]] = set()  # types that fit: for all blocks but the first this is one look-up
 
     def call(*arguments: Argument | Laid) -> bool:
         marks = tuple(map(mark_of, arguments))
@@ -96,7 +96,7 @@ def _native(module: ModuleType) -> NativeCode | None:
 
 
 def _dispatched(module: ModuleType) -> Kernel:
-    """Through numba, which can tell of an index out of bounds."""
+    """Run through numba, which detects an index out of bounds."""
     from numba import njit, types
 
     from lowmark.jit.compiler import room_to_recurse

@@ -1,8 +1,8 @@
-"""How a node's rows lie in its kernel: tighter than the schema says, so that a slot of the table takes fewer words.
+"""The layout of a node's rows in its kernel: tighter than the schema, so that a slot of the table takes fewer words.
 
-Of a key (or detail) that is an address and never null the word of its version is left out: that it is IPv6 says the
-column's bit in the null mask, which it has no other use for. So two addresses, a count and a sum fill one cache line;
-with ten words a packet would fetch two of them.
+A key (or detail) that is an address and never null stores no word for its version: the column's bit in the null mask,
+otherwise unused, says that it is IPv6. So two addresses, a count and a sum fill one cache line; with ten words, a
+packet would fetch two of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["RowForm"]
 
 
 class RowForm:
-    """Of the rows of a reduction: (mask, pane, tuples, keys…, details…, folds…)."""
+    """Row form of a reduction: (mask, pane, tuples, keys…, details…, folds…)."""
 
     def __init__(self, reduction: Reduction) -> None:
         self._schema = reduction.schema
@@ -36,18 +36,18 @@ class RowForm:
         """In the mask: what tells groups apart there."""
 
     def offset(self, name: str) -> int:
-        """The first word of a fold's column, which stands behind all keys."""
+        """The first word of a fold's column, which comes after all keys."""
         return self._schema.offset(name) - len(self._packed)
 
     def packed(self, place: int, value: Value) -> Value:
-        """The column of this number, whose `null` is what sets its bit in the mask."""
+        """The packed column of this number; its `null` sets its bit in the mask."""
         if place not in self._packed:
             return value
         version, *words = value.words
         return replace(value, words=tuple(words), null=f"({version} == 6)")
 
     def unpacked(self, rows: Words) -> Words:
-        """Rows of the kernel in the form of the schema: a copy."""
+        """Kernel rows in the form of the schema: a copy."""
         if not self._packed:
             return rows.copy()
         out = np.empty((len(rows), self._schema.words), np.uint64)
@@ -56,7 +56,7 @@ class RowForm:
 
     @cached_property
     def _sources(self) -> npt.NDArray[np.int64]:
-        """Of each word of a row of the schema, which word of the kernel's it is; of a version ~its column's number."""
+        """For each word of a schema row, its word in the kernel; for a version, ~(its column's number)."""
         sources = [0]
         at = 1
         for place, column in enumerate(self._schema):

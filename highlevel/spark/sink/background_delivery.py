@@ -1,8 +1,8 @@
-"""Results on their way to Kafka while Spark goes on: a batch is written beside the work on the next one.
+"""Delivers results to Kafka while Spark goes on: a batch is written during the work on the next one.
 
-What is on its way lies in the folder of parcels, with a note that names them and the batch's token, from before Spark
-commits the batch until the transaction is committed. So nothing hangs on this process: after one that was killed, the
-next one first writes what is noted, unless Kafka's token says that it has been written.
+Before Spark commits a batch, its parcels and a note that names them and the batch's token are in the folder of parcels;
+they stay until the transaction is committed. So nothing depends on this process: after a kill, the next process first
+writes what is noted, unless Kafka's token says that it was written.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ Then = Callable[[BaseException | None], None]
 
 
 class Delivery:
-    """At most one batch is on its way, in a thread of its own: the only one that calls into Kafka's client, so that no
-    other one can hang there, nor a signal wait for it. The sink is open, and stays the caller's to close."""
+    """Writes at most one batch at a time, in a thread of its own. Only this thread calls Kafka's client, so no other
+    thread can hang there, and no signal has to wait for it. The caller opens and closes the sink."""
 
     def __init__(self, folder: Path, sink: TransactionalSink) -> None:
         self._parcels = Parcels(folder)
         self._note = folder / _NOTE
         self._sink = sink
-        self._turn = threading.Lock()  # of those who give the thread work
+        self._turn = threading.Lock()  # guards the handover of work to the thread
         self._under_way: Future[None] | None = None
 
     def catch_up(self, checkpoint: str) -> None:
-        """Write what a former process on this checkpoint has noted and not written; the folder is empty then.
-        CheckpointRefused when it cannot be read."""
+        """Write what a former process on this checkpoint has noted and not written; afterwards the folder is empty.
+        Raises CheckpointRefused when the note cannot be read."""
         noted, written = self._noted(), self._sink.token
-        # Batch 0 is never noted, so that a token of the checkpoint stands before anything is.
+        # Batch 0 is never noted, so that Kafka has a token of the checkpoint before any note exists.
         if noted is not None and written is not None and noted[0].checkpoint == written.checkpoint == checkpoint:
             token, parcels = noted
             if written.batch < token.batch:
@@ -56,8 +56,8 @@ class Delivery:
         self._parcels.clear()
 
     def hand_over(self, token: Token, parcels: Sequence[str], then: Then) -> None:
-        """Begin to write a batch: it will be visible, whatever happens. Waits for the one before it, and raises why
-        that could not be written. `then` is called when it is visible, or with the reason why not, by any thread."""
+        """Begin to write a batch: it will become visible, whatever happens. Waits for the batch before it, and raises
+        why that could not be written. When it is visible, any thread calls `then`; also on failure, with the reason."""
         with self._turn:
             self.wait()
             if parcels and token.batch > 0:
@@ -67,7 +67,7 @@ class Delivery:
             self.wait()
 
     def renew(self, then: Then) -> None:
-        """To be called now and then: lets the sink renew its token when it should and nothing is on its way. Never
+        """Call this now and then: the sink renews its token when that is due and no batch is being written. Never
         waits."""
         if self._sink.renewal_due and self._turn.acquire(blocking=False):
             try:
@@ -77,7 +77,7 @@ class Delivery:
                 self._turn.release()
 
     def discard(self, parcels: Sequence[str]) -> None:
-        """Of a batch that has been written before."""
+        """Remove the parcels of a batch that was written before."""
         self._parcels.remove(parcels)
 
     @property
@@ -85,7 +85,7 @@ class Delivery:
         return self._under_way is None or self._under_way.done()
 
     def wait(self, within_s: float | None = None) -> None:
-        """Until nothing is on its way. TimeoutError; or why a batch could not be written."""
+        """Wait until no batch is being written. Raises TimeoutError, or why a batch could not be written."""
         if self._under_way is not None:
             self._under_way.result(within_s)
 
@@ -96,17 +96,17 @@ class Delivery:
         def run() -> None:
             try:
                 work()
-            except BaseException as error:  # whatever it is, it is told to whoever waits
+            except BaseException as error:  # whatever it is, the waiting caller gets it
                 future.set_exception(error)
             else:
                 future.set_result(None)
 
         self._under_way = future
-        # The end of the process does not wait for it: what has not arrived stays noted.
+        # The end of the process does not wait for it: undelivered results stay noted.
         threading.Thread(target=run, name="delivery", daemon=True).start()
 
     def _deliver(self, token: Token, parcels: Sequence[str]) -> None:
-        if parcels or token.batch == 0:  # which leaves a token in any case: without one, later batches are refused
+        if parcels or token.batch == 0:  # batch 0 always leaves a token: without one, later batches are refused
             self._sink.write(self._parcels.bundles(parcels), token)
             self._note.unlink(missing_ok=True)
             self._parcels.remove(parcels)

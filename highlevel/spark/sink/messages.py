@@ -1,6 +1,6 @@
-"""What leaves an executor: messages for one partition of one topic, already encoded, and a report of each bucket.
+"""The output of an executor: encoded messages for one partition of one topic, and a report of each bucket.
 
-A bundle's messages share their headers. Bundles leave in parcels (`parcels`), with the position of the bucket's input,
+A bundle's messages share their headers. Bundles leave in parcels (`parcels`) with the position of the bucket's input,
 reports as Spark's rows.
 """
 
@@ -24,7 +24,7 @@ REPORT_SCHEMA = t.StructType([t.StructField("report", t.StringType(), False)])
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Values of messages that follow each other in one partition."""
+    """Values of consecutive messages in one partition."""
 
     topic: str
     partition: int
@@ -47,17 +47,17 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a partition of partials had been read when what lies before this in a parcel was told."""
+    """How far a partition of partials had been read for the results before this position in a parcel."""
 
     topic: str
     partition: int
-    offset: int  # of the first record that had not been read
+    offset: int  # of the first record not read
     metadata: str  # as `lowmark.wire.records.sink_token` writes it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a bucket counted in a micro-batch, and where it stands after it."""
+    """A bucket's counts for a micro-batch, and its status after it."""
 
     stage: str
     bucket: int
@@ -69,15 +69,15 @@ class Report:
     late_rows: dict[str, int]
     corrections: dict[str, int]
     windows: list[tuple[str, str | None, int]]  # completed: query, reason (None: exact), how many
-    amended: list[tuple[str, str, int]]  # said to be lossy after that: query, reason, how many
+    amended: list[tuple[str, str, int]]  # declared lossy after completion: query, reason, how many
     complete_to: dict[str, int | None]  # by query: a value of the windowing attribute, as `Progress` has it
     open_windows: dict[str, int]  # by query
     fronts: dict[str, int]  # by node: the first granule that has not ended
-    waiting: list[tuple[str, str]]  # (node, source) that hold a frontier
-    heard: dict[str, int]  # by source: when its last record of this micro-batch was appended, in ns; FOREVER: its end
+    waiting: list[tuple[str, str]]  # (node, source) that block a frontier
+    heard: dict[str, int]  # by source: when its last record of this micro-batch was appended, in ns; FOREVER: it ended
     ended: bool
     state_bytes: int  # written in this micro-batch
-    parcel: str | None  # the file with its results; None: there are none
+    parcel: str | None  # the file with its results; None: no results
 
     def row(self) -> Row:
         return Row(report=json.dumps({name: getattr(self, name) for name in self.__slots__}))

@@ -1,7 +1,7 @@
-"""Files in which executors hand their results to the sink, beside the checkpoint, on the file system that both share.
+"""Files in which executors pass their results to the sink, beside the checkpoint, on the file system that both share.
 
-As Spark's own rows all results of a micro-batch would have to fit into the heap of its driver. A parcel is what one
-bucket gives out in one micro-batch. It is of use to that batch alone, so nothing here is made durable.
+As Spark's own rows, all results of a micro-batch would have to fit into the heap of its driver. A parcel is the output
+of one bucket in one micro-batch. Only that batch uses it, so nothing here is made durable.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _SCHEMA = pa.schema(
         ("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))),
         ("starts", pa.large_binary()),
         ("data", pa.large_binary()),
-        ("offset", pa.int64()),  # of a position, whose metadata is the data; null: a bundle
+        ("offset", pa.int64()),  # of a position, with its metadata as the data; null: a bundle
     ]
 )
 
 
 class ParcelWriter:
-    """A file that is made with the first bundle. Bundles are read in the order in which they were put."""
+    """A file that is created with the first bundle. Bundles are read in the order in which they were put."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -40,14 +40,14 @@ class ParcelWriter:
 
     def put(self, bundle: Bundle) -> None:
         if self._writer is None:
-            self._name = uuid.uuid4().hex  # an attempt that Spark has given up may still write: to a file of its own
+            self._name = uuid.uuid4().hex  # an attempt that Spark has given up may still write: to its own file
             self._writer = pa.ipc.new_stream(pa.OSFile(str(self._folder / self._name), "wb"), _SCHEMA)
         headers = [{"name": name, "value": value} for name, value in bundle.headers]
         _write(self._writer, (bundle.topic, bundle.partition, headers, bundle.starts, bundle.data, None))
 
     def close(self, position: Position | None) -> str | None:
-        """The file's name; None when there was nothing to put into one. The position stands behind all else: where
-        nothing is told it has not moved for anybody."""
+        """The file's name; None if it would be empty. The position comes last: without any results, nobody needs its
+        move."""
         if self._writer is not None:
             if position is not None:
                 data = position.metadata.encode()
@@ -68,7 +68,7 @@ class Parcels:
         self._folder = folder
 
     def clear(self) -> None:
-        """Empty the folder, which exists then: also of what killed executors have left."""
+        """Create or empty the folder; this also removes what killed executors have left."""
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
 
@@ -77,7 +77,7 @@ class Parcels:
             (self._folder / name).unlink()
 
     def bundles(self, names: Sequence[str]) -> Iterable[Bundle | Position]:
-        """Of these parcels, one after the other, each read when its turn comes; as often as they are gone through."""
+        """The bundles of these parcels, one parcel after the other, each read when needed; can be iterated again."""
         return _Bundles([self._folder / name for name in names])
 
 

@@ -1,5 +1,5 @@
-"""What former jobs have left on the result topics: their generation, up to where they have completed windows, and what
-they have said of these since."""
+"""What former jobs have left on the result topics: their generation, the windows that they completed, and what they
+announced after that."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ANSWER_WITHIN_S = 30.0
 class History:
     generation: int  # the greatest that has written; 0: there are no results, nor anything in an exchange
     completed: Mapping[BucketKey, Completed]  # by query and bucket
-    told: frozenset[BucketKey] = frozenset()  # queries and buckets of which anything has ever been told
+    told: frozenset[BucketKey] = frozenset()  # queries and buckets with any result, ever
     shortened: frozenset[BucketKey] = frozenset()  # stages and buckets whose partials have lost their beginning
 
 
@@ -35,9 +35,9 @@ def read_history(
     settings: KafkaSettings, topics: Mapping[str, tuple[str, int]], exchanges: Mapping[str, int],
     partials: Mapping[str, tuple[str, int]], group: str,
 ) -> History:  # fmt: skip
-    """`topics`: by query, its result topic and the number of its partitions; `exchanges`: topics and the numbers of
-    theirs; `partials`: by stage, its topic and their number. Reads the ends of the topics only, which nobody writes
-    meanwhile."""
+    """`topics`: by query, its result topic and number of partitions; `exchanges`: topics and their numbers of
+    partitions; `partials`: by stage, its topic and number of partitions. Reads only the ends of the topics; nobody
+    writes to them meanwhile."""
     reader = consumer(settings, group, tell_ends=True)
     try:
         generation, windows, told = 0, {}, set()
@@ -48,7 +48,7 @@ def read_history(
                 generation = max(generation, written)
                 if completed is not None:
                     windows[query, bucket] = completed
-                if written or watermarks(reader, place, settings)[0]:  # what Kafka has deleted had been told, too
+                if written or watermarks(reader, place, settings)[0]:  # Kafka deletes only what was written
                     told.add((query, bucket))
         for topic, partitions in exchanges.items():
             for bucket in range(partitions):
@@ -67,7 +67,7 @@ def read_history(
 
 
 def last_completions(settings: KafkaSettings, topics: Mapping[str, tuple[str, int]]) -> dict[BucketKey, Complete]:
-    """By query and bucket, what stands last, of the results that are there; `topics` as for `read_history`."""
+    """By query and bucket, the last completion of the results that are there; `topics` as for `read_history`."""
     reader = consumer(settings, f"lowmark-completions-{uuid4()}", tell_ends=True)
     found: dict[BucketKey, Complete] = {}
     try:
@@ -86,7 +86,7 @@ def last_completions(settings: KafkaSettings, topics: Mapping[str, tuple[str, in
 
 
 def _read_end(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> tuple[int, Completed | None]:
-    """The generation of the partition's last record, its last completion, and what stands behind that."""
+    """The generation of the partition's last record, its last completion, and what comes after that."""
     generation = 0
     since: list[str] = []
     for part in _from_the_end(reader, place, settings):
@@ -106,8 +106,8 @@ def _read_end(reader: Consumer, place: TopicPartition, settings: KafkaSettings) 
 def _from_the_end(
     reader: Consumer, place: TopicPartition, settings: KafkaSettings
 ) -> Iterator[list[tuple[int, object]]]:  # fmt: skip
-    """A partition's records with their generations, in parts that go back from its end and grow, because all that is
-    wanted stands there."""
+    """A partition's records with their generations, in growing parts backwards from the end, where everything needed
+    is."""
     low, high = watermarks(reader, place, settings)
     step, end = _STEP, high
     while end > low:
@@ -124,7 +124,7 @@ def _from_the_end(
 
 
 def _last_epoch(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> int:
-    """Of the last records of an exchange's partition, whose epoch is the job's generation."""
+    """The epoch of the last records of an exchange's partition, which is the job's generation."""
     low, high = watermarks(reader, place, settings)
     epoch = 0
     for headers, _ in _records(reader, place, max(low, high - _STEP), high):

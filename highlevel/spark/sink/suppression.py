@@ -1,9 +1,9 @@
-"""What a new generation leaves out: what the one before has told stays as it was told.
+"""What a new generation leaves out, because the one before has written it already.
 
-A new generation takes the records of a bucket in the order in which the one before did, and gives the same. So what it
-has to say of windows over time that have been completed is old as long as it has not come to the completion that was
-the last one; behind that, what stands there already is left out once, and all else is news. Results of other queries
-are old as long as they follow from records that the one before had read.
+A new generation takes the records of a bucket in the same order as the one before, and gives the same results. Until it
+reaches the last old completion, all it has to say about completed windows over time is old. After that, results that
+are already in Kafka are left out once, and all else is new. Results of other queries are old as long as they follow
+from records that the generation before had read.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _ONLY = 0
 
 
 def digest(told: Amendment | Correction) -> str:
-    """The same for the same, in whatever generation."""
+    """Equal for equal outputs, whatever their generation."""
     record = encode(replace(told, generation=0))
     return hashlib.sha256(f"{type(told).__name__} ".encode() + record.value).hexdigest()[:16]
 
 
 @dataclass(slots=True)
 class _News:
-    """Of a query: whether its last completion has been come to again, and what stands behind it and has not yet."""
+    """State of a query: whether its last old completion was reached, and old results after it to leave out."""
 
     begun: bool
     old: list[str]
@@ -48,14 +48,14 @@ class _News:
 
 
 class Suppression:
-    """Of one bucket. `completed`: by query, what former generations have told. How far that has been come to again is
-    kept in the bucket's state.
+    """Suppression in one bucket. `completed`: by query, what former generations have announced. How far that has been
+    reached again is kept in the bucket's state.
 
-    `told`: by query, up to which offset of the bucket's partials they have told everything: of queries whose results no
-    window over time tells apart.
+    `told`: the offset of the bucket's partials up to which all results were written, for each query whose results no
+    window over time identifies.
 
-    Of late rows of windows over time those that were told behind the last completion are given again, since they stand
-    in a topic of their own.
+    Late rows of windows over time that were written after the last completion are written again, because they are in a
+    topic of their own.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Suppression:
         self._state = state
 
     def ends_between(self, read: int, offset: int) -> bool:
-        """Whether what follows from the record at this offset is news, and not all that follows from those before
-        `read`, the one behind the last that was read: then the one has to be given out before the other comes."""
+        """Whether the record at this offset gives new results, while records before `read` (the offset after the last
+        record read) give old ones. If so, the old ones must be output before the record is taken."""
         return any(read <= upto <= offset for upto in self._told.values())
 
     def __call__(self, output: Output, read: int) -> Output | None:

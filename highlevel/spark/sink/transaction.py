@@ -1,10 +1,10 @@
-"""Exactly once: a micro-batch's results are one Kafka transaction, in which stands how far the job has come.
+"""Exactly once: a micro-batch's results are one Kafka transaction, which also records how far the job has come.
 
-The token, which names checkpoint and batch, is the metadata of an offset that a consumer group of the job's own commits
-in the same transaction; the offset is the batch's number + 1. Beside it stand positions: how far the partials had been
-read of which results have been told. Kafka forgets a group's offsets when they have not been
-committed for a while (`offsets.retention.minutes`, a week): a silent job commits its token again every few hours. A job
-that has been down for longer finds no token and is refused, which is for a person to decide.
+The token names checkpoint and batch. It is the metadata of an offset that a consumer group of the job's own commits in
+the same transaction; the offset is the batch's number + 1. Beside it stand positions: how far the partials had been
+read for the results written so far. Kafka forgets a group's offsets when they have not been committed for a while
+(`offsets.retention.minutes`, a week): a silent job commits its token again every few hours. A job that has been down
+for longer finds no token and is refused; a person must decide.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ __all__ = ["TransactionalSink", "places", "token_and_positions"]
 _ANSWER_WITHIN_S = 45.0
 
 _RETURN_WITHIN_S = 60.0
-"""The client's calls do not all return in the time that they are given: while a broker is away
-`send_offsets_to_transaction` may never (librdkafka's issue 5456). By then Kafka has undone the transaction."""
+"""The client's calls may outlast their time limit: while a broker is away, `send_offsets_to_transaction` may never
+return (librdkafka's issue 5456). By this time Kafka has undone the transaction."""
 
 _ROOM_WITHIN_S = 90.0
-"""What the client does not deliver it gives up after a minute: then its queue has room again."""
+"""The client gives up undelivered rows after a minute: then its queue has room again."""
 
 _RENEW_AFTER_S = 6 * 3600.0
 _ATTEMPTS = 5
@@ -53,15 +53,15 @@ _PASSING = {
 _PAUSE_S = 0.1
 
 _LINGER_MS = 5
-"""Rows that come one by one go to the broker in fewer requests. A commit does not wait for it."""
+"""Single rows go to the broker in fewer requests. A commit does not wait for this."""
 
 R = TypeVar("R")
 
 
 class TransactionalSink:
-    """Inert until `open`. `job` names the transactions and the group: a second process of the same job takes them over.
-    The token is kept with partition 0 of `token_topic`, which exists, positions with the partitions `inputs` of
-    partials. For one thread at a time, but `close` never waits for another one."""
+    """Inactive until `open`. `job` names the transactions and the group: a second process of the same job takes them
+    over. The token is stored with partition 0 of `token_topic`, which must exist; positions with the partitions
+    `inputs` of partials. For one thread at a time, except that `close` never waits for another one."""
 
     def __init__(
         self, settings: KafkaSettings, job: str, token_topic: str, inputs: Sequence[tuple[str, int]],
@@ -74,8 +74,8 @@ class TransactionalSink:
         self._positions: dict[tuple[str, int], Position] = {}
         self._watchdog = watchdog
         self._producer: Producer | None = None
-        self._group: object = None  # what Kafka's client wants to know of the group, in its own form
-        self._disconnected = False  # the producer has been, from a broker
+        self._group: object = None  # the group's metadata in the form of Kafka's client
+        self._disconnected = False  # whether the producer has lost a broker since it was opened
         self._token: Token | None = None
         self._written_at = time.monotonic()
 
@@ -88,21 +88,21 @@ class TransactionalSink:
 
     @property
     def token(self) -> Token | None:
-        """Of the last batch that has been written, by whatever checkpoint's job."""
+        """The token of the last batch written, by a job of any checkpoint."""
         return self._token
 
     @property
     def positions(self) -> Mapping[tuple[str, int], Position]:
-        """By topic and partition, those that have been written last, by whatever job of this name."""
+        """By topic and partition: the last positions written, by any job of this name."""
         return self._positions
 
     @property
     def renewal_due(self) -> bool:
-        """The token has stood for so long that `renew` should be called."""
+        """Whether the token is old enough to call `renew`."""
         return self._token is not None and time.monotonic() - self._written_at > _RENEW_AFTER_S
 
     def open(self) -> None:
-        """Fence the job's former process, whose unfinished transaction is undone, and read what stands of it."""
+        """Fence the job's former process, undo its unfinished transaction, and read token and positions."""
         self._disconnected = False
         self._producer = transactional_producer(self._settings, self._job, _LINGER_MS, self._note_problem)
         reader = consumer(self._settings, self._job)
@@ -120,20 +120,20 @@ class TransactionalSink:
         log_problem(problem)
 
     def _open_again(self) -> None:
-        """A producer that a broker has left may wait for it for ever, though it is back: `send_offsets_to_transaction`
-        holds on to a connection that librdkafka has given up (its issue 5511). A new one knows of none."""
+        """Replace the producer. After losing a broker it may wait for it for ever, even if the broker is back:
+        `send_offsets_to_transaction` holds on to a connection that librdkafka has given up (its issue 5511)."""
         expected = self._token
         self.open()
         if self._token != expected:
             raise self._taken_over()
 
     def close(self) -> None:
-        """An unfinished transaction is undone by the next process of the job, or by Kafka after a minute."""
+        """Drop the producer. The next process of the job, or Kafka after a minute, undoes an unfinished transaction."""
         self._producer = None
 
     def write(self, bundles: Iterable[Bundle | Position], token: Token) -> None:
-        """All of it becomes visible at once, with the token, or nothing does. TakenOver when it is another's turn.
-        Bundles are gone through once more when a transaction was undone and is tried again."""
+        """Make all of it visible at once, with the token, or nothing. Raises TakenOver when another process runs the
+        job. Bundles are iterated again when a transaction was undone and is retried."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._attempt(bundles, token)
@@ -148,7 +148,7 @@ class TransactionalSink:
                 return
 
     def _gone(self, topics: set[str]) -> set[str]:
-        """Those of the topics that are not there."""
+        """The topics that do not exist."""
         assert self._producer is not None, "not open"
         if not topics:
             return set()
@@ -166,7 +166,7 @@ class TransactionalSink:
             self._open_again()
         producer = self._producer
         try:
-            producer.begin_transaction()  # asks nobody
+            producer.begin_transaction()  # contacts no broker
         except KafkaException as error:
             raise self._judged(error.args[0]) from None
         moved: dict[tuple[str, int], Position] = {}
@@ -187,7 +187,7 @@ class TransactionalSink:
         self._positions |= moved
 
     def _produce(self, producer: Producer, bundle: Bundle) -> None:
-        """Once for each row of the job's answers: nothing is called here but what sends it."""
+        """Runs once for each row of the job's answers, so it calls nothing but the sending itself."""
         produce, topic, partition, headers = producer.produce, bundle.topic, bundle.partition, list(bundle.headers)
         for value in bundle.values():
             try:
@@ -198,7 +198,7 @@ class TransactionalSink:
                 raise self._judged(error.args[0]) from None
 
     def _produce_when_there_is_room(self, producer: Producer, bundle: Bundle, value: bytes) -> None:
-        """librdkafka's queue is full."""
+        """Send when librdkafka's queue is full: wait until there is room."""
         with self._watchdog.within(_ROOM_WITHIN_S, f"the sending of rows to {bundle.topic}"):
             while True:
                 producer.poll(0.1)
@@ -213,7 +213,7 @@ class TransactionalSink:
         raise self._judged(problem)
 
     def _ask(self, call: Callable[..., R], *arguments: object) -> R:
-        """A call to the broker, whose last argument is the time it is given; repeated while that may help."""
+        """Call the broker, with the time limit as the last argument; repeat while that may help."""
         deadline = time.monotonic() + _ANSWER_WITHIN_S
         with self._watchdog.within(_RETURN_WITHIN_S, _name(call)):
             while True:
@@ -228,13 +228,13 @@ class TransactionalSink:
         raise self._judged(problem)
 
     def _judged(self, problem: KafkaError) -> Exception:
-        """What to raise; the transaction has been undone where it can be tried again."""
+        """The exception to raise; the transaction has been undone if it can be retried."""
         if problem.txn_requires_abort() and self._producer is not None:
             return self._undone(self._producer, str(translate(problem, self._settings)))
         return self._taken_over() if problem.code() in _FENCED else translate(problem, self._settings)
 
     def _undone(self, producer: Producer, reason: str) -> Exception:
-        """What to raise after the transaction has been undone, or after that has failed, too."""
+        """Undo the transaction; returns the exception to raise, also if that fails."""
         try:
             with self._watchdog.within(_RETURN_WITHIN_S, _name(producer.abort_transaction)):
                 producer.abort_transaction(_ANSWER_WITHIN_S)
@@ -259,14 +259,14 @@ def _name(call: Callable[..., object]) -> str:
 
 
 def places(token_topic: str, inputs: Iterable[tuple[str, int]]) -> list[TopicPartition]:
-    """Where token and positions stand: what to ask Kafka for."""
+    """Where token and positions are stored: what to ask Kafka for."""
     return [TopicPartition(token_topic, 0), *(TopicPartition(topic, partition) for topic, partition in inputs)]
 
 
 def token_and_positions(
     committed: Sequence[TopicPartition], job: str, settings: KafkaSettings
 ) -> tuple[Token | None, dict[tuple[str, int], Position]]:  # fmt: skip
-    """Token and positions, in what Kafka answers for these places. None: there is no token."""
+    """Token and positions in Kafka's answer for these places. None: there is no token."""
     for at in committed:
         if at.error is not None:
             raise translate(at.error, settings)

@@ -1,11 +1,11 @@
-"""One kernel for all nodes on a source, as the text of a Python module: parse, predicate, keys, hash, table in one.
+"""One kernel for all nodes on a source, as the text of a Python module: parse, predicate, keys, hash and table in one.
 
-`run` takes frames in batches. Before each batch it makes sure that whatever happens in it fits into the output buffers;
-else it returns False, to be called again with empty ones. Batches are worked on in two passes: the first computes the
-rows and where in the table they go and prefetches that, the second merges them.
+`run` takes frames in batches. Before each batch it makes sure that its output fits into the buffers; else it returns
+False, to be called again with empty ones. It processes a batch in two passes: the first computes the rows and their
+slots in the table and prefetches these, the second merges the rows.
 
-The module is made in two builds of one text: the fast one, and a checked one in which every index is looked at and
-bytes are loaded singly, which tests hold against it.
+The module is made in two builds of one text: the fast one, and a checked one that checks every index and loads bytes
+singly. Tests compare the two.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Build(Enum):
 
 
 class SkipReason(Enum):
-    """Why a frame is no tuple; the value is its place among the counters."""
+    """Why a frame is not a tuple; the value is its place among the counters."""
 
     LINK_TYPE = 0
     TRUNCATED = 1
@@ -47,7 +47,7 @@ class SkipReason(Enum):
     UNKNOWN_INTERFACE = 6
 
 
-# Functions that stand in every kernel, so that its text is all that its native code is made of.
+# These functions are part of every kernel's text, so its native code depends on the text alone.
 _FUNCTIONS: tuple[Callable[..., object], ...] = (
     arithmetic.chosen, arithmetic.floor_div, arithmetic.floor_mod, arithmetic.unsigned_less, arithmetic.number_less,
     arithmetic.double_less, arithmetic.canonical_double, arithmetic.hash_pair, arithmetic.mixed, arithmetic.coarse_word,
@@ -93,12 +93,12 @@ def fields_of(reduction: Reduction) -> frozenset[str]:
 
 
 def kernel_source(nodes: Sequence[Node]) -> str:
-    """The kernel that a source of all these nodes would run, for people to read."""
+    """The kernel that a source with all these nodes would run, for people to read."""
     return assemble([node.reduction for node in nodes], Build.FAST)
 
 
 def kernel_parameters(reductions: Sequence[Reduction], send_late: Sequence[bool]) -> list[tuple[str, str]]:
-    """Of `run`: names, and the names of their types."""
+    """Names and type names of the parameters of `run`."""
     nodes = enumerate(zip(reductions, send_late, strict=True))
     return [*_PARAMETERS, *(pair for number, (node, late) in nodes for pair in node_parameters(number, node, late))]
 
@@ -106,8 +106,8 @@ def kernel_parameters(reductions: Sequence[Reduction], send_late: Sequence[bool]
 def assemble(
     reductions: Sequence[Reduction], build: Build, send_late: Sequence[bool] | None = None, order: Order = Order.ANY
 ) -> str:
-    """The module's text; equal nodes have equal texts. ValueError for a plan that no kernel can run. `send_late`: of
-    each node, whether it puts out late tuples as rows of their own (None: no node does)."""
+    """The module's text; equal nodes have equal texts. Raises ValueError for a plan that no kernel can run.
+    `send_late`: for each node, whether it outputs late tuples as rows of their own (None: no node does)."""
     needed: frozenset[str] = frozenset().union(*(fields_of(reduction) for reduction in reductions))
     if unknown := sorted(needed - KNOWN):
         raise ValueError(f"packets have no field {', '.join(unknown)}; they have {', '.join(sorted(KNOWN))}")
@@ -169,7 +169,7 @@ def _write_run(
     source.line("", "", f"PARAMETERS = ({', '.join(kind for _, kind in parameters)})", "", "")
     with source.block(f"def run({', '.join(name for name, _ in parameters)}):"):
         source.line("frames = ts.shape[0]", "first_frame, position = progress[0], progress[1]")
-        # In variables, so that nodes that hash the same key do it once.
+        # Stored in variables, so that nodes that hash the same key compute it once.
         source.line(*(f"secret_{number} = secrets[{number}]" for number in range(SECRETS)))
         for node in nodes:
             node.write_widths()
@@ -184,7 +184,7 @@ def _write_run(
                 for node in nodes:
                     node.write_tuple()
             source.line("first_frame = last_frame", "progress[0], progress[1] = first_frame, position")
-            # A node whose output is full stops none behind it: the batch has been taken from all of them.
+            # A node whose output is full does not stop the nodes after it: all of them have taken the batch.
             source.line("full = False")
             for node in nodes:
                 node.write_end()

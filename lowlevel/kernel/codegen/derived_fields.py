@@ -1,5 +1,5 @@
-"""The part of a kernel that makes fields of others: a flow's Community ID, the ends of a
-connection, and the packet inside a tunnel."""
+"""The part of a kernel that derives fields: a flow's Community ID, the ends of a connection, and the packet inside a
+tunnel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["write_community_id", "write_connection", "write_inner"]
 
 
 def write_community_id(source: Source) -> None:
-    """Behind the statements for addresses, `proto` and `fragment`."""
+    """Call this after the statements for addresses, `proto` and `fragment`."""
     source.lines("""
         flow, one_way = NO_PORTS, False
         if later == 0:
@@ -21,7 +21,7 @@ def write_community_id(source: Source) -> None:
 
 
 def write_connection(source: Source) -> None:
-    """Behind the statements for addresses, ports and `proto`."""
+    """Call this after the statements for addresses, ports and `proto`."""
     source.lines("""
         a_high, a_low, b_high, b_low = src_high, src_low, dest_high, dest_low
         a_port, b_port = src_port, dest_port
@@ -41,7 +41,7 @@ def write_connection(source: Source) -> None:
 
 
 def write_inner(source: Source) -> None:
-    """Behind the statements for `proto` and `fragment`. `outermost` is true where there is no packet inside."""
+    """Call this after the statements for `proto` and `fragment`. `outermost` is true if there is no packet inside."""
     source.lines("""
         inner_version = 0
         if later == 0:

@@ -1,11 +1,11 @@
-"""Lowered expressions as source text over scalars, each with a flag that says whether it is null, and where something
-is checked with one that says whether it is lost.
+"""Turns lowered expressions into source text over scalars. Each has a flag that says whether it is null and, if a check
+can fail, one that says whether it is lost.
 
-A value is one Python expression a word (a variable or a literal); FLOAT is a double and BOOL a boolean here, and
-`row_words` gives the form that they have in rows. A null value's words are arbitrary until then.
+A value is one Python expression per word (a variable or a literal). Here FLOAT is a double and BOOL a boolean;
+`row_words` converts them to their form in rows. Until then a null value's words are arbitrary.
 
-No statement branches: conditions are joined by & and |, and what depends on one is chosen in a function of its own. The
-compiler's time grows faster than the number of blocks that it finds between branches.
+No statement branches: conditions are joined by & and |, and choices are made in functions of their own. The compiler's
+time grows faster than the number of blocks between branches.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _COMPARISONS = {Op.EQ: "==", Op.NE: "!=", Op.LT: "<", Op.LE: "<=", Op.GT: ">", O
 class Value:
     words: tuple[str, ...]
     null: str | None = None  # a boolean variable, or "True"; None: never null
-    lost: str | None = None  # a boolean variable: an overflow decides (`evaluate.Values`); None: never
+    lost: str | None = None  # a boolean variable: an overflow affects the value (`evaluate.Values`); None: never
 
 
 class Scalars:
@@ -58,8 +58,8 @@ class Scalars:
         self, source: Source, fields: Mapping[str, tuple[str, ...]], nulls: Mapping[str, str],
         sets: Mapping[Ranges, Sequence[SectionNames]],
     ) -> None:  # fmt: skip
-        """The variables that hold each field's words, those that say of a field that it is null, and those that hold
-        the sets that are searched."""
+        """The variables that hold each field's words, those that say whether a field is null, and those that hold the
+        sets to search."""
         self._source = source
         self._fields = fields
         self._nulls = nulls
@@ -67,7 +67,7 @@ class Scalars:
         self._done: dict[Expr, Value] = {}
 
     def lost(self, exprs: Iterable[Expr]) -> str | None:
-        """Source of a boolean: one of these, which have been written, is lost. None: none can be."""
+        """Source of a boolean: one of these expressions, already written, is lost. None: none can be."""
         lost = dict.fromkeys(value.lost for value in map(self.value, exprs) if value.lost is not None)
         return " | ".join(lost) or None
 
@@ -82,8 +82,8 @@ class Scalars:
         return value.words[0] if value.null is None else f"({value.words[0]} & (not {value.null}))"
 
     def row_words(self, expr: Expr, canonical: bool) -> Value:
-        """The value as it stands in a row: int64 words, all 0 for a null. `canonical`: one form for all zeros and one
-        for all NaNs, so that equal values have equal words."""
+        """The value as in a row: int64 words, all 0 for a null. `canonical`: one form for all zeros and one for all
+        NaNs, so that equal values have equal words."""
         value = self.value(expr)
         words = value.words
         if expr.kind is Kind.FLOAT:
@@ -122,7 +122,7 @@ class Scalars:
         null = self._source.let(f"{wrapped.null} | {leaves}")
         return Value(wrapped.words, null, self._source.let(lost))
 
-    # One method a family of operations.
+    # One method per family of operations.
 
     def words(self, op: Op, args: tuple[Expr, ...]) -> Value:
         a, b = (self._integer(arg) for arg in args)
@@ -184,14 +184,14 @@ class Scalars:
         match args:
             case (_, Literal(int(mask4)), Literal(int(mask6))):
                 value = self.value(args[0])
-                version, high, low = value.words  # of IPv4 the high one is 0, under any mask
+                version, high, low = value.words  # for IPv4 the high one is 0, under any mask
                 mask = f"chosen({version} == 4, {word_literal(mask4)}, {word_literal(mask6)})"
                 words = (f"{high} & {word_literal(mask6 >> 64)}", f"{low} & {mask}")
                 return Value((version, *(self._source.let(word) for word in words)), value.null, value.lost)
         raise ValueError("the masks of a prefix are literals")
 
     def among(self, op: Op, args: tuple[Expr, ...]) -> Value:
-        """A small set is comparisons with its bounds, others are searched."""
+        """Compare with the bounds of a small set; search a larger one."""
         match args:
             case (operand, Ranges() as ranges):
                 words = self.row_words(operand, canonical=True).words
@@ -216,7 +216,7 @@ class Scalars:
         return self._result(f"{function}({self._word(args[0])}, {self._word(args[1])})", args)
 
     def both(self, op: Op, args: tuple[Expr, ...]) -> Value:
-        """AND and OR: what decides is false or true, whatever is null beside it."""
+        """AND and OR: a deciding operand makes the result false or true, even if the other is null."""
         values = [self.value(arg) for arg in args]
         decides = "not " if op is Op.AND else ""
         if all(value.null is None for value in values):
@@ -236,7 +236,7 @@ class Scalars:
         return Value((f"(not {decided})" if op is Op.AND else decided,), null, self._undecided(decides, values))
 
     def _undecided(self, decides: str, values: Sequence[Value]) -> str | None:
-        """One value is lost, and none that is not lost decides."""
+        """One value is lost, and no value that is not lost decides."""
         lost = [value.lost for value in values if value.lost is not None]
         if not lost:
             return None
@@ -254,7 +254,7 @@ class Scalars:
         return Value((value.null or "False",), None, value.lost)
 
     def _result(self, text: str, args: tuple[Expr, ...], or_null: str | None = None) -> Value:
-        """A value of one word, null where an argument is or where `or_null` holds of the second one."""
+        """A value of one word; null if an argument is, or if `or_null` is true for the second one."""
         nulls = [null for arg in args if (null := self.value(arg).null) is not None]
         word = self._source.let(text)
         if or_null is not None:
@@ -263,7 +263,7 @@ class Scalars:
         return Value((word,), self._source.let(" | ".join(nulls)) if nulls else None, lost)
 
     def _inherited(self, args: tuple[Expr, ...], or_null: str | None) -> str | None:
-        """One argument is lost, and none is null by itself."""
+        """One argument is lost, and none is null for another reason."""
         values = [self.value(arg) for arg in args]
         lost = [value.lost for value in values if value.lost is not None]
         if not lost:
@@ -324,7 +324,7 @@ def _in_section(key: Sequence[str], section: SectionNames) -> str:
 
 
 def _between(words: Sequence[str], first: Sequence[str], last: Sequence[str]) -> str:
-    """Source of a boolean: words, compared one after the other, lie between two constants or are one of them."""
+    """Source of a boolean: the words, compared in turn, lie between two constants (included)."""
     if len(words) > 1 and first[0] == last[0]:
         return f"({words[0]} == {first[0]}) & {_between(words[1:], first[1:], last[1:])}"
     return f"{_not_before(words, first)} & {_not_before(last, words)}"

@@ -1,6 +1,6 @@
 """How a tuple's row merges into the resident row of its group: source text for a node's folds.
 
-Both are rows in word form; the null words of a row are 0, which is neutral for sums and for OR.
+Both are rows in word form. The null words of a row are 0, which is neutral for sums and for OR.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SUMS = frozenset({FoldOp.ADD, FoldOp.ADD_WIDE})
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Where a fold's columns stand in a row."""
+    """The places of a fold's columns in a row."""
 
     fold: Fold
     first: int  # index of its first column
@@ -34,7 +34,7 @@ class _Places:
 
     @property
     def value_bit(self) -> int:
-        """Of the column whose null makes the fold neutral: behind the order of FIRST and LAST stands the value."""
+        """The bit of the column whose null makes the fold neutral. In FIRST and LAST it follows the order."""
         return 1 << (self.first + len(self.words) - 1)
 
     @property
@@ -57,8 +57,8 @@ def _places(reduction: Reduction) -> list[_Places]:
 
 
 def write_sums(source: Source, reduction: Reduction, table: str, rows: str) -> str:
-    """Statements that compute the sums of resident table[slot] and tuple rows[k]; source of a boolean: one of them does
-    not fit, so that the resident has to leave instead."""
+    """Write statements that compute the sums of resident table[slot] and tuple rows[k]. Returns the source of a
+    boolean: a sum overflows, so the resident has to leave instead."""
     overflows = []
     for place in _places(reduction):
         if place.fold.op not in _SUMS:
@@ -75,7 +75,7 @@ def write_sums(source: Source, reduction: Reduction, table: str, rows: str) -> s
 
 
 def write_merge(source: Source, reduction: Reduction, table: str, rows: str) -> None:
-    """Statements that merge tuple rows[k] into resident table[slot], after those of `write_sums`."""
+    """Write statements that merge tuple rows[k] into resident table[slot]; they follow those of `write_sums`."""
     source.line(f"{table}[slot, 2] += 1")
     places = _places(reduction)
     masked = any(place.nullable for place in places)
@@ -112,7 +112,7 @@ def _write_neutral_zero(source: Source, place: _Places, table: str, rows: str) -
 
 
 def _write_guarded(source: Source, place: _Places, table: str, rows: str) -> None:
-    """A null tuple changes nothing; a null resident gives way."""
+    """A null tuple changes nothing; a null resident is replaced."""
     better = _better(place, table, rows)
     if not place.nullable:
         with source.block(f"if {better}:"):

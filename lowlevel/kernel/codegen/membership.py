@@ -1,8 +1,8 @@
-"""How kernels search a set for a value. The constants are data that a kernel is given: its text, and with it its native
-code, is the same whatever they are and however many.
+"""How kernels search a set for a value. The constants are data passed to a kernel: its text, and so its native code, is
+the same whatever they are and however many.
 
-A search through 100,000 rows waits for memory at nearly each of its 17 steps. So words that all rows begin with are
-left out of them, and a directory of the first word that is left tells which few rows are to be looked at.
+A search through 100,000 rows waits for memory at nearly each of its 17 steps. So the words that all rows begin with are
+left out of the rows, and a directory of the first remaining word tells which few rows to check.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from lowmark.query.plan.nodes import Reduction
 __all__ = ["IN_TEXT", "SectionNames", "among", "arrays_of", "named_sections"]
 
 IN_TEXT = 16
-"""Ranges of a set whose bounds stand in the text, as comparisons: measured, a search costs 9 ns more than so few."""
+"""Most ranges of a set that are compared in the text: by measurement, a search costs 9 ns more than so few
+comparisons."""
 
 _MOST_SECTIONS = 2  # the versions of IP
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Section:
-    """The ranges of a set that have some first words in common. `rows` have the other words of each range's first and
-    last value. `directory`: the common words; the least first word of the rows; how many of its bits a bucket leaves
-    open; of each bucket, and of what lies behind the last one, the last row that begins before it (or the first)."""
+    """The ranges of a set that share some first words. `rows` have the other words of each range's first and last
+    value. `directory`: the common words; the least first word of the rows; how many of its bits a bucket leaves open;
+    for each bucket, and for what follows the last one, the last row that begins before it (or the first)."""
 
     common: int
     rows: npt.NDArray[np.int64]
@@ -37,7 +38,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class SectionNames:
-    """What a section is called in a kernel's text, and what of it stands there."""
+    """A section's names in a kernel's text, and the part of it that is in the text."""
 
     rows: str
     directory: str
@@ -46,7 +47,7 @@ class SectionNames:
 
 
 def named_sections(reduction: Reduction, suffix: str = "") -> dict[Ranges, list[SectionNames]]:
-    """Of each set that a node asks for, in the order of `arrays_of`."""
+    """The sections of each set that a node searches, in the order of `arrays_of`."""
     named: dict[Ranges, list[SectionNames]] = {}
     number = 0
     for ranges in _ranges_of(reduction):

@@ -1,5 +1,5 @@
-"""The text of one node's part of a kernel: from a parsed frame to its row, and around the batches. What the rows do in
-the table is `table`.
+"""The text of one node's part of a kernel: from a parsed frame to its row, and around the batches. `table_insert`
+writes how rows enter the table.
 
 In the templates `@` stands for the node's number, so that each node has variables and parameters of its own.
 """
@@ -24,7 +24,7 @@ from lowmark.query.plan.nodes import Reduction
 __all__ = ["BATCH", "SECRETS", "NodeText", "node_parameters"]
 
 BATCH = 64
-"""Frames of a batch. Measured: 256 is slower, their rows leave the nearest cache."""
+"""Frames of a batch. By measurement 256 is slower, because the rows leave the nearest cache."""
 
 SECRETS = 16
 """Random words that seed the hash of a table."""
@@ -38,7 +38,7 @@ _TABLE = (
 
 
 def node_parameters(number: int, reduction: Reduction, send_late: bool) -> list[tuple[str, str]]:
-    """What the kernel is given of one node: names, and the names of their types."""
+    """Names and type names of one node's parameters of the kernel."""
     some = ((send_late, _STRAYS), (reduction.checked, _LOST), (reduction.grouped, _TABLE))
     kinds = [*_BUFFERS]
     for section in chain.from_iterable(named_sections(reduction).values()):
@@ -48,8 +48,8 @@ def node_parameters(number: int, reduction: Reduction, send_late: bool) -> list[
 
 
 class NodeText:
-    """Writes the parts of one node, in the order in which its methods stand here. `send_late`: late tuples are not only
-    counted, they are also put out as rows, in a buffer of their own."""
+    """Writes the parts of one node, in the order of its methods here. `send_late`: late tuples are not only counted,
+    but also output as rows, in a buffer of their own."""
 
     def __init__(
         self, source: Source, number: int, reduction: Reduction, send_late: bool, prefetch: bool, order: Order
@@ -79,7 +79,7 @@ class NodeText:
         self._grid.write_functions(self._source)
 
     def write_widths(self) -> None:
-        """Widths that stand in the text make no slot's place a product of variables."""
+        """Fixed widths in the text, so that no slot's place is a product of variables."""
         self._write(f"out@ = of_width(out@, {self._words})")
         for section in chain.from_iterable(self._sets.values()):
             self._source.line(f"{section.rows} = of_width({section.rows}, {section.width})")
@@ -90,8 +90,8 @@ class NodeText:
             """)
 
     def write_room(self) -> None:
-        """A batch puts out at most a row a tuple (where order is kept, all residents besides; where groups leave at
-        once, what they take the place of), and an entry of the late ones."""
+        """A batch outputs at most one row per tuple and one entry for late ones. If order is kept, all residents may be
+        added; if groups leave at once, the residents that they replace."""
         rows = "BATCH + state@[LENGTH]" if self._ordered else "2 * BATCH" if self._at_once else "BATCH"
         self._write(f"""
             if out@.shape[0] - state@[OUT] < {rows} or late@.shape[0] - state@[LATE] < BATCH:
@@ -118,7 +118,7 @@ class NodeText:
         """)
 
     def write_tuple(self) -> None:
-        """The first pass: what becomes of a parsed frame."""
+        """The first pass: what happens to a parsed frame."""
         source, reduction, grid = self._source, self._reduction, self._grid
         fields = {**FIELDS, "link": (f"link{self._suffix}",), "_rank": (f"rank{self._suffix}",)}
         scalars = Scalars(source, fields, NULLS, self._sets)
@@ -146,8 +146,8 @@ class NodeText:
                 self._write("filtered@ += 1")
 
     def _write_row(self, scalars: Scalars) -> None:
-        """The tuple as a row: of the scratch for the table, of a selection's output, or of the late ones. A batch notes
-        at most one pane a tuple as one in which something is lost: that of a condition is that of the row."""
+        """The tuple as a row: in the scratch for the table, a selection's output, or the late ones. A batch notes at
+        most one pane per tuple in which something is lost: a condition's pane is that of the row."""
         reduction = self._reduction
         named = [scalars.row_words(item.expr, True) for item in (*reduction.keys, *reduction.details)]
         keys = [self._form.packed(place, value) for place, value in enumerate(named, 2)]
@@ -180,14 +180,14 @@ class NodeText:
         self._write("count@ += 1" if reduction.grouped else "put@ += 1")
 
     def _null_mask(self, values: Sequence[Value]) -> str:
-        """Source of the null mask of a row whose columns behind pane and tuples these are."""
+        """Source of the null mask of a row with these columns after pane and tuples."""
         bits = [f"np.int64({value.null}) << {place}" for place, value in enumerate(values, 2) if value.null is not None]
         return self._source.let(" | ".join(f"({bit})" for bit in bits)) if bits else "0"
 
     def _write_slot(self, words: list[str], nulls: str) -> None:
-        """Which slot a group has: a keyed hash, as nobody outside may choose packets that all fall into one slot. The
-        pane is no part of it, so that a group of a new pane takes the slot of its old self; nor are the versions of
-        packed addresses, since no more groups than the pair of slots has room for differ in nothing else."""
+        """The slot of a group: a keyed hash, so that nobody outside can choose packets that all fall into one slot. The
+        pane is not part of it, so a group in a new pane takes the slot of its old pane. Nor are the versions of packed
+        addresses: at most as many groups differ in nothing else as a pair of slots can hold."""
         source = self._source
         if nulls != "0":
             words.append(nulls)
@@ -207,7 +207,7 @@ class NodeText:
                 self._write(f"prefetch(table@, slot, {word})")
 
     def write_end(self) -> None:
-        """The second pass, and the flush that is due by the batch's last frame."""
+        """The second pass, and the flush that is due at the batch's last frame."""
         self._write("""
             state@[OPEN], state@[OPEN_UNTIL] = open@, open_until@
             state@[FILTERED] += filtered@
@@ -239,7 +239,7 @@ class NodeText:
         """)
 
     def write_last_flush(self) -> None:
-        """What is due when all frames of the block have been taken."""
+        """The flush that is due when all frames of the block have been taken."""
         if self._reduction.grouped:
             self._write(f"""
                 if state@[LENGTH] != 0 and low_after > -0x7FFFFFFFFFFFFFFF:

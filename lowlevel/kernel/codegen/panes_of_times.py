@@ -1,4 +1,4 @@
-"""The text by which a node's part of a kernel finds the pane of a time, where that starts, and where it ends."""
+"""The text by which a node's part of a kernel finds the pane of a time, and the pane's start and end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["GridText"]
 
 
 class GridText:
-    """Panes that are pieces of one width come from functions of every kernel, those that are counted by steps from two
-    of the node's own."""
+    """Fixed-width panes use functions that every kernel has; panes that are counted by steps use two functions of the
+    node's own."""
 
     def __init__(self, pane: Pane, suffix: str) -> None:
         self._pane = pane
@@ -29,7 +29,7 @@ class GridText:
         return f"pane_of({time}, {self._grid}) - state{self._suffix}[SHIFT]"
 
     def start(self, time: str, pane: str) -> str:
-        """Of the pane of a time, which is also given."""
+        """The start of the pane of a time; the pane is given, too."""
         return f"start_of{self._suffix}({pane})" if self._pane.steps else f"pane_start({time}, {self._grid})"
 
     def end(self, time: str, pane: str) -> str:
@@ -65,4 +65,4 @@ class GridText:
 
 _AFTER = {Op.ADD: "at + ({})", Op.MUL: "at * {}", Op.FLOOR_DIV: "at // {}"}
 _BEFORE = {Op.ADD: "at - ({})", Op.MUL: "-(-at // {})", Op.FLOOR_DIV: "at * {}"}
-"""`lowmark.query.windows.panes.after` and `before`."""
+"""As `lowmark.query.windows.panes.after` and `before`."""

@@ -1,4 +1,4 @@
-"""The part of a kernel that parses one frame: source text for the needed fields of it, and for no others."""
+"""The part of a kernel that parses one frame: source text for the needed fields only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lowlevel.kernel.codegen.source_text import Source
 
 __all__ = ["FIELDS", "KNOWN", "NULLS", "write_parser"]
 
-# Variables that hold a field's words.
+# The variables that hold a field's words.
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "ts": ("time",),
     "srcIP": ("version", "src_high", "src_low"),
@@ -32,7 +32,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "destMAC": ("dest_mac",),
     "link": ("link_code",),
     "row_num": ("position",),
-    "arrival_ts": ("time",),  # of a file it is the time of capture, and on a ring the kernel stamps both
+    "arrival_ts": ("time",),  # in a file it is the time of capture, and on a ring the kernel stamps both
     "_rank": ("rank",),
     "_position": ("position",),
     "community_id": ("id_high", "id_middle", "id_low"),
@@ -52,10 +52,10 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "inner.tcp_flags": ("inner_tcp_flags",),
     "inner.ip_version": ("inner_version",),
 }
-"""Every field that a plan may name: the packet's, and the two by which sources are put into one order."""
+"""Every field that a plan may name: the packet's, and the two by which sources are sorted into one order."""
 
 NULLS: Mapping[str, str] = {name: "outermost" for name in FIELDS if name.startswith("inner.")}
-"""Variables that say that a field is null, of those that can be."""
+"""The variables that say whether a field is null, for those that can be."""
 
 KNOWN = frozenset(FIELDS)
 
@@ -65,7 +65,7 @@ _WITH_PORTS = (6, 17, 33, 132, 136)
 
 
 def write_parser(source: Source, needed: Collection[str]) -> None:
-    """Statements for frame j of a loop: those that are skipped are counted there and end in `continue`. Behind them
+    """Statements for frame j of a loop. Skipped frames are counted there and end in `continue`. After the statements,
     the variables of the needed fields are set, and `time` and `position` in any case."""
     fields = set(needed)
     inner, conn = ({name for name in fields if name.startswith(group)} for group in ("inner.", "conn."))
@@ -75,7 +75,7 @@ def write_parser(source: Source, needed: Collection[str]) -> None:
         fields |= {"srcIP", "destIP"}
     if conn:
         fields |= {"srcIP", "destIP", "srcPort", "destPort", "proto"}
-    # Nearly all frames are IP right behind an Ethernet header: they take no call.
+    # Nearly all frames are IP directly after an Ethernet header: they need no call.
     source.lines("""
         start = offset[j]
         stop = start + captured[j]

@@ -1,4 +1,4 @@
-"""Python source in the making: lines with their indentation."""
+"""Builds Python source: lines with their indentation."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Source:
         self._lines += [f"{'    ' * self._depth}{line}" if line else "" for line in lines]
 
     def lines(self, text: str) -> None:
-        """A piece of text, with the indentation that its lines have in common taken for none."""
+        """Add a piece of text; the indentation common to its lines is removed."""
         self.line(*dedent(text).strip("\n").rstrip().split("\n"))
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """What is written meanwhile stands indented under `head`."""
+        """Indent what is written meanwhile under `head`."""
         self.line(head)
         self._depth += 1
         yield
         self._depth -= 1
 
     def let(self, value: str) -> str:
-        """The name, new in this source, of a variable that holds the value."""
+        """Store the value in a variable with a new name in this source; returns the name."""
         self._names += 1
         name = f"t{self._names}"
         self.line(f"{name} = {value}")

@@ -1,5 +1,5 @@
-"""The text of one node's second pass over a batch: the rows go into the table, merged with their group, in the place of
-another one, or past it.
+"""The text of one node's second pass over a batch: each row enters the table, merged with its group or replacing
+another one, or passes by it.
 
 In the templates `@` stands for the node's number, as in `node`.
 """
@@ -18,18 +18,18 @@ CACHE_LINE = 8  # words
 
 
 def slot_words(words: int) -> int:
-    """Of a table's slot for rows of so many words: a small one is half a cache line or a whole one, so that it never
-    lies across two."""
+    """The words of a table's slot for rows of so many words: a small slot is half a cache line or a whole one, so that
+    it never crosses two."""
     return next((size for size in (CACHE_LINE // 2, CACHE_LINE) if words <= size), words)
 
 
 def leaves_at_once(reduction: Reduction, order: Order) -> bool:
-    """Whether a group's first tuple goes out when it comes; what is in the table counts it all the same."""
+    """Whether a group's first tuple is output on arrival; the resident in the table counts it all the same."""
     return reduction.at_once and order is not Order.PRESERVED
 
 
 class TableText:
-    """Of a node that groups."""
+    """The table text of a node that groups."""
 
     def __init__(self, source: Source, suffix: str, reduction: Reduction, prefetch: bool, order: Order) -> None:
         self._source = source
@@ -45,7 +45,7 @@ class TableText:
         self._source.lines(template.replace("@", self._suffix))
 
     def write_rows(self) -> None:
-        """What of the state changes with each row stands in variables meanwhile: `NodeText.write_end` sees to that."""
+        """State that changes with each row is in variables meanwhile; `NodeText.write_end` loads and stores it."""
         if self._ordered:
             self._write("empty_below = -0x8000000000000000")
         if self._prefetch:
@@ -54,7 +54,8 @@ class TableText:
             self._write_step()
 
     def _write_prefetch_of_pairs(self) -> None:
-        """Of slots that have another group: a pass of its own, for by now their lines have come."""
+        """Prefetch the other slot of each pair whose slot has another group. By now, in a second pass, that is
+        known."""
         self._write(f"""
             for k in range(np.uint64(count@)):
                 slot = np.uint64(slots@[k])
@@ -142,8 +143,8 @@ class TableText:
         """)
 
     def _write_other_slot(self) -> None:
-        """Where another group of this pane or a newer one sits in a group's slot, the other slot of the pair may have
-        room for it (Li 8.3.3, footnote 4). The processor fetches the lines of a pair together."""
+        """If another group of this pane or a newer one is in a group's slot, the other slot of the pair may have room
+        for it (Li 8.3.3, footnote 4). The processor fetches the lines of a pair together."""
         self._write(f"""
             if tuples != 0 and table@[slot, 1] >= pane and not ({self._same_group("slot")}):
                 other = (slot ^ np.uint64(1)) & np.uint64(table@.shape[0] - 1)
@@ -153,7 +154,7 @@ class TableText:
         """)
 
     def _write_older_first(self) -> None:
-        """Where order is kept: everything older leaves before a row does."""
+        """If order is kept, everything older leaves before a row does."""
         self._write(f"""
             leaving = pane if goes_straight else old_pane if tuples != 0 else empty_below
             if empty_below < leaving:
