@@ -110,8 +110,8 @@ class Hanging(confluent_kafka.Producer):
         super().send_offsets_to_transaction(*arguments)
 
 confluent_kafka.Producer = Hanging
-from highlevel.spark import sink
-sink._RETURN_WITHIN_S = {within}
+from highlevel.spark.sink import transaction
+transaction._RETURN_WITHIN_S = {within}
 """
 
 

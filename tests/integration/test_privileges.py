@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up root's rights: run the tests as root"),
 ]
 
+_ROOT = Path(__file__).parents[2]
 USER = "nobody"
 CAPTURE = """
 [kafka]
@@ -78,16 +79,21 @@ def _give(folder: Path, name: str = USER) -> None:
 
 
 def _readable(theirs: Path) -> tuple[str, ...]:
-    """Runs what follows where everybody can read the interpreter: that of these tests may be in root's home."""
+    """Runs what follows where everybody can read the interpreter, this repository and `theirs`: any of them may lie in
+    a folder of root's own, over which another is mounted that has nothing but them."""
+    closed: dict[Path, list[Path]] = {}
+    for path in (Path(sys.base_prefix), _ROOT, Path(sys.prefix), theirs):
+        top = next((folder for folder in reversed(path.parents) if not folder.stat().st_mode & 0o001), None)
+        if top is not None:
+            closed.setdefault(top, []).append(path)
+    script = ["mount -t tmpfs -o mode=755 tmpfs /mnt"]
+    for number, (top, paths) in enumerate(closed.items()):
+        for path in paths:
+            place = f"/mnt/{number}/{path.relative_to(top)}"
+            script += [f"mkdir -p {place}", f"mount --rbind {path} {place}"]
+        script.append(f"mount --rbind /mnt/{number} {top}")
     under = ("env", f"LOWMARK_CACHE={theirs / 'cache'}")
-    base = Path(sys.base_prefix)
-    closed = next((path for path in reversed(base.parents) if not path.stat().st_mode & 0o001), None)
-    if closed is None:
-        return under
-    top = theirs / "top"
-    (top / base.relative_to(closed)).mkdir(parents=True, exist_ok=True)
-    script = f'mount --bind {base} {top / base.relative_to(closed)} && mount --rbind {top} {closed} && exec "$@"'
-    return (*under, "unshare", "--mount", "sh", "-c", script, "sh")
+    return (*under, "unshare", "--mount", "sh", "-c", " && ".join([*script, 'exec "$@"']), "sh")
 
 
 def test_a_capture_goes_on_without_any_rights(net: Network, theirs: Path) -> None:

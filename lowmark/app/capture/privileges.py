@@ -62,6 +62,7 @@ def act_as(user: User) -> User:
     os.environ |= {"HOME": user.home, "USER": user.name, "LOGNAME": user.name}
     for path in (sys.executable, os.__file__, lowmark.__file__):
         if path and not os.access(path, os.R_OK, effective_ids=True):
+            os.seteuid(0)  # what tells the error has yet to be loaded
             raise EnvironmentNotReady(
                 f"the user {user.name!r} may not read {path}, and modules are loaded while a capture goes on",
                 "install Python and lowmark where everybody may read them, such as /opt or /usr/local",
