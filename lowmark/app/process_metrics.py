@@ -1,4 +1,4 @@
-"""What every process of lowmark serves of itself: its version, and what the system says of it."""
+"""The metrics that every process of lowmark serves: its version, and the system's view of the process."""
 
 from __future__ import annotations
 
