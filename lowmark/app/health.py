@@ -92,7 +92,7 @@ class HealthServer:
         except OSError as error:
             raise EnvironmentNotReady(
                 f"cannot serve metrics on {self._listen}: {error.strerror}",
-                f"give each process on a host its own address in {self._key} of the configuration; port 0: a free one",
+                f"give each process on a host its own address: {self._key} in the configuration; port 0: a free one",
             ) from None
         self._server.timeout = _LOOK_S
         self.helper.start()
