@@ -67,8 +67,8 @@ def watch(
     """Follow a query's result topic: show final rows, and for each window whether it is complete and exact. With
     --progress: show why a window does not close.
 
-    Reads committed records only. Ends with Ctrl-C, or where --until or --windows says; then the exit code is 4 if a
-    window that was shown is lossy.
+    Reads committed records only. Ends with Ctrl-C, or by itself with --until or --windows. If it ends by itself, the
+    exit code is 4 when a window that was shown is lossy.
 
     Examples:
 

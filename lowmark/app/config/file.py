@@ -117,9 +117,7 @@ class Query:
     strategy: Strategy = Strategy.AUTO
     limits: QueryLimits = field(default_factory=QueryLimits)
     format: RowFormat = RowFormat.JSONL  # format of its rows on the result topic
-    share: str | None = (
-        None  # queries with the same name share one stage, even if their aggregates keep different states
-    )
+    share: str | None = None  # queries with the same name share one stage, even if aggregate states differ
 
     @property
     def expected(self) -> Expected:

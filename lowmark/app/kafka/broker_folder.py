@@ -146,9 +146,7 @@ class BrokerFolder:
             text += self.output.read_bytes()
         if self.log.exists():
             content = self.log.read_bytes()
-            text += (
-                content[self._log_start :] if len(content) >= self._log_start else content
-            )  # the log has rolled over
+            text += content[self._log_start :] if len(content) >= self._log_start else content  # it has rolled over
         lines = [line for line in text.decode(errors="replace").splitlines() if line.strip()]
         return tuple([line for line in lines if not line.startswith(("\tat ", "\t... "))][-_LAST_LINES:])
 

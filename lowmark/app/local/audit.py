@@ -42,9 +42,7 @@ class Audit:
     crowded: Crowded | None = None  # the table that is too small by most
 
     def complete(self, complete: Complete) -> None:
-        landmark = (
-            complete.start is None
-        )  # a later landmark window holds all of an earlier one; it has rows if it holds more
+        landmark = complete.start is None  # each holds all of the one before, and has rows only if it holds more
         if complete.windows is not None and complete.merged and (complete.rows or not landmark):
             self.windows += 1
             self.partial += complete.verdict.partial
