@@ -31,8 +31,8 @@ def topics(
     """List the topics that the configuration needs, whether each is as it should be, and topics of queries and stages
     that the configuration no longer has.
 
-    `lowmark capture` and `lowmark run` create missing topics themselves. On a cluster where they have no right to, a user
-    who has runs `lowmark topics --create` once.
+    `lowmark capture` and `lowmark run` create missing topics themselves. Where they have no right to, a user who has
+    that right runs `lowmark topics --create` once.
 
     --delete deletes topics with all that they hold, result rows included. It deletes only topics of this installation
     (by prefix and name). It keeps topics that a live source sends to, and topics written to in the last ten minutes,
