@@ -1,8 +1,8 @@
-"""The command `lowmark`: its subcommands, and what a person sees of an error.
+"""The command `lowmark`: its subcommands, and how errors are shown.
 
 Exit codes: 0; 1 when the environment is not ready (no Java, no broker, a port in use); 2 for a bad query, option or
-configuration; 3 for unreadable input; 4 when a window was `lossy` (`query`; `watch` that ends by itself); 130 after
-Ctrl-C; 141 when nobody reads its output any more.
+configuration; 3 for unreadable input; 4 when a window was `lossy` (`query`; `watch` with --until or --windows); 130
+after Ctrl-C; 141 when the reader of the output has gone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["main"]
 
 class _Commands(typer.core.TyperGroup):
     def invoke(self, ctx: Any) -> Any:
-        """As it is; only that what typer says of an option's value begins with words about Python there."""
+        """Removes the words about Python with which typer begins its message about a bad option value."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -78,7 +78,7 @@ P = ParamSpec("P")
 
 
 def _until_nobody_reads(command: Callable[P, None]) -> Callable[P, None]:
-    """Ends the command as SIGPIPE would; typer would say that the environment is not ready."""
+    """Ends the command as SIGPIPE would, with 141; typer would exit with 1, which means an environment not ready."""
 
     @wraps(command)
     def run(*arguments: P.args, **options: P.kwargs) -> None:
@@ -91,14 +91,17 @@ def _until_nobody_reads(command: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
-# In the order in which a newcomer meets them.
+# Order of `lowmark --help`: the order in which a newcomer needs them.
 for _command in (query, explain, scan, demo, fetch, check, broker, topics, capture, run, watch, sources):
     _class = QueryCommand if _command in (query, explain) else typer.core.TyperCommand
     app.command(cls=_class)(_until_nobody_reads(_command))
 
 
 def _silence() -> None:
-    """What is still buffered must not fail again when Python exits. Errors may go to the same pipe as the output."""
+    """Discards buffered output, so that it does not fail again when Python exits.
+
+    Standard error may be the same pipe as standard output.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -109,7 +112,7 @@ def _silence() -> None:
 
 
 def main() -> None:
-    """Entry point. Errors that a person can act on end in a message and their exit code, never in a traceback."""
+    """Entry point. An error that a person can act on ends in a message and its exit code, never in a traceback."""
     try:
         app()
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""What goes to standard error for a person: progress while something takes its time, notes, tables."""
+"""Text for people on standard error: progress of slow steps, notes, tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def counted(number: int, noun: str) -> str:
 
 class _ErrorConsole(Console):
     def on_broken_pipe(self) -> None:
-        """Rich would end the process with 1; the command line knows what becomes of this."""
+        """Raises, where rich would end the process with 1; the command line turns it into the right exit code."""
         raise BrokenPipeError
 
 
@@ -28,7 +28,7 @@ def error_console(quiet: bool = False) -> Console:
 
 
 class Teller:
-    """Tells what is being done: on a terminal in one line that changes, elsewhere a line each."""
+    """Shows what is being done: on a terminal in one line that changes, elsewhere in a line for each step."""
 
     def __init__(self, console: Console, status: Status | None) -> None:
         self._console = console
@@ -46,13 +46,13 @@ class Teller:
             self._console.print(text, markup=False, soft_wrap=True)
 
     def passing(self, text: str) -> None:
-        """Of the moment: told where texts replace one another only."""
+        """Shows a short-lived text, on a terminal only."""
         if self._status is not None:
             self(text)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """The line makes way for what is written to the same terminal meanwhile."""
+        """Removes the changing line while other text is written to the same terminal."""
         if self._status is None:
             yield
             return
@@ -60,7 +60,7 @@ class Teller:
         try:
             yield
         finally:
-            # A new one: the old one would begin by wiping as many lines as it had.
+            # A new status: the old one would first erase as many lines as it had.
             self._status = self._console.status(Text(self._said))
             self._status.start()
 
@@ -70,15 +70,15 @@ class Teller:
 
     @property
     def on_terminal(self) -> bool:
-        """Whether texts replace one another."""
+        """Whether each text replaces the one before it."""
         return self._status is not None
 
     def line(self, text: str) -> None:
-        """For programs, as it is."""
+        """Writes a line for programs, unchanged."""
         self._console.print(text, markup=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """A line that stays. Said once, however many say it."""
+        """Writes a line that stays. A repeated text is written once."""
         if text not in self._noted:
             self._noted.add(text)
             self._console.print(text, markup=False, soft_wrap=True)
@@ -86,7 +86,7 @@ class Teller:
 
 @contextmanager
 def telling(quiet: bool = False) -> Iterator[Teller]:
-    # What changes is broken into lines where it is long; what stays is for the terminal to break.
+    # Rich wraps a long changing text; lines that stay are wrapped by the terminal.
     console = _ErrorConsole(stderr=True, highlight=False, quiet=quiet)
     if not console.is_terminal:
         yield Teller(console, None)

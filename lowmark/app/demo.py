@@ -1,4 +1,4 @@
-"""`lowmark demo`: the real thing on one machine, from packets to final windows, and away with it afterwards."""
+"""`lowmark demo`: runs all of lowmark on one machine, from packets to final windows, and removes it afterwards."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUERY = "talkers"
 _WINDOW_S = 5
 _READY_S = 180
 _SKEW_NS = 400_000_000
-"""How far the second link is behind the first."""
+"""How far the clock of the second link is ahead of the first."""
 
 _CONFIG = """\
 # A working configuration of lowmark: two links, one query over both. docs/configuration.md explains every key.
@@ -78,9 +78,9 @@ HAVING count(*) > 1000"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    seconds: float  # to go on after the first final window
-    rate: int  # packets a second on each link
-    keep: Path | None  # a folder to work in that stays; None: a temporary one
+    seconds: float  # time to run after the first final window
+    rate: int  # packets per second on each link
+    keep: Path | None  # working folder, kept afterwards; None: a temporary one
 
 
 class _Ended(Exception):
@@ -88,7 +88,7 @@ class _Ended(Exception):
 
 
 def run_demo(options: DemoOptions) -> int:
-    """Exit code. Whatever happens, everything that was started is ended and the temporary folder removed."""
+    """Returns the exit code. In any case, it ends all that it started and removes the temporary folder."""
     console = Console()
 
     def end(number: int, frame: object) -> None:
@@ -145,7 +145,7 @@ def _run(options: DemoOptions, folder: Path, stack: ExitStack, console: Console)
         show_window(console, QUERY, window)
         if time.monotonic() > deadline:
             break
-    console.print(f"that was the demo; `lowmark demo --seconds {2 * options.seconds:.0f}` goes on longer", style="dim")
+    console.print(f"end of the demo; `lowmark demo --seconds {2 * options.seconds:.0f}` runs longer", style="dim")
 
 
 @contextmanager
@@ -208,7 +208,7 @@ class _Child:
 
 @contextmanager
 def _child(name: str, arguments: list[str], folder: Path) -> Iterator[_Child]:
-    """A lowmark command in a process of its own, whose signals are ours to send."""
+    """Runs a lowmark command in another process, which gets no signals of the terminal, only ours."""
     log = folder / f"{name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -227,7 +227,7 @@ def _child(name: str, arguments: list[str], folder: Path) -> Iterator[_Child]:
 
 
 def _check(children: list[_Child]) -> int | None:
-    """The number of children while all live (the capture may have come to the end of its files)."""
+    """Number of children; EnvironmentNotReady if one has failed. One that has ended with 0 is no failure."""
     for child in children:
         status = child.process.poll()
         if status not in (None, 0):
@@ -238,7 +238,7 @@ def _check(children: list[_Child]) -> int | None:
 
 
 def _await_ready(port: int, children: list[_Child], tell: Teller, what: str) -> None:
-    """Until the process says that it is ready."""
+    """Waits until the process says that it is ready."""
     started = time.monotonic()
     while True:
         _check(children)

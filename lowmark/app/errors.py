@@ -1,4 +1,4 @@
-"""Errors of the composition root that a person can act on."""
+"""Errors of the application that a person can act on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ class EnvironmentNotReady(Exception):
     """Something outside lowmark is missing or unusable: a Java runtime, a jar, a port, a folder, a broker.
 
     `message` says what is wrong and where, `hint` what to do about it; the command line prints both and exits with
-    `exit_code`. `details` holds further lines to show as they are, such as the end of a log.
+    `exit_code`. `details`: further lines to show unchanged, such as the end of a log.
     """
 
     exit_code = 1

@@ -1,4 +1,4 @@
-"""Which errors are for people, and the exit code of each."""
+"""The errors that are shown to people, and the exit code of each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Failure:
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """What to tell of an error; None when it is a defect of lowmark, whose traceback somebody should see."""
+    """Message and exit code of an error; None if it is a defect of lowmark, which needs its traceback."""
     match error:
         case QueryError():
             return Failure(error.render(), 2)
@@ -45,7 +45,7 @@ def failure_of(error: Exception) -> Failure | None:
             return Failure(str(error), 2)
         case CaptureError():
             return Failure(str(error), 3)
-    # Kafka's client takes long to load: its errors are known by where they are defined, only if it was loaded.
+    # Kafka's client is slow to load: recognize its errors by module name instead of importing them.
     if type(error).__module__ == "lowmark.wire.kafka.clients":
         return Failure(str(error), 1)
     return None

@@ -1,4 +1,4 @@
-"""The HTTP endpoint of a process: /metrics for Prometheus, /healthz (it lives), /readyz (it does its work)."""
+"""The HTTP endpoint of a process: /metrics for Prometheus, /healthz (alive), /readyz (does its work)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """One check's outcome; `detail` is for whoever reads the page."""
+    """The outcome of one check; `detail` is shown on the page."""
 
     ok: bool
     detail: Mapping[str, str]
@@ -37,7 +37,7 @@ Check = Callable[[], Health]
 
 
 def living(helpers: Iterable[Helper]) -> Health:
-    """Whether none of these threads has ended for good; each by its name."""
+    """Whether all these threads live; `detail` has the state of each by name."""
     states = {helper.name: (helper.failure is None, helper.state) for helper in helpers}
     return Health(all(lives for lives, _ in states.values()), {name: state for name, (_, state) in states.items()})
 
@@ -52,11 +52,11 @@ class _Server6(_Server):
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name is the base class's
-        """Scrapes are not news."""
+        """Requests are not logged."""
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """`127.0.0.1:9464` or `[::1]:9464`; port 0 is a free one. ValueError otherwise."""
+    """`127.0.0.1:9464` or `[::1]:9464`; port 0: any free port. ValueError for other text."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65_535 or not host:
         raise ValueError(f"{text!r} is not an address to listen on: write host:port, for example 127.0.0.1:9464")
@@ -64,10 +64,10 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 
 class HealthServer:
-    """Inert until `start()`. Serves from a thread of its own, `helper`."""
+    """Inert until `start()`. Serves from its own thread, `helper`."""
 
     def __init__(self, listen: str, key: str, registry: CollectorRegistry, ready: Check, alive: Check) -> None:
-        """`key` of the configuration says `listen`."""
+        """`key`: the configuration key that sets `listen`, for error messages."""
         self.helper = Helper("health", self._serve, (OSError,))
         self._listen = listen
         self._key = key
@@ -84,7 +84,7 @@ class HealthServer:
         )
 
     def start(self) -> None:
-        """EnvironmentNotReady when the address cannot be listened on."""
+        """EnvironmentNotReady if it cannot listen on the address."""
         host, port = parse_listen(self._listen)
         try:
             kind = _Server6 if ":" in host else _Server
@@ -92,8 +92,7 @@ class HealthServer:
         except OSError as error:
             raise EnvironmentNotReady(
                 f"cannot serve metrics on {self._listen}: {error.strerror}",
-                f"give each process of a host an address of its own: {self._key} in the configuration; port 0 takes a "
-                "free one",
+                f"give each process on a host its own address: {self._key} in the configuration; port 0: a free one",
             ) from None
         self._server.timeout = _LOOK_S
         self.helper.start()

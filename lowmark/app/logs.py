@@ -28,6 +28,6 @@ def set_up_logs(verbose: bool) -> None:
     plain = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
     handler.setFormatter(plain if sys.stderr.isatty() else _JsonFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    # Spark's bridge logs the traceback of every error that it passes on, an ordinary stop's too. The job tells them.
+    # Spark's bridge logs a traceback for every error that it passes on, even at an ordinary stop. The job reports them.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger("lowmark").setLevel(logging.DEBUG if verbose else logging.INFO)

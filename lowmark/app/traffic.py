@@ -1,4 +1,4 @@
-"""Synthetic captures for the demo, tests and benchmarks: written by whole columns, millions of packets in seconds."""
+"""Synthetic captures for the demo, tests and benchmarks. Writes whole columns: millions of packets in seconds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 __all__ = ["Handshakes", "TrafficSpec", "write_capture", "write_links"]
 
-_CHUNK = 131_072  # packets that are made at a time
-_RECORD = 16  # bytes of pcap in front of each frame; columns of a row of bytes are counted behind them
+_CHUNK = 131_072  # packets made at a time
+_RECORD = 16  # bytes of the pcap record before each frame; column numbers of a frame start after them
 _ETHERNET = 14
 _TCP, _UDP, _ICMP, _ICMP6 = 6, 17, 1, 58
 _FIN_ACK, _SYN, _RST, _PSH_ACK, _ACK, _SYN_ACK = 0x11, 0x02, 0x04, 0x18, 0x10, 0x12
@@ -25,19 +25,19 @@ _Rows = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficSpec:
-    """A capture to make; equal specifications make equal files. Raises ValueError for what cannot be."""
+    """Describes a capture to make; equal specifications make equal files. ValueError for impossible values."""
 
     packets: int = 1_000_000
     duration_ns: int = 60_000_000_000
     start_ns: int = 1_714_564_800_000_000_000  # since 1970
     groups: int = 10_000  # pairs of source and destination address
-    zipf: float | None = None  # exponent of the groups' popularity; None: all alike
+    zipf: float | None = None  # Zipf exponent of the groups' popularity; None: all equal
     ipv6: float = 0.1  # shares of the groups
     udp: float = 0.15
     icmp: float = 0.01
     syn: float = 0.03  # share of TCP's packets that open a connection; as many close one
-    snaplen: int = 96  # bytes captured of a frame, at most
-    jitter_ns: int = 0  # a packet may be written so much after later ones
+    snaplen: int = 96  # most bytes captured of a frame
+    jitter_ns: int = 0  # a packet may be written this long after later ones
     nanoseconds: bool = False  # resolution of the file's timestamps; else microseconds
     seed: int = 1
 
@@ -45,7 +45,7 @@ class TrafficSpec:
         if self.packets < 0 or self.duration_ns <= 0 or not 1 <= self.groups <= 1 << 24 or self.jitter_ns < 0:
             raise ValueError("packets and jitter_ns are at least 0, duration_ns is above 0, groups are 1 to 2^24")
         if not 0 <= self.start_ns <= self.start_ns + self.duration_ns < 2**32 * 1_000_000_000:
-            raise ValueError("a pcap tells times from 1970 to 2106")
+            raise ValueError("a pcap holds times from 1970 to 2106")
         if not 54 <= self.snaplen <= 1514:
             raise ValueError("snaplen is 54 to 1514 bytes")
         if not all(0 <= share <= 1 for share in (self.ipv6, self.udp + self.icmp, self.udp, self.icmp, 2 * self.syn)):
@@ -66,12 +66,12 @@ class Handshakes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Packets:
-    """Packets to come, in order of their times."""
+    """Packets to write, ordered by time."""
 
     ts: npt.NDArray[np.int64]
     group: npt.NDArray[np.int64]
-    flags: npt.NDArray[np.uint8]  # of those that are TCP
-    port: npt.NDArray[np.uint16]  # of the side that opened the connection; 0: the group's own
+    flags: npt.NDArray[np.uint8]  # used for TCP packets
+    port: npt.NDArray[np.uint16]  # port of the side that opened the connection; 0: the group's own
 
     def part(self, which: slice | npt.NDArray[np.int64]) -> _Packets:
         return _Packets(self.ts[which], self.group[which], self.flags[which], self.port[which])
@@ -93,8 +93,8 @@ def write_capture(path: Path | str, spec: TrafficSpec) -> None:
 
 
 def write_links(first: Path | str, second: Path | str, spec: TrafficSpec, handshakes: Handshakes) -> None:
-    """Writes two links of `spec.packets` packets each (the second has the way back of the same groups), and on top of
-    them the handshakes, which alone have SYN set."""
+    """Writes two links of `spec.packets` packets each (the second holds the reverse direction of the same groups), plus
+    the handshakes, the only packets with SYN set."""
     spec = replace(spec, syn=0.0)
     forth, back = _Groups.of(spec), _Groups.of(spec).reversed()
     random = np.random.default_rng([spec.seed, 1])
@@ -119,7 +119,7 @@ def write_links(first: Path | str, second: Path | str, spec: TrafficSpec, handsh
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Groups:
-    """For each group a frame that needs only what differs from packet to packet, behind room for pcap's record."""
+    """A template frame for each group, after room for the pcap record; packets fill in only what differs."""
 
     frame: _Rows
     ipv6: npt.NDArray[np.bool_]
@@ -136,7 +136,7 @@ class _Groups:
         icmp = kind >= 1 - spec.icmp
         proto[icmp] = np.where(ipv6[icmp], _ICMP6, _ICMP)
 
-        # Four destinations to a source, and odd multipliers: distinct pairs, whose order does not show.
+        # Four destinations for each source; odd multipliers give distinct pairs in scattered order.
         source = ids // 4
         servers = max(4, min(spec.groups // 8, 1 << 20))
         client = (source * 10_736_441 + 257) % (1 << 24)
@@ -174,7 +174,7 @@ class _Groups:
         return groups
 
     def reversed(self) -> _Groups:
-        """The same groups as they are seen on the way back."""
+        """The same groups in the reverse direction."""
         frame = self.frame.copy()
         ip, old = frame[:, _RECORD + _ETHERNET :], self.frame[:, _RECORD + _ETHERNET :]
         for version6, first, size, start in ((False, 12, 4, 20), (True, 8, 16, 40)):
@@ -204,7 +204,7 @@ def _write(path: Path, spec: TrafficSpec, groups: _Groups, extra: _Packets) -> N
 def _background(
     spec: TrafficSpec, groups: _Groups, random: np.random.Generator
 ) -> Iterator[tuple[_Packets, int | None]]:
-    """The packets chunk by chunk, each with the time before which it has them all; None for the last."""
+    """Yields packets in chunks, each with the time before which all packets have come; None for the last."""
     popularity = None
     if spec.zipf is not None:
         popularity = np.cumsum(np.arange(1, spec.groups + 1, dtype=np.float64) ** -spec.zipf)

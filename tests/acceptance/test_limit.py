@@ -77,7 +77,7 @@ def test_what_comes_behind_them_is_not_read(tmp_path: Path) -> None:
     found = query("SELECT ts FROM M LIMIT 5", [("M", big)])
     assert (found.code, len(found.rows)) == (0, 5)
     assert "32,768 frames received" in found.error  # a block
-    assert "LIMIT 5: what comes behind these rows was not looked for" in found.error
+    assert "LIMIT 5: the query stopped reading after these rows" in found.error
 
 
 @pytest.mark.slow

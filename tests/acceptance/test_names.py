@@ -134,7 +134,7 @@ def test_a_capture_that_the_query_does_not_read_is_left_out_and_said(tmp_path: P
     outcome = query("SELECT ts FROM Main", [("Main", files["A"]), ("Foo", files["B"])])
     assert outcome.rows == query("SELECT ts FROM Main", [("Main", files["A"])]).rows
     assert outcome.code == 0
-    assert "note: the query does not read stream Foo: what -r and -i name so is left out" in outcome.error
+    assert "note: the query does not read stream Foo: -r and -i of that name are left out" in outcome.error
 
 
 def test_names_of_captures_ignore_case_and_one_without_a_name_is_every_stream(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_what_a_job_needs_is_looked_for_on_this_host(tmp_path: Path, monkeypatch
     (tmp_path / "checkpoint").write_text("")
     found = said()
     assert "differ from the lockfile in 4 of 4" in (found["jars"].problem or "")
-    assert f"{tmp_path}/checkpoint is not a folder. Let job.checkpoint name" in (found["checkpoint"].problem or "")
+    assert f"{tmp_path}/checkpoint is not a folder. Set job.checkpoint to" in (found["checkpoint"].problem or "")
 
 
 def damaged_jars(cache: Path) -> None:

@@ -126,7 +126,7 @@ def test_a_source_may_be_named_after_its_host(tmp_path: Path, monkeypatch: pytes
         (LEAST + '[queries.q]\nsql = "x"\nrates = {a = "b"}', "queries.q.rates.a: 'b' is not a number"),
         (LEAST + '[queries.q]\nsql = "x"\nselectivities = {"a,b" = 2}', "queries.q: the selectivity of a,b is 2; it"),
         (LEAST + "[streams.S]", "streams.S: no source feeds it; give its `roster` or a [sources.NAME]"),
-        (LEAST + '[streams.S]\nroster = ["a"]\n[streams.s]\nroster = ["a"]', "differ in case alone"),
+        (LEAST + '[streams.S]\nroster = ["a"]\n[streams.s]\nroster = ["a"]', "differ only in case"),
         (
             LEAST + '[sources.a]\nstream = "S"\nfile = "f"',
             "sources.a.stream: there is no stream 'S' (none is declared)",
@@ -156,22 +156,22 @@ TAP = LEAST + '[streams.S]\n[sources.tap]\nstream = "S"\n'
     ("text", "expected"),
     [
         (TAP + 'interface = "eth0"\nfanout = 0', "sources.tap: fanout is 0; it is 1 to 64"),
-        (TAP + 'file = "f"\nfanout = 2', "are of interfaces; this source reads a file"),
-        (TAP + 'file = "f"\nkernel_filter = true', "are of interfaces; this source reads a file"),
+        (TAP + 'file = "f"\nfanout = 2', "apply to interfaces; this source reads a file"),
+        (TAP + 'file = "f"\nkernel_filter = true', "apply to interfaces; this source reads a file"),
         (
             TAP + 'interface = "any"\npromiscuous = true',
             "sources.tap: the kernel has a promiscuous mode for each interface, and none for any: make each",
         ),
-        (TAP + 'interface = "eth0"\nfollow = true', "`follow` is of files"),
+        (TAP + 'interface = "eth0"\nfollow = true', "`follow` applies to files"),
         (TAP + 'interface = "eth0"\npriority = 100', "priority is 100; it is 1 to 99, or 0 for none"),
         (TAP + 'interface = "eth0"\ndisorder = "scan"', "sources.tap.disorder: scan reads its input twice"),
         (
             TAP.replace("[streams.S]", '[streams.S]\nroster = ["tap"]') + 'interface = "eth0"\nfanout = 2',
-            "streams.S.roster: with fanout, tap is tap-0, tap-1: list those",
+            "streams.S.roster: with fanout, source tap is called tap-0, tap-1: list these",
         ),
         (
             TAP + 'interface = "eth0"\nfanout = 2\n[sources.tap-1]\nstream = "S"\nfile = "f"',
-            "sources: two of them are called tap-1",
+            "sources: two are called tap-1",
         ),
         (LEAST + "[capture.ring]\nring_bytes = 100", "capture.ring: ring_bytes is 100; "),
         (LEAST + "[capture.ring]\nsnaplen = 10", "capture.ring: snaplen is 10; it is 64 to 65535 bytes"),

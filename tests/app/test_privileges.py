@@ -22,7 +22,7 @@ def test_a_user_with_its_groups() -> None:
     ("name", "said"),
     [
         ("lowmark-nobody", "there is no user 'lowmark-nobody' on this host"),
-        ("root", "the user 'root' is root, who has every right"),
+        ("root", "the user 'root' is root, which has every privilege"),
     ],
 )
 def test_nobody_to_become(name: str, said: str) -> None:

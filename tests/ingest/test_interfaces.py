@@ -31,7 +31,7 @@ def test_scan_is_not_for_interfaces() -> None:
 def test_names_go_with_interfaces_too() -> None:
     outcome = lowmark("query", "-i", "lo", "-r", "A=a.pcap", QUERY)
     assert outcome.code == 2
-    assert "-i lo has no name, and others have: give each one as NAME=lo" in " ".join(outcome.error.split())
+    assert "-i lo names no stream, but other options do: write NAME=lo" in " ".join(outcome.error.split())
 
 
 def test_the_capability_that_is_missing_is_named() -> None:

@@ -78,7 +78,7 @@ def test_counts_are_what_was_sent(net: Network) -> None:
         assert live.counted("srcIP") == {("10.0.0.1",): 1000, ("10.0.0.2",): 2000, ("10.0.0.3",): 7}
         assert "3,007 packets, 0 filtered, 0 late" in live.error
         assert ": exact" in live.error
-        assert "note: ended by hand: windows that were open hold what had come by then" in live.error
+        assert "note: stopped by hand: windows that were still open hold only what had arrived by then" in live.error
 
 
 def test_tags_are_those_of_a_file_of_the_same_traffic(net: Network, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_filter_in_the_kernel(net: Network) -> None:
         assert live.ended() == 0, live.error
         assert live.counted("srcIP") == {("10.0.0.1",): 100, ("10.0.0.5",): 100}
         assert "300 packets, 100 filtered" in live.error
-        assert "note: what the kernel's filter left out was never received" in live.error
+        assert "note: frames that the kernel's filter discarded were never received" in live.error
 
 
 def test_a_filter_in_the_kernel_where_there_can_be_none(net: Network) -> None:
@@ -171,7 +171,7 @@ def test_a_filter_in_the_kernel_where_there_can_be_none(net: Network) -> None:
         net.send("far", [packet(1), packet(2, port=80)] * 10)
         assert live.ended() == 0, live.error
         assert "the kernel leaves none of them out" in live.error
-        assert "what the kernel's filter left out" not in live.error
+        assert "frames that the kernel's filter discarded" not in live.error
 
 
 @pytest.mark.parametrize("interface", ["near", "any"])

@@ -68,14 +68,14 @@ def test_queries_change_and_no_packet_of_those_that_stay_is_missed(net: Network,
                 first + "[sources.more]\nstream = 'Main'\nfile = '-'\n",
                 first + BESIDE,
             ):
-                said = capture.error.count("what ran before goes on")
+                said = capture.error.count("the old one stays in use")
                 path.write_text(wrong)
                 capture.process.send_signal(signal.SIGHUP)
-                await_true(lambda said=said: capture.error.count("what ran before goes on") > said)
+                await_true(lambda said=said: capture.error.count("the old one stays in use") > said)
             assert "there is no field called nothing" in capture.error
             assert "more than queries has changed" in capture.error
             assert "query packets would have another stage and topic, since" in capture.error
-            assert "and so has or had sizes, which changed: its windows would begin anew" in capture.error
+            assert "and so has or had sizes, which changed: its windows would start again" in capture.error
 
             path.write_text(first + NEW)
             capture.process.send_signal(signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""The end of a capture: Kafka takes what is left, or it is said what it did not take."""
+"""The end of a capture: sends Kafka the remaining records, and reports those that it did not take."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _LOOK_EVERY_S = 1.0
 
 
 def wait_until_sent(emitter: Emitter, bootstrap: str, now_s: Callable[[], float] = time.monotonic) -> None:
-    """Until Kafka has taken everything, or nothing for a minute: what waits on disk may take longer than that. What is
-    waited for, and how long, is said where it takes more than a second."""
+    """Waits until Kafka has taken everything, or nothing for a minute (records on disk may take longer than that). If
+    the wait takes more than a second, logs what is waited for and how long."""
     sent, since_s, told = _sent(emitter), now_s(), False
     while not emitter.drained(_LOOK_EVERY_S):
         if not told:
             told = True
             _LOG.warning(
                 "the capture has ended, and waits for Kafka at %s to take its last %d records: until it has taken "
-                "them, or none for %.0f s", bootstrap, sum(state.queued_records for state in emitter.states()),
+                "them, or none for %.0f s",
+                bootstrap, sum(state.queued_records for state in emitter.states()),
                 _PATIENCE_S,
             )  # fmt: skip
         arrived = _sent(emitter)
@@ -43,7 +44,7 @@ def check_all_sent(emitter: Emitter) -> None:
         raise EnvironmentNotReady(
             f"Kafka did not take the last {sum(state.queued_records for state in left)} records: it took none for "
             f"{_PATIENCE_S:.0f} s",
-            "they are lost: the windows they belong to will say so. See to the broker before the next start",
+            "these records are lost, and their windows will be lossy. Repair the broker before the next start",
             tuple(f"topic {state.topic}: {state.queued_records} records: {state.failing or 'slow'}" for state in left),
         )
 

@@ -1,4 +1,4 @@
-"""What the kernel may leave out of a source that is asked to filter there: what no query on it would keep."""
+"""The filter by which the kernel discards frames of a source that no query on it would keep."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from lowmark.query.plan.nodes import Node
 
 __all__ = ["OUTSIDE", "frame_filter"]
 
-OUTSIDE = "what the kernel's filter left out was never received, and is in no count here"
+OUTSIDE = "frames that the kernel's filter discarded were never received, and no count includes them"
 
 
 def frame_filter(nodes: Sequence[Node]) -> tuple[Expr | None, str]:
-    """The condition on frames that one of the nodes may want, and what to say of it once the kernel goes by it. None:
-    it cannot help, and why."""
+    """The condition of the frames that some node may want, and a note for when the kernel applies it. None: the kernel
+    cannot filter, and the note says why."""
     conditions = [node.reduction.where for node in nodes]
     if any("row_num" in fields_of(node.reduction) for node in nodes):
-        return None, "the kernel leaves no frame out: a query reads row_num, which counts all packets"
+        return None, "the kernel discards no frame: a query reads row_num, which counts all packets"
     known = [condition for condition in conditions if condition is not None]
     keep = disjoin(known) if len(known) == len(conditions) else None
     if keep is None or not useful(keep):
         return None, (
-            "the kernel leaves no frame out: there is no WHERE on version, protocol, address or port that all queries "
-            "of the source have, and that its filter has room for"
+            "the kernel discards no frame: not every query of the source has a WHERE on version, protocol, address or "
+            "port, or its filter has no room for them"
         )
     return keep, OUTSIDE

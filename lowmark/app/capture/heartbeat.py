@@ -1,4 +1,4 @@
-"""The heartbeat of the nodes on a source that may have to wait for more."""
+"""The heartbeat of the nodes on a source that may have to wait for data."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _EVERY_NS = 200_000_000
 
 class Beating:
     """Takes blocks, and calls the heartbeat between those of a live source, which come all the time, and at the empty
-    ones by which a pipe, a file that is followed or a replay says that it waits. What such a source has promised is let
-    out; of its packets' clock nothing is known, so that in a lull it promises nothing more."""
+    blocks of a waiting pipe, followed file or replay. A waiting source still sends what it has promised, but promises
+    nothing more: the clock of its packets is unknown."""
 
     def __init__(self, nodes: SourceNodes) -> None:
         self._nodes = nodes

@@ -1,5 +1,5 @@
-"""A process that root starts and that is somebody else all the same: but for the moment in which root is needed, and
-for good behind it."""
+"""Runs a process that root has started as another user: it is root only while it needs to be, and never again after
+that."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ class User:
 
 
 def user_called(name: str) -> User:
-    """EnvironmentNotReady where there is none on this host, or it is root."""
+    """EnvironmentNotReady if this host has no such user, or the user is root."""
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
         raise EnvironmentNotReady(
-            f"there is no user {name!r} on this host", "name one that there is; `useradd --system NAME` makes one"
+            f"there is no user {name!r} on this host", "name an existing user; `useradd --system NAME` creates one"
         ) from None
     if entry.pw_uid == 0:
         raise EnvironmentNotReady(
-            f"the user {name!r} is root, who has every right", "name another one, or leave --user out"
+            f"the user {name!r} is root, which has every privilege", "name another user, or leave --user out"
         )
     groups = os.getgrouplist(name, entry.pw_gid)
     return User(name, entry.pw_uid, entry.pw_gid, tuple(groups), entry.pw_dir)
 
 
 def act_as(user: User) -> User:
-    """What is opened from now on is opened as this user. EnvironmentNotReady where that cannot be."""
+    """Acts as this user from now on. EnvironmentNotReady if this process may not."""
     try:
         os.setgroups(user.groups)
         os.setresgid(user.gid, user.gid, user.gid)
@@ -57,27 +57,27 @@ def act_as(user: User) -> User:
     except PermissionError:
         raise EnvironmentNotReady(
             f"this process may not become the user {user.name!r}: it was not started by root",
-            "start it as root, or leave --user out: who is not root needs CAP_NET_RAW alone",
+            "start it as root, or leave --user out: a user other than root needs only CAP_NET_RAW",
         ) from None
     os.environ |= {"HOME": user.home, "USER": user.name, "LOGNAME": user.name}
     for path in (sys.executable, os.__file__, lowmark.__file__):
         if path and not os.access(path, os.R_OK, effective_ids=True):
             os.seteuid(0)  # what tells the error has yet to be loaded
             raise EnvironmentNotReady(
-                f"the user {user.name!r} may not read {path}, and modules are loaded while a capture goes on",
-                "install Python and lowmark where everybody may read them, such as /opt or /usr/local",
+                f"the user {user.name!r} may not read {path}, and a capture loads modules while it runs",
+                "install Python and lowmark where every user may read them, such as /opt or /usr/local",
             )
     return user
 
 
 @contextmanager
 def last_as_root(user: User, priority: int) -> Iterator[None]:
-    """Root once more, who acted as this user; behind it, for good and in all threads, a user without any rights, also
-    in programs that they start. Priorities of SCHED_FIFO up to this one stay allowed."""
+    """Becomes root again for the block. After it, all threads and the programs they start are this user, without any
+    privileges, and cannot get them back. SCHED_FIFO priorities up to `priority` stay allowed."""
     os.seteuid(0)
     try:
         if priority:
-            with suppress(ValueError):  # where it takes more than this root may, the threads say so that want it
+            with suppress(ValueError):  # not allowed even for this root: the threads that need it report that
                 resource.setrlimit(resource.RLIMIT_RTPRIO, (priority, priority))
         yield
     finally:
@@ -86,7 +86,7 @@ def last_as_root(user: User, priority: int) -> Iterator[None]:
 
 
 def _clear_capabilities() -> None:
-    """The kernel has cleared those of a root that is none any more; here it is made sure of."""
+    """Makes sure that no capability is left: the kernel clears them when root becomes another user."""
     libc = ctypes.CDLL(None, use_errno=True)
     header, nothing = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0), (ctypes.c_uint32 * 6)()
     done = (
@@ -95,7 +95,7 @@ def _clear_capabilities() -> None:
         libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0),
     )
     if any(done):
-        raise OSError(ctypes.get_errno(), "privileges could not be given up")
+        raise OSError(ctypes.get_errno(), "privileges could not be dropped")
     for thread in Path("/proc/self/task").iterdir():
         lines = dict(line.split(":", 1) for line in (thread / "status").read_text().splitlines() if ":" in line)
         if any(int(lines[name], 16) for name in _CAPABILITIES):

@@ -1,4 +1,4 @@
-"""`lowmark capture`: packets to partials in Kafka. One thread a source; one emitter for all of them."""
+"""`lowmark capture`: reduces packets to partials in Kafka. One thread for each source, one emitter for all."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _LOOK_EVERY_S = 0.2
 
 
 def run_capture(config: Config, options: CaptureOptions, progress: Callable[[str], None]) -> int:
-    """Until all sources have ended or SIGTERM or SIGINT; then everything is flushed. The exit code."""
+    """Runs until all sources have ended, or SIGTERM or SIGINT; then flushes everything. Returns the exit code."""
     with ExitStack() as stack:
         return _Capture(config).run(stack, options, progress)
 
@@ -68,7 +68,7 @@ class _Capture:
         self._watch: EpochWatch | None = None
 
     def run(self, stack: ExitStack, options: CaptureOptions, progress: Callable[[str], None]) -> int:
-        """What can be found wrong is found before the sources are registered, which stops whoever sends them."""
+        """Checks everything before it registers the sources: a registration stops a process that sends them now."""
         config = self._config
         self._threads = threads_of(config, options, self._plans, self._emitter, IngestMetrics(self._registry))
         progress("opening captures and loading kernels")
@@ -95,7 +95,7 @@ class _Capture:
         self._emitter.start()
         stack.callback(self._emitter.stop)
         epochs = self._register()
-        # Before this nothing is to be flushed: whatever is waited for ends with the process.
+        # Signals are handled only from here: before, there is nothing to flush, and a signal may end the process.
         stop = threading.Event()
         _until_signal(stack, stop)
         self._watch = watch = self._begin(epochs)
@@ -113,17 +113,17 @@ class _Capture:
         if present:
             raise EnvironmentNotReady(
                 "another process is sending sources that this one is to capture",
-                "end that process first, or take its sources over with --take-over: it stops capturing them then",
+                "end that process first, or take its sources over with --take-over: it then stops capturing them",
                 tuple(f"source {source}: {process} (host and process id)" for source, process in present.items()),
             )
 
     def _register(self) -> dict[str, int]:
-        """The sources' epochs."""
+        """Registers the sources and returns their epochs."""
         log = SourcesLog(self._config.kafka, self._topic)
         return {thread.source.name: log.append(self._registration(thread.source)) for thread in self._threads}
 
     def _begin(self, epochs: dict[str, int]) -> EpochWatch:
-        """Not before all sources are registered: from now on a thread empties each ring, and waits for no other."""
+        """Starts the threads, once all sources are registered: from now on each ring is emptied without waiting."""
         by_name = {thread.source.name: thread for thread in self._threads}
         for name, thread in by_name.items():
             thread.begin(epochs[name])
@@ -157,7 +157,7 @@ class _Capture:
                 yield f"source {thread.source.name}, node {node}", pressure.crowded()
 
     def _helpers(self) -> tuple[Helper, ...]:
-        """The threads beside those of the sources."""
+        """The helper threads, besides those of the sources."""
         watch = () if self._watch is None else (self._watch.helper,)
         return (*self._emitter.helpers(), *watch, self._reach.helper, self._health.helper)
 
@@ -165,8 +165,8 @@ class _Capture:
         states = {thread.source.name: _state(thread) for thread in self._threads}
         sent = bool(self._threads) and not {"starting", "failed"} & set(states.values())
         failing = {
-            f"topic {state.topic}": f"for {state.failing_s:.0f} s Kafka has taken no records of it, which "
-            f"{', '.join(state.readers)} read{'s' if len(state.readers) == 1 else ''}: {state.failing}"
+            f"topic {state.topic}": f"Kafka has taken no records of it for {state.failing_s:.0f} s; "
+            f"{', '.join(state.readers)} read{'s' if len(state.readers) == 1 else ''} it: {state.failing}"
             for state in self._emitter.states()
             if state.failing is not None and state.readers
         }
@@ -191,14 +191,14 @@ class _Capture:
                 raise thread.error
         status = 0
         for thread in threads:
-            if thread.source.damages:  # each was told when it was found
+            if thread.source.damages:  # each was reported when it was found
                 status = _DAMAGED
             elif thread.superseded:
                 status = 1
         return status
 
     def _drain(self) -> None:
-        """Whatever has ended the capture: what Kafka takes of what is left is sent first."""
+        """Sends the remaining records to Kafka, whatever has ended the capture."""
         wait_until_sent(self._emitter, self._config.kafka.bootstrap)
         for helper in self._helpers():
             helper.check()

@@ -1,7 +1,7 @@
-"""SIGHUP to `lowmark capture`: the configuration is read again, and its queries take the place of those that run.
+"""SIGHUP to `lowmark capture`: reads the configuration again and replaces the running queries by those in it.
 
-What is new is compiled in another process while the old goes on; each source changes over between two blocks, so that
-none of its packets is missed. What cannot be done so is refused in a sentence, and the old goes on.
+New kernels are compiled in another process while the old queries run. Each source switches between two blocks, so that
+no packet is missed. A change that cannot be made this way is refused with the reason, and the old queries go on.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _LOOK_S = 0.2
 
 
 def ensure_topics_of(config: Config, plans: Sequence[QueryPlan]) -> None:
-    """Makes the topics that are missing. EnvironmentNotReady where one is not as it should be."""
+    """Creates missing topics. EnvironmentNotReady if an existing one has the wrong settings."""
     problems = ensure_topics(admin(config.kafka), topics_of(config, plans))
     if problems:
         raise EnvironmentNotReady(
-            "the topics are not as they should be",
-            "remove the topic, or give its settings in the configuration; `lowmark topics` lists them",
+            "topics differ from what the configuration needs",
+            "delete the topic, or put its settings into the configuration; `lowmark topics` lists them",
             tuple(str(problem) for problem in problems),
         )
 
 
 class Reloading:
-    """`ask` from a signal handler, `step` from the main thread, again and again."""
+    """Call `ask` from a signal handler, and `step` repeatedly from the main thread."""
 
     def __init__(
         self, config: Config, plans: Sequence[QueryPlan], threads: Sequence[SourceThread], emitter: Emitter
@@ -61,7 +61,7 @@ class Reloading:
         self._asked.set()
 
     def step(self) -> None:
-        """Begins what was asked for, once what was asked for before is done."""
+        """Begins a reload that was asked for, once the one before is done."""
         if not self._asked.is_set() or (self._worker is not None and self._worker.is_alive()):
             return
         self._asked.clear()
@@ -71,8 +71,8 @@ class Reloading:
     def _reload(self) -> None:
         try:
             self._take()
-        except Exception:  # a defect, of which a capture that works does not end
-            _LOG.exception("the configuration was not taken")
+        except Exception:  # a defect must not end a capture that works
+            _LOG.exception("the configuration could not be applied")
 
     def _take(self) -> None:
         try:
@@ -82,7 +82,7 @@ class Reloading:
             work = self._work(config, plans)
             ensure_topics_of(config, plans)
         except (ConfigError, EnvironmentNotReady, KafkaProblem, KafkaSettingsError, LowLevelConfigError) as error:
-            _LOG.error("the configuration was not taken, what ran before goes on: %s", error)
+            _LOG.error("the configuration was refused, and the old one stays in use: %s", error)
             return
         _compile(work, config)
         running = [thread for thread in self._threads if thread.is_alive()]
@@ -100,10 +100,10 @@ class Reloading:
         _LOG.warning("the configuration was read again: queries are %s", ", ".join(plan.name for plan in plans))
 
     def _work(self, config: Config, plans: Sequence[QueryPlan]) -> dict[str, list[Work]]:
-        """Of each thread, by its source's name. ConfigError for a change that takes a restart."""
+        """The work of each thread, by source name. ConfigError for a change that needs a restart."""
         before = self._config
         if replace(config, queries=before.queries, job=before.job) != before:
-            raise ConfigError("more than queries has changed; restart the capture for that")
+            raise ConfigError("more than queries has changed; restart the capture to apply it")
         found = {}
         read = {name for name in config.sources if any(thread.source.name in config.members(name)
                 for thread in self._threads)}  # fmt: skip
@@ -111,11 +111,13 @@ class Reloading:
             old, new = (work_of(config, of, name) for of in (self._plans, plans))
             _check(name, old, new, file=config.sources[name].file is not None)
             if config.sources[name].kernel_filter and _kept(old) != _kept(new):
-                raise ConfigError(f"source {name}: the filter in the kernel would be another one; restart for that")
+                raise ConfigError(
+                    f"source {name}: its filter in the kernel would change; restart the capture to apply it"
+                )
             found.update(dict.fromkeys(config.members(name), new))
         here = set(config.here()) - read
         if idle := sorted(name for name in here if work_of(config, plans, name) and self._is_new(name)):
-            raise ConfigError(f"source {idle[0]} was read by no query before; restart the capture for it")
+            raise ConfigError(f"no query has read source {idle[0]} before; restart the capture to add it")
         nodes = (item.node for thread in self._threads for item in found[thread.source.name])
         check_tables(nodes, config.capture.table, asked_table(config.capture.table))
         return found
@@ -125,7 +127,7 @@ class Reloading:
 
 
 def check_stages(old: Config, were: Sequence[QueryPlan], new: Config, are: Sequence[QueryPlan]) -> None:
-    """A query that stays as it is keeps its stage: another one would hold nothing of the windows that are open now."""
+    """An unchanged query must keep its stage: a new stage would hold nothing of the windows that are open now."""
     before = {plan.name: plan for plan in were}
     for plan in are:
         was = before.get(plan.name)
@@ -134,12 +136,12 @@ def check_stages(old: Config, were: Sequence[QueryPlan], new: Config, are: Seque
         if was.stage.fingerprint != plan.stage.fingerprint:
             raise ConfigError(
                 f"query {plan.name} would have another stage and topic, since {_changed(old, new, plan.name)}: its "
-                "windows would begin anew. Restart the capture for that"
+                "windows would start again. Restart the capture to apply it"
             )
 
 
 def _changed(old: Config, new: Config, name: str) -> str:
-    """What gives a query another stage that has not changed itself."""
+    """Why an unchanged query would get another stage."""
     called = new.queries[name].share
     beside = {
         other
@@ -157,15 +159,17 @@ def _changed(old: Config, new: Config, name: str) -> str:
 
 def _check(name: str, old: Sequence[Work], new: Sequence[Work], *, file: bool) -> None:
     if not new:
-        raise ConfigError(f"source {name} would be read by no query; restart the capture for that")
+        raise ConfigError(f"no query would read source {name} any more; restart the capture to remove it")
     before = {item.alias: item for item in old}
     for item in new:
         if item.alias not in before and file:
             raise ConfigError(
-                f"source {name} is a file: a query that is new would miss what has been read of it; restart the capture"
+                f"source {name} is a file: a new query would miss the part already read; restart the capture"
             )
         if item.alias in before and item.send_late != before[item.alias].send_late:
-            raise ConfigError(f"source {name}: whether late tuples are sent has changed; restart the capture for that")
+            raise ConfigError(
+                f"source {name}: whether late tuples are sent has changed; restart the capture to apply it"
+            )
 
 
 def _kept(work: Iterable[Work]) -> object:
@@ -173,11 +177,11 @@ def _kept(work: Iterable[Work]) -> object:
 
 
 def _compile(work: dict[str, list[Work]], config: Config) -> None:
-    """In another process, whose compiler does not hold up the threads here; they find what it made on disk."""
+    """Compiles in another process, so that the compiler does not slow these threads; they load the result from disk."""
     try:
         with ProcessPoolExecutor(1, get_context("spawn")) as compiler:
             for items in work.values():
                 reductions, late = [item.node.reduction for item in items], [item.send_late for item in items]
                 compiler.submit(prepare, reductions, late, config.capture.table.order).result()
     except (BrokenExecutor, OSError) as error:
-        _LOG.warning("kernels are compiled in this process, no other one could be had: %s", error)
+        _LOG.warning("kernels are compiled in this process, because another one could not be started: %s", error)

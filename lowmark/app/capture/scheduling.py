@@ -1,4 +1,4 @@
-"""Where and how urgently the thread of a source runs."""
+"""On which CPU and with which priority the thread of a source runs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["Scheduling"]
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """`cpu` None: wherever the system likes. `priority`: of SCHED_FIFO, 1 to 99; 0: none of the real-time ones."""
+    """`cpu` None: any. `priority`: SCHED_FIFO, 1 to 99; 0: no real-time priority."""
 
     cpu: int | None = None
     priority: int = 0
 
     def check(self, source: str) -> None:
-        """Whether `apply` would do, tried in a thread of its own. EnvironmentNotReady where it would not."""
+        """Tries `apply` in another thread. EnvironmentNotReady if it fails."""
         if self == Scheduling():
             return
         with ThreadPoolExecutor(1) as trial:
             trial.submit(self.apply, source).result()
 
     def apply(self, source: str) -> None:
-        """To the calling thread. EnvironmentNotReady where it cannot be."""
+        """Applies the settings to the calling thread. EnvironmentNotReady if this process may not."""
         if self.cpu is not None:
             try:
                 os.sched_setaffinity(0, {self.cpu})
@@ -34,7 +34,7 @@ class Scheduling:
                 usable = ", ".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0)))
                 raise EnvironmentNotReady(
                     f"source {source} is to run on CPU {self.cpu}, which this process may not use",
-                    f"give `cpus` of these: {usable}",
+                    f"choose `cpus` from these: {usable}",
                 ) from None
         if self.priority:
             try:
@@ -42,6 +42,6 @@ class Scheduling:
             except PermissionError:
                 raise EnvironmentNotReady(
                     f"source {source} is to run with real-time priority {self.priority}, and this process may not",
-                    "it takes CAP_SYS_NICE: AmbientCapabilities=CAP_NET_RAW CAP_SYS_NICE in a systemd unit, or a "
-                    "start as root with --user; or leave `priority` out",
+                    "grant CAP_SYS_NICE (AmbientCapabilities=CAP_NET_RAW CAP_SYS_NICE in a systemd unit), start as "
+                    "root with --user, or leave `priority` out",
                 ) from None

@@ -1,4 +1,4 @@
-"""One source of `lowmark capture`: a thread that reads it, its nodes, and their way to Kafka."""
+"""One source of `lowmark capture`: the thread that reads it, its nodes, and their records to Kafka."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["SourceThread", "Successor", "Work"]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A node of a stage, as a source's kernel knows it: there its name is unique among all stages."""
+    """A node of a stage, under a name (`alias`) that is unique among all stages in a source's kernel."""
 
     stage: Stage
     node: Node
@@ -41,15 +41,15 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """What a source is to go on with: its work, and the nodes for it, which have been started."""
+    """The next work of a source, and its nodes, already started."""
 
     work: Mapping[str, Work]
     nodes: SourceNodes
-    running: threading.Event = field(default_factory=threading.Event)  # it has taken over
+    running: threading.Event = field(default_factory=threading.Event)  # set when it has taken over
 
 
 class SourceThread(threading.Thread):
-    """Reads one source to its end, or until it is stopped; what went wrong is kept for the main thread."""
+    """Reads one source to its end, or until it is stopped; keeps an error for the main thread."""
 
     def __init__(
         self, source: Source, work: Sequence[Work], config: Config, emitter: Emitter, scheduling: Scheduling
@@ -77,20 +77,20 @@ class SourceThread(threading.Thread):
         return SourceNodes(nodes, stream=source.stream, rank=source.rank, config=self._table, send_late=late)
 
     def open_ring(self) -> None:
-        """Of an interface: what takes rights that `open` can do without then. InterfaceError."""
+        """Opens the ring of an interface, so that `open` later needs no privileges. InterfaceError if it cannot."""
         if isinstance(self.source, LiveSource):
             self.source.open()
 
     def open(self) -> None:
-        """Opens the source and loads the kernel. CaptureError or InterfaceError when there is nothing to read,
-        EnvironmentNotReady when the thread may not run as it is to."""
+        """Opens the source and loads the kernel. CaptureError or InterfaceError if there is nothing to read,
+        EnvironmentNotReady if the thread may not have its CPU or priority."""
         self._scheduling.check(self.source.name)
         self.source.start()
         self.nodes.start(touched=True)
 
     def begin(self, epoch: int) -> None:
-        """The source has its epoch: its records can be numbered. What passes from now on is covered; a thread that is
-        started at once misses none of it."""
+        """Gives the source its epoch, with which its records are numbered. Packets from now on are covered; a thread
+        that is started at once misses none of them."""
         self._epoch = epoch
         self.source.begin()
         self.outboxes = {alias: self._outbox(item, self.source.start_ns) for alias, item in self.work.items()}
@@ -101,19 +101,19 @@ class SourceThread(threading.Thread):
         return Outbox(item.node, origin, item.stage.buckets, start_ns=start_ns, room=room)
 
     def prepare(self, work: Sequence[Work]) -> Successor:
-        """Loads the kernel and allocates the tables for other work, in any thread, while this one goes on."""
+        """Loads the kernel and allocates the tables for new work while this one goes on. Callable from any thread."""
         found = {item.alias: item for item in work}
         nodes = self._nodes_of(found)
         nodes.start(touched=True)
         return Successor(found, nodes)
 
     def switch_to(self, successor: Successor) -> None:
-        """Behind the present block, from any thread. What both have goes on as it is; what is new is covered from
-        behind the newest frame taken by then, and what is no more stops."""
+        """Switches after the present block. Callable from any thread. Work that both have goes on unchanged; new work
+        covers frames newer than the newest one taken by then; dropped work stops."""
         self._successor = successor
 
     def supersede(self) -> None:
-        """A later life of the source has begun elsewhere: this one has nothing more to say."""
+        """Stops, because another process has registered the source again."""
         self.superseded = True
         self.source.stop()
 
@@ -129,11 +129,11 @@ class SourceThread(threading.Thread):
                 if self._successor is not None and block.low_after != FOREVER:
                     self._switch(self._successor)
             if not self.source.ended and not self.superseded:
-                # Stopped before its end, if it has one: what is in the tables is sent and nothing more promised.
+                # Stopped before its end: send what is in the tables, and promise nothing more.
                 self._send(self.nodes.finish(self.nodes.low_ns), Ending.NONE)
                 self._end(self.work)
         except Exception as error:
-            # Told by the main thread, which ends the process: the other sources must not go on as if all were well.
+            # The main thread reports it and ends the process: the other sources must not go on as if all were well.
             self.error = error
 
     def _switch(self, to: Successor) -> None:
@@ -143,7 +143,7 @@ class SourceThread(threading.Thread):
         to.nodes.take_over(self.nodes)
         start_ns = self.source.start_ns if self._newest_ns is None else self._newest_ns + 1
         outboxes = {alias: self.outboxes.get(alias) or self._outbox(item, start_ns) for alias, item in to.work.items()}
-        # In one step each, and never in place: metrics read them from another thread.
+        # Replaced whole, never changed in place: metrics read them from another thread.
         self.work, self.nodes, self.outboxes, self._beating = to.work, to.nodes, outboxes, Beating(to.nodes)
         self._successor = None
         to.running.set()

@@ -1,4 +1,4 @@
-"""Which sources a capture process runs: from the tables of the configuration to threads that are ready to be opened."""
+"""The sources of a capture process: turns tables of the configuration into threads that are ready to be opened."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _LOG = logging.getLogger("lowmark.capture")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureOptions:
-    sources: tuple[str, ...]  # empty: those of this host
+    sources: tuple[str, ...]  # empty: all of this host
     pace: float | None  # None: as fast as files are read
-    rebase: bool  # the first packet of all is captured now
-    take_over: bool = False  # sources that another process is sending: that one stops
-    user: User | None = None  # as whom it acts: root is needed for the rings alone
+    rebase: bool  # shift times so that the first packet is captured now
+    take_over: bool = False  # also capture sources that another process sends; it stops
+    user: User | None = None  # acts as this user; only opening the rings needs root
 
 
 def threads_of(
     config: Config, options: CaptureOptions, plans: Sequence[QueryPlan], emitter: Emitter, metrics: IngestMetrics
 ) -> list[SourceThread]:
-    """One for each source that some query reads. ConfigError where there is none."""
+    """One thread for each source that some query reads. ConfigError if there is none."""
     names = options.sources or config.here()
     for name in names:
         if name not in config.sources:
@@ -65,7 +65,7 @@ def threads_of(
         ]
     if not threads:
         raise ConfigError(
-            f"{config.path}: nothing to capture on host {os.uname().nodename}: name sources with --source, or give "
+            f"{config.path}: nothing to capture on host {os.uname().nodename}: name sources with --source, or set "
             "their `host`"
         )
     check_tables((item.node for thread in threads for item in thread.work.values()), config.capture.table,
@@ -74,12 +74,12 @@ def threads_of(
 
 
 def work_of(config: Config, plans: Sequence[QueryPlan], source: str) -> list[Work]:
-    """What the queries have a source do."""
+    """The work of a source for these queries."""
     return work_on(config, plans, config.sources[source].stream)
 
 
 def work_on(config: Config, plans: Sequence[QueryPlan], stream: str) -> list[Work]:
-    """What the queries have each source of a stream do."""
+    """The work of each source of a stream for these queries."""
     stages = {plan.stage.fingerprint: plan.stage for plan in plans}
     send_late = {plan.stage.fingerprint for plan in plans if plan.late is not Late.COUNT}
     return [
@@ -91,7 +91,7 @@ def work_on(config: Config, plans: Sequence[QueryPlan], stream: str) -> list[Wor
 
 
 def readers_of(plans: Sequence[QueryPlan], work: Iterable[Work]) -> dict[str, tuple[str, ...]]:
-    """The topics that this work is sent to, each with the names of the queries that read it."""
+    """The topics of this work, each with the names of the queries that read it."""
     return {
         item.topic: tuple(plan.name for plan in plans if plan.stage.fingerprint == item.stage.fingerprint)
         for item in work
@@ -132,7 +132,7 @@ def _sources(
 
 
 def _ranks(config: Config) -> dict[str, int]:
-    """Sources in their order where times are equal: by stream, then by name."""
+    """Order of sources where times are equal: by stream, then by name."""
     members = [(at.stream, member) for name, at in config.sources.items() for member in config.members(name)]
     return {member: rank for rank, (_, member) in enumerate(sorted(members))}
 
@@ -144,7 +144,7 @@ def _replay(config: Config, names: Sequence[str], options: CaptureOptions) -> Re
 
 
 def _earliest_ns(config: Config, names: Sequence[str]) -> int | None:
-    """The time of the first frame of all: the sources keep their places in time among each other."""
+    """Earliest first-frame time of all sources: one shift for all keeps their relative times."""
     first = []
     for name in names:
         at = config.sources[name]

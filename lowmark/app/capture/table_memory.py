@@ -1,4 +1,4 @@
-"""Whether the tables of groups fit into this machine, before any is allocated."""
+"""Checks that the tables of groups fit into this machine's memory, before any is allocated."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def check_tables(nodes: Iterable[Node], config: LowLevelConfig, asked: str) -> None:
-    """`nodes`: one for each table, of all sources; `asked`: the setting that gives their size, as people wrote it.
-    LowLevelConfigError where they take more memory than there is."""
+    """LowLevelConfigError if the tables need more memory than there is. `nodes`: one for each table, of all sources;
+    `asked`: the setting that gives their size, as people wrote it."""
     sizes = [size for node in nodes if (size := table_bytes(node.reduction, config))]
     usable = usable_bytes()
     if sum(sizes) > usable:
@@ -30,18 +30,18 @@ def check_tables(nodes: Iterable[Node], config: LowLevelConfig, asked: str) -> N
 
 
 def asked_table(config: LowLevelConfig) -> str:
-    """As `[capture.table]` of a configuration says it."""
+    """The table size as `[capture.table]` of a configuration writes it."""
     given = f'memory = "{config.memory}"' if config.memory else f"slots = {config.slots}"
     return f"capture.table: {given}"
 
 
 def usable_bytes() -> int:
-    """What a process may have at the most: the machine's memory, or what is left to it of that."""
+    """Most memory that this process may use: the machine's, or a lower limit of the process or its cgroup."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
         limits.append(soft)
-    with suppress(OSError, ValueError):  # there is none, or it says "max"
+    with suppress(OSError, ValueError):  # there is no such file, or it says "max"
         limits.append(int(_GROUP_LIMIT.read_text()))
     return min(limits)
 

@@ -1,4 +1,4 @@
-"""What `lowmark capture` says, while it runs, of tables that are too small."""
+"""Warnings of a running `lowmark capture` about tables that are too small."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _SILENT_S = 60.0  # after a line about a table
 
 
 class Crowding:
-    """`step` again and again. Of each table a line when a larger one would pay, and another when a still larger one
-    would: not within a minute."""
+    """Call `step` repeatedly. Warns when a larger table would be faster, and again when a still larger one would, but
+    at most once a minute for each table."""
 
     def __init__(
         self, tables: Callable[[], Iterable[tuple[str, Crowded | None]]], tell: Callable[[str], None],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`tables`: all that there are at the moment, by the name to call them."""
+        """`tables`: all present tables, with the names to show."""
         self._tables = tables
         self._tell = tell
         self._now_s = now_s
         self._looked_s = -_LOOK_S
-        self._told: dict[str, tuple[float, int]] = {}  # when, and what was wanted
+        self._told: dict[str, tuple[float, int]] = {}  # time of the last warning, and the slots it named
 
     def step(self, at_end: bool = False) -> None:
         now = self._now_s()

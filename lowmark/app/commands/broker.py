@@ -1,4 +1,4 @@
-"""`lowmark broker`: a real Kafka for one host."""
+"""`lowmark broker`: runs a real Kafka broker on one host."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ __all__ = ["broker"]
 
 
 def broker(
-    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Folder of its data; kept between runs.")] = Path(
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Data folder, kept between runs.")] = Path(
         "lowmark-broker"
     ),
-    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port; 0 takes a free one.")] = 9092,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0: any free port.")
+    ] = 9092,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
 ) -> None:
     """Run a Kafka broker (KRaft mode, one node) in the foreground until Ctrl-C.
 
-    Its jars are fetched once, at pinned versions, and checked by hash. The data survive restarts and crashes.
+    The first run fetches the jars, at pinned versions, and checks their hashes. Data survive restarts and crashes.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""`lowmark capture`: the process on a capture host."""
+"""`lowmark capture`: runs the capture process on a host."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ def capture(
         typer.Option(
             "--source",
             metavar="NAME",
-            help="Capture this source only (repeatable). Without: those of this host.",
+            help="Capture only this source (repeatable). Default: all sources of this host.",
             show_default=False,
         ),
     ] = None,
     pace: Annotated[
         float | None,
-        typer.Option(metavar="X", help="Replay files at X times their own pace; without, as fast as they are read."),
+        typer.Option(metavar="X", help="Replay files at X times their own pace. Default: as fast as possible."),
     ] = None,
     rebase: Annotated[
-        bool, typer.Option("--rebase", help="Shift the packets' times so that the first one is captured now.")
+        bool, typer.Option("--rebase", help="Shift packet times so that the first packet is captured now.")
     ] = False,
     take_over: Annotated[
         bool,
         typer.Option(
-            "--take-over", help="Capture also sources that another process is sending: its captures of them stop."
+            "--take-over", help="Also capture sources that another process is sending; that process stops sending them."
         ),
     ] = False,
     user: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Started by root: do all as this user but for opening the rings of the interfaces, and have no rights "
-            "any more once they are open.",
+            help="When started by root: act as this user, use root only to open the rings of the interfaces, and drop "
+            "all privileges after that.",
         ),
     ] = None,
 ) -> None:
     """Reduce packets to partial aggregates and send them, with punctuations, to Kafka.
 
-    Ends when all files have been read, or with Ctrl-C or SIGTERM; what it holds is sent before. With SIGHUP the
-    configuration is read again, and its queries take the place of those that run. A source that another process is
-    sending is refused: the process that registered it last is asked through Kafka, unless it has said that it is done,
-    and lives if it answers within 5 s. Exit code 3: a file was damaged (what stands before the damage has been sent).
+    Ends when all files have been read, or with Ctrl-C or SIGTERM, after it has sent what it holds. SIGHUP makes it read
+    the configuration again and replace its queries. A source that another process is sending is refused: the process
+    that registered it last is asked through Kafka, and is alive if it answers within 5 s; one that has said that it is
+    done is not asked. Exit code 3: a file was damaged (everything before the damage has been sent).
 
     Examples:
 
@@ -67,7 +67,9 @@ def capture(
     from lowmark.app.logs import set_up_logs
 
     if pace is not None and pace <= 0:
-        raise typer.BadParameter(f"{pace} is not a pace: 1.0 is the files' own", param_hint="'--pace'")
+        raise typer.BadParameter(
+            f"{pace} is not a pace: write a number above 0; 1.0 is the files' own pace", param_hint="'--pace'"
+        )
     acting = None if user is None else act_as(user_called(user))
     settings = load_config(Path(config))
     set_up_logs(verbose=False)

@@ -1,4 +1,4 @@
-"""`lowmark check`: would it run?"""
+"""`lowmark check`: whether a configuration would run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def check(
     config: ConfigOption = CONFIG,
     role: Annotated[
         list[Role] | None,
-        typer.Option("--for", help="Ask for the rights in Kafka that this command needs (repeatable). Default: both."),
+        typer.Option("--for", help="Check the Kafka rights that this command needs (repeatable). Default: both."),
     ] = None,
 ) -> None:
     """Check configuration, queries, kernels, broker, rights, topics, what a job needs on this host (Java, jars, a
-    folder for its checkpoint), and whether the job of all queries would start on its checkpoint. Nothing is started or
-    changed. Kernels are compiled, which takes seconds, and kept for the captures of this machine.
+    checkpoint folder), and whether the job of all queries would start on its checkpoint. Starts and changes nothing,
+    but compiles kernels, which takes seconds, and keeps them for captures on this machine.
 
     Exit codes: 0 when all is well; 1 when the environment is not ready; 2 when the configuration is wrong.
 
@@ -31,7 +31,7 @@ def check(
 
     \b
       lowmark check -c /etc/lowmark.toml
-      lowmark check --for capture        # on a capture host, whose user may do no more
+      lowmark check --for capture        # on a capture host, whose user has only these rights
     """
     from rich.console import Console
     from rich.markup import escape

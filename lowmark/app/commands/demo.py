@@ -1,4 +1,4 @@
-"""`lowmark demo`: see it work."""
+"""`lowmark demo`: shows lowmark at work on generated traffic."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ __all__ = ["demo"]
 
 def demo(
     seconds: Annotated[
-        float, typer.Option(metavar="S", min=1, help="How long to go on after the first final window.")
+        float, typer.Option(metavar="S", min=1, help="Seconds to run after the first final window.")
     ] = 60,
-    rate: Annotated[int, typer.Option(metavar="N", min=1, help="Packets a second on each of the two links.")] = 10_000,
+    rate: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Packets per second on each of the two links.")
+    ] = 10_000,
     keep: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Work in this folder and leave it: configuration, captures, logs, broker."),
+        typer.Option(metavar="DIR", help="Work in this folder and keep it: configuration, captures, logs, broker."),
     ] = None,
 ) -> None:
-    """Run broker, capture of two links, Spark job and a live view of final windows, for about a minute.
+    """Run a broker, a capture of two links, a Spark job and a live view of final windows, for about a minute.
 
-    Needs no privileges: the links are generated captures, replayed in their own time. Everything is removed at the
-    end, or with Ctrl-C.
+    Needs no privileges: the links are generated captures, replayed at their own pace. Everything is removed at the end
+    or on Ctrl-C, except with --keep.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""Options that say what to expect of a query's data. They decide how it runs, and change no result."""
+"""Options that describe a query's data in advance. They decide how the query runs, and change no result."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Rates = Annotated[
     typer.Option(
         "--rate",
         metavar="NAME=N/s",
-        help="Rows a second to expect of a join's input, behind its conditions, or of a stream. Gives the memory that "
-        "joins will take, and decides in which order their inputs are probed, and the strategy of windows.",
+        help="Expected rows per second of a join's input (after its conditions) or of a stream. Used to estimate the "
+        "memory of joins, and to choose the order in which their inputs are probed and the window strategy.",
     ),
 ]
 Selectivities = Annotated[
@@ -29,12 +29,13 @@ Selectivities = Annotated[
     typer.Option(
         "--selectivity",
         metavar="A,B=SHARE",
-        help="Of pairs of rows of two inputs in each other's windows, the share that is equal where it must be.",
+        help="Expected share of the pairs of rows, one of A and one of B in each other's windows, whose join columns "
+        "are equal.",
     ),
 ]
 Groups = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Groups of a pane to expect, at the most; without, 10000."),
+    typer.Option(metavar="N", min=1, help="Expected number of groups in a pane, at most. Default: 10000."),
 ]
 
 
@@ -49,7 +50,7 @@ def expected_of(rates: Sequence[str] | None, selectivities: Sequence[str] | None
 
 @contextmanager
 def known_names() -> Iterator[None]:
-    """While a query is planned: something that is said of what it has not is a mistake in these options."""
+    """Reports a name that the query does not have as a mistake in these options; wraps the planning of the query."""
     from lowmark.query.optimize.stream_statistics import UnknownInput
 
     try:

@@ -1,4 +1,4 @@
-"""`lowmark explain`: how a query runs."""
+"""`lowmark explain`: shows how a query runs."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def explain(
     file: Annotated[
         Path | None, typer.Option("-f", "--file", metavar="FILE.sql", help="Read the query from a file.")
     ] = None,
-    buckets: Annotated[int, typer.Option(metavar="N", min=1, help="Partitions that are wanted.")] = 8,
+    buckets: Annotated[int, typer.Option(metavar="N", min=1, help="Number of partitions.")] = 8,
     late: Annotated[
-        Late, typer.Option(help="What becomes of late tuples. What cannot be corrected is refused, with the reason.")
+        Late,
+        typer.Option(help="What to do with late tuples. A query that cannot be corrected is refused with the reason."),
     ] = Late.COUNT,
     rate: Rates = None,
     selectivity: Selectivities = None,
     groups: Groups = None,
     limit_groups: LimitGroups = DEFAULT_LIMITS.groups,
     expire_idle: ExpireIdle = None,
-    strategy: Annotated[Strategy, typer.Option(help="How groups of open windows are held.")] = Strategy.AUTO,
+    strategy: Annotated[Strategy, typer.Option(help="How groups of open windows are kept.")] = Strategy.AUTO,
     disorder: Annotated[
         str | None,
         typer.Option(
             metavar="DISORDER",
-            help="Also say what this declaration of a stream's or source's `disorder` does: 'within 50 ms', 'measured "
-            "99.9%', …",
+            help="Also show the effect of this `disorder` of a stream or source: 'within 50 ms', 'measured 99.9%', …",
         ),
     ] = None,
     read: Annotated[
@@ -50,22 +50,22 @@ def explain(
         typer.Option(
             "-r",
             metavar="[NAME=]FILE",
-            help="Also say, of a capture as query takes it, how many of its frames come behind what --disorder "
-            "declares and which bound `measured` comes to; without --disorder, by which declaration none would.",
+            help="Also show how many frames of a capture arrive later than --disorder allows, and the bound that "
+            "`measured` reaches. Without --disorder: the declaration by which none is late. FILE is as for query.",
         ),
     ] = None,
     beside: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE.sql",
-            help="Another query of the same job: tells whether they share node and partials, or could.",
+            help="Another query of the same job: show whether the two share node and partials, or could.",
         ),
     ] = None,
     kernel: Annotated[bool, typer.Option("--kernel", help="Also show the generated low-level kernel.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
 ) -> None:
-    """Show both halves of a query's plan: what the capture process does with packets and what the job does with
-    partials, with panes, granule, buckets, the growth of state and the JSON schema of the results.
+    """Show both halves of a query's plan: what the capture process does with packets, and what the job does with
+    partials. Includes panes, granule, buckets, growth of state and the JSON schema of the results.
 
     Examples:
 
@@ -133,7 +133,7 @@ def _meaning(declared: Disorder) -> str:
 
 
 def _seen(read: list[str], plan: QueryPlan, declared: Disorder | None) -> list[Scanned] | list[Declared]:
-    """What there is to say of each capture."""
+    """The findings for each capture."""
     from lowmark.app.local.bindings import bind
     from lowmark.app.local.scan import declared_of, scan_capture
 

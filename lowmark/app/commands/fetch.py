@@ -1,4 +1,4 @@
-"""`lowmark fetch`: what a host needs of others, beforehand."""
+"""`lowmark fetch`: downloads what later starts need, so that they need no network."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ def fetch(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DIR]", help="Where it is put. Without: this user's cache, where all look.", show_default=False
+            metavar="[DIR]", help="Target folder. Default: the cache that all commands use.", show_default=False
         ),
     ] = None,
 ) -> None:
-    """Get what `lowmark run`, `lowmark broker` and `lowmark demo` would fetch at their first start: the jars of the
-    broker and of Spark's Kafka connector, at pinned versions, checked by hash. They start without a network then.
+    """Fetch the jars of the broker and of Spark's Kafka connector, at pinned versions, checked by hash. `lowmark run`,
+    `lowmark broker` and `lowmark demo` would fetch them at their first start; after this they start without a network.
 
-    What is there and whole is not fetched again; what is not whole is replaced. The folder can be copied to other
-    hosts, or into an image: LOWMARK_CACHE names it there.
+    Intact jars are not fetched again; damaged ones are replaced. The folder can be copied to other hosts or into an
+    image; set LOWMARK_CACHE to it there.
 
     Examples:
 
@@ -46,6 +46,6 @@ def fetch(
             size = sum(jar.stat().st_size for jar in jars) / 1e6
             state = "fetched" if fetched else "there already"
             typer.echo(f"{state}: {len(jars)} jars of {jar_set.purpose}, {size:.1f} MB, in {jars[0].parent}")
-    typer.echo(f"Java {java.version} is that of {java.home}: each host has its own")
+    typer.echo(f"Java {java.version} of {java.home} is not included: each host needs its own")
     if cache != cache_root():
         typer.echo(f"to use them: LOWMARK_CACHE={cache}")

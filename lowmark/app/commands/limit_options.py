@@ -1,4 +1,4 @@
-"""Options that say what a query may keep."""
+"""Options that limit what a query may keep."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LimitGroups = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Groups of a landmark window, or values of PA that a window over rows or a slide by tuple counts for, "
-        "that may be kept. With more the query stops.",
+        help="Most groups of a landmark window, or values of PA of windows over rows or slides by tuple, that the "
+        "query may keep. With more, the query stops.",
     ),
 ]
 
@@ -24,8 +24,8 @@ ExpireIdle = Annotated[
     str | None,
     typer.Option(
         metavar="SPAN",
-        help="Let go of values of PA, of windows over rows and slides by tuple, that had no tuple for longer in stream "
-        "time, such as '1 hour'. One that comes back is counted anew, and the answer says lossy: numbering.",
+        help="Forget a value of PA (windows over rows, slides by tuple) that has had no tuple for this long in stream "
+        "time, such as '1 hour'. If it comes back, its count starts again and the answer says lossy: numbering.",
     ),
 ]
 

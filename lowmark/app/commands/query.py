@@ -1,4 +1,4 @@
-"""`lowmark query`: a query over captures and interfaces, in this process."""
+"""`lowmark query`: answers a query over captures and interfaces in this process."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Examples:
   lowmark query -i eth0 "SELECT count(*) [RANGE 10 seconds] FROM Main"
   tcpdump -w - -i eth0 | lowmark query -r - "SELECT count(*) [RANGE 10 seconds] FROM Main"
 
-Rows go to standard output and nothing else; progress and the audit go to standard error.
+Standard output receives rows only; progress and the audit go to standard error.
 
-Exit codes: 0; 2 for a bad query or option; 3 for unreadable input (what was readable before it is answered); 4 when a
-window is lossy.
+Exit codes: 0; 2 for a bad query or option; 3 for unreadable input (the answer covers what was readable before it); 4
+when a window is lossy.
 """
 
 
@@ -42,17 +42,17 @@ def query(
         typer.Option(
             "-r",
             metavar="[NAME=]FILE",
-            help="Read stream NAME from a capture (pcap or pcapng, also .gz, .xz and .zst; - is standard input), or "
-            "from those of a folder or a pattern ('dir/*.pcap') as one, in the order of their names. Without a name it "
-            "stands for every stream of the query. Given twice under one name: a stream of two sources.",
+            help="Read stream NAME from a capture: pcap or pcapng, also .gz, .xz and .zst; - is standard input. The "
+            "files of a folder or a pattern ('dir/*.pcap') are read as one capture, in the order of their names. "
+            "Without NAME: every stream of the query. The same NAME twice: one stream with two sources.",
         ),
     ] = None,
     follow: Annotated[
         bool,
         typer.Option(
             "--follow",
-            help="At the end of what is read wait for more, until Ctrl-C: a file that grows, or the next one of a "
-            "folder or pattern. In a lull of it nothing is promised by the clock: the next packet closes windows.",
+            help="At the end of a file, wait for more until Ctrl-C: for the file to grow, or for the next file of a "
+            "folder or pattern. While no data arrives, windows stay open: only the next packet closes them.",
         ),
     ] = False,
     interface: Annotated[
@@ -60,66 +60,73 @@ def query(
         typer.Option(
             "-i",
             metavar="[NAME=]IFACE",
-            help="Capture stream NAME from an interface, or from all of them (any), until Ctrl-C. Takes CAP_NET_RAW. "
-            "Names and repetition are as with -r.",
+            help="Capture stream NAME from an interface, or from all interfaces (any), until Ctrl-C. Needs "
+            "CAP_NET_RAW. NAME may be left out or repeated, as with -r.",
         ),
     ] = None,
     fanout: Annotated[
         int,
-        typer.Option(metavar="N", min=1, max=64, help="Threads among which the packets of an interface are divided."),
+        typer.Option(metavar="N", min=1, max=64, help="Number of threads that share the packets of an interface."),
     ] = 1,
     promiscuous: Annotated[
-        bool, typer.Option("--promiscuous", help="Capture packets for other hosts too, where an interface sees them.")
+        bool, typer.Option("--promiscuous", help="Also capture packets for other hosts, where the interface sees them.")
     ] = False,
     kernel_filter: Annotated[
         bool,
         typer.Option(
             "--kernel-filter",
-            help="Let the kernel leave out packets of an interface that WHERE would not keep, as far as it can tell by "
-            "version, protocol, addresses and ports. They are in no count then.",
+            help="Let the kernel discard packets of an interface that WHERE would discard, as far as IP version, "
+            "protocol, addresses and ports decide it. No count includes these packets.",
         ),
     ] = False,
     disorder: Annotated[
         str | None,
         typer.Option(
             metavar="DISORDER",
-            help="How far packets may be out of order: scan (files: read twice, exact; the default), ordered (the "
-            "default on standard input), 'within 50 ms' (the default on interfaces), 'within 500 tuples', 'measured "
-            "99.9%' (what so many of the packets kept to so far).",
+            help="How far packets may be out of order: scan (default for files: reads them twice, exact), ordered "
+            "(default for standard input), 'within 50 ms' (default for interfaces), 'within 500 tuples', 'measured "
+            "99.9%' (the bound that 99.9% of the packets have kept so far).",
         ),
     ] = None,
-    flush: Annotated[Flush, typer.Option(help="How ended panes leave the table. Changes no result.")] = Flush.SLOW,
+    flush: Annotated[
+        Flush,
+        typer.Option(
+            help="How groups leave the table after their pane has ended: slow (a few with each batch of packets), lazy "
+            "(at collisions) or full (all at once). Changes no result."
+        ),
+    ] = Flush.SLOW,
     flush_every: Annotated[
         int,
         typer.Option(
             metavar="N",
             min=0,
-            help="With --flush slow: one slot after each so many packets; 0: as many as leave all within a second.",
+            help="With --flush slow: flush one slot after every N packets. 0: flush all of a pane within 1 s, or "
+            "within the length of a pane if that is shorter.",
         ),
     ] = 0,
     flush_panes: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Panes within which all of an ended pane has left the table.")
+        int, typer.Option(metavar="N", min=1, help="Flush all of a pane within N panes of its end.")
     ] = 2,
     order: Annotated[
         Order,
         typer.Option(
-            help="Preserved: a pane leaves the table before later ones, as systems need that process in order. For "
-            "comparison: it is slower, and changes no result."
+            help="preserved: flush a pane before any later one, as systems that process in order need. For comparison "
+            "only: it is slower, and changes no result."
         ),
     ] = Order.ANY,
     late: Annotated[
         Late,
         typer.Option(
-            help="What becomes of packets that come after their granule has ended, beside their being counted: emit "
-            "tells each as a row of its own, correct what they change in windows that were answered. Both are JSON "
-            "lines on standard error."
+            help="What to do with packets that arrive after their granule has ended: count them only, emit each as a "
+            "row, or correct (report what they change in windows already answered). They are counted in any case. "
+            "Rows and corrections are JSON lines on standard error."
         ),
     ] = Late.COUNT,
     strategy: Annotated[
         Strategy,
         typer.Option(
-            help="How groups of open windows are held: in their panes (paned), in every window (wid), by group in the "
-            "one or the other (adapt), or as costs least. Changes no result."
+            help="How groups of open windows are kept: wid (in every window), paned (once in each pane), adapt (either "
+            "way, chosen for each group) or auto (whatever costs least). Changes no result."
         ),
     ] = Strategy.AUTO,
     rate: Rates = None,
@@ -131,26 +138,26 @@ def query(
         str,
         typer.Option(
             metavar="SIZE",
-            help="Of each source's table: groups that it has room for (a power of two), or memory such as 64M.",
+            help="Size of each source's table: a number of groups (a power of two), or memory such as 64M.",
         ),
     ] = "1048576",
     format_: Annotated[
         Format | None,
         typer.Option(
             "--format",
-            help="How rows are written. On a terminal the default is a table, elsewhere JSON lines.",
+            help="Format of the rows. Default: a table on a terminal, JSON lines elsewhere.",
             case_sensitive=False,
             show_default=False,
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", metavar="FILE", help="Write the rows to a file.")] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no audit.")] = False,
+    output: Annotated[Path | None, typer.Option("-o", metavar="FILE", help="Write the rows to this file.")] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print no progress and no audit.")] = False,
 ) -> None:
     """Answer a query over capture files or interfaces, without Kafka or Spark."""
     text, name = query_text(sql, file)
     expected = expected_of(rate, selectivity, groups)
     limits = limits_of(limit_groups, expire_idle)
-    # Loading kernels and operators takes a moment that --help and a mistyped option need not wait for.
+    # Imported late: loading kernels and operators is slow, and --help and a mistyped option need none of them.
     from lowmark.app.local.answer import Request, answer
 
     request = Request(
@@ -172,7 +179,7 @@ query.__doc__ = f"{query.__doc__}\n\n{_EXAMPLES}"
 def query_text(sql: str | None, file: Path | None) -> tuple[str, str]:
     """The query's text and its name."""
     if (sql is None) == (file is None):
-        raise typer.BadParameter("give the query as an argument, or the file that holds it with -f")
+        raise typer.BadParameter("give the query as an argument or as a file with -f: exactly one of the two")
     if sql is not None:
         return sql, "query"
     assert file is not None

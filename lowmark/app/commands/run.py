@@ -1,4 +1,4 @@
-"""`lowmark run`: the Spark job."""
+"""`lowmark run`: runs the Spark job."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[QUERY]...",
-            help="Run these queries only, as a job with a checkpoint of its own.",
+            help="Run only these queries, as a job with its own checkpoint.",
             show_default=False,
         ),
     ] = None,
     config: ConfigOption = CONFIG,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark master; without, the configuration's.", show_default=False)
+        str | None, typer.Option(metavar="URL", help="Spark master. Default: the configuration's.", show_default=False)
     ] = None,
     until_last: Annotated[
-        bool, typer.Option("--until-last", help="End when every source has ended and its windows are out.")
+        bool, typer.Option("--until-last", help="End when every source has ended and its windows are written.")
     ] = False,
     new_generation: Annotated[
         bool,
         typer.Option(
             "--new-generation",
-            help="Begin a new checkpoint although results of an earlier one are there. What it has told is not written "
-            "again; where nobody can tell what that was, the start is refused, with the names of the queries.",
+            help="Begin a new checkpoint although an earlier one has left results. Those results are not written "
+            "again. If lowmark cannot tell what they were, it refuses the start and names the queries.",
         ),
     ] = False,
     repeat_rows: Annotated[
         bool,
         typer.Option(
             "--repeat-rows",
-            help="With --new-generation: begin all the same, and write the rows of those queries again: all that "
-            "follow from what Kafka still has.",
+            help="With --new-generation: begin all the same, and write again all rows of those queries that follow "
+            "from what Kafka still holds.",
         ),
     ] = False,
 ) -> None:
     """Run the Spark job that merges partials into final windows and writes them exactly once.
 
-    One job runs all queries of the configuration. It goes on where it stopped; end it with Ctrl-C.
+    One job runs all queries of the configuration. It resumes where it stopped. End it with Ctrl-C.
 
     Examples:
 
@@ -55,10 +55,10 @@ def run(
       lowmark run -c /etc/lowmark.toml
       lowmark run talkers --master spark://host:7077
       lowmark run --new-generation                  # the checkpoint is lost; nothing is written twice
-      lowmark run --new-generation --repeat-rows    # … but of the queries that the refusal has named
+      lowmark run --new-generation --repeat-rows    # … except rows of the queries that the refusal named
     """
     if repeat_rows and not new_generation:
-        raise typer.BadParameter("it goes with --new-generation", param_hint="--repeat-rows")
+        raise typer.BadParameter("it works only with --new-generation", param_hint="--repeat-rows")
     from lowmark.app.config.file import load_config
     from lowmark.app.console import telling
     from lowmark.app.job.process import NewGeneration, run_job

@@ -1,4 +1,4 @@
-"""`lowmark scan`: how far a capture is out of order."""
+"""`lowmark scan`: reports how far a capture is out of order."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _TEXTS = ("capture", "from", "to", "disorder")
 
 def scan(
     captures: Annotated[
-        list[str], typer.Argument(metavar="FILE…", help="Captures, folders of them or patterns, each by itself.")
+        list[str],
+        typer.Argument(metavar="FILE…", help="Captures, folders of captures or patterns. Each gets its own report."),
     ],
 ) -> None:
-    """Read captures and tell how far their packets are out of order: by how much time, by how many places, and which
-    `disorder` leaves none of them late. Exit code 3: a capture is damaged or cannot be read (what stands before the
-    damage is told, and so are the other captures).
+    """Report how far the packets of captures are out of order: by how much time, by how many places, and which
+    `disorder` makes none of them late. Exit code 3: a capture is damaged or cannot be read (the report still covers
+    what is before the damage, and the other captures).
 
-    A table on a terminal, JSON lines in a pipe.
+    Writes a table on a terminal, JSON lines in a pipe.
 
     Example:
 
@@ -54,7 +55,7 @@ def scan(
             "disorder": one.disorder,
         }
         rows.append(row)
-        if not sys.stdout.isatty():  # each is told before the next, which may take its time
+        if not sys.stdout.isatty():  # before the next capture, which may take long
             typer.echo(json.dumps(row))
         for said in one.untimed.said:
             console.print(f"{one.name}: {said}", markup=False)

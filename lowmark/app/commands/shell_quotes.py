@@ -1,4 +1,4 @@
-"""A query's text that the shell has taken apart: what is said of it shows the command with quotes."""
+"""Detects a query that the shell has split into words; the error shows the command with quotes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LIVES_IN_DOUBLE_QUOTES = set("$`\\!")
 
 
 class QueryCommand(typer.core.TyperCommand):
-    """Of a command whose one argument, `sql`, is a query."""
+    """A command whose only argument, `sql`, is a query."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         given, unexpected, _ = self.make_parser(ctx).parse_args(list(args))

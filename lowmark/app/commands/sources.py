@@ -1,4 +1,4 @@
-"""`lowmark sources`: who sends."""
+"""`lowmark sources`: lists the sources and their state."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def _shown(value: object) -> str:
 
 
 def sources(config: ConfigOption = CONFIG) -> None:
-    """List the sources that have registered: stream, epoch, since when, how far behind they are, and whether jobs list
-    them, that is wait for them and count them; and those that are configured and have not registered.
+    """List the registered sources: stream, epoch, time of registration, how far behind they are, and whether jobs list
+    them (wait for them and count them). Also lists sources that are configured but have not registered.
 
-    A table on a terminal, JSON lines in a pipe.
+    Writes a table on a terminal, JSON lines in a pipe.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""`lowmark topics`: the topics that a configuration needs."""
+"""`lowmark topics`: lists, creates and deletes the topics of a configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from lowmark.app.commands.shared_options import CONFIG, ConfigOption
 
-if TYPE_CHECKING:  # --help loads no more than it must
+if TYPE_CHECKING:  # --help must load little
     from confluent_kafka.admin import AdminClient
 
     from lowmark.app.config.file import Config
@@ -22,21 +22,21 @@ __all__ = ["topics"]
 
 def topics(
     config: ConfigOption = CONFIG,
-    create: Annotated[bool, typer.Option("--create", help="Create those that are missing.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the topics that are missing.")] = False,
     delete: Annotated[
-        bool, typer.Option("--delete", help="Delete those that the configuration no longer needs, after asking.")
+        bool, typer.Option("--delete", help="Delete topics that the configuration no longer needs, after asking.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --delete: do not ask.")] = False,
 ) -> None:
-    """List the topics that the configuration needs, whether they are there as they should be, and those of queries and
-    stages that it no longer has.
+    """List the topics that the configuration needs, whether each is as it should be, and topics of queries and stages
+    that the configuration no longer has.
 
-    `lowmark capture` and `lowmark run` create what is missing by themselves; on a cluster where they have no right to,
-    somebody who has runs this once.
+    `lowmark capture` and `lowmark run` create missing topics themselves. Where they have no right to, a user who has
+    that right runs `lowmark topics --create` once.
 
-    What --delete deletes is gone with all that it holds: result rows too. It takes topics of this installation alone
-    (by prefix and name), and leaves those that a source that lives sends to, and those that were written to in the last
-    ten minutes, by the job of another configuration for example. End such jobs first: their queries fail.
+    --delete deletes topics with all that they hold, result rows included. It deletes only topics of this installation
+    (by prefix and name). It keeps topics that a live source sends to, and topics written to in the last ten minutes,
+    for example by the job of another configuration. End such jobs first: without their topics, their queries fail.
 
     Examples:
 
@@ -77,7 +77,7 @@ def topics(
 
 
 def _delete(config: Config, client: AdminClient, wanted: Sequence[TopicSettings], yes: bool) -> int:
-    """The exit code."""
+    """Returns the exit code."""
     from lowmark.app.kafka.orphaned_topics import orphans
     from lowmark.wire.kafka.clients import delete_topics
 
@@ -94,7 +94,7 @@ def _delete(config: Config, client: AdminClient, wanted: Sequence[TopicSettings]
     if not yes:
         typer.confirm("Delete these topics and all that they hold?", abort=True)
         used = {orphan.name: orphan.used for orphan in orphans(config, client, wanted, time.time_ns() // 1_000_000)}
-        for name in [name for name in names if used.get(name)]:  # since somebody was asked
+        for name in [name for name in names if used.get(name)]:  # used since the question was asked
             typer.echo(f"left alone: {name}: {used[name]}")
             del names[name]
     refused = delete_topics(client, list(names)) if names else {}

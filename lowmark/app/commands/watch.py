@@ -1,4 +1,4 @@
-"""`lowmark watch`: a query's results as they become final."""
+"""`lowmark watch`: shows a query's results as they become final."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def watch(
         str | None,
         typer.Argument(
             metavar="[QUERY]",
-            help="Name of the query in the configuration. With --progress it may be left out: all of them.",
+            help="Name of the query in the configuration. Without it, --progress shows all queries.",
             show_default=False,
         ),
     ] = None,
     config: ConfigOption = CONFIG,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Begin with the oldest results that Kafka still has.")
+        bool, typer.Option("--from-beginning", help="Begin with the oldest results that Kafka still holds.")
     ] = False,
     since: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Begin with the windows that begin at this time (2024-05-01T12:00:00Z), of results that Kafka still "
-            "has. Over rows: the number of a row.",
+            help="Show the windows that begin at this time (2024-05-01T12:00:00Z) or later, of the results that Kafka "
+            "still holds. For windows over rows: a row number.",
             show_default=False,
         ),
     ] = None,
@@ -39,36 +39,36 @@ def watch(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="End when all windows that end up to this time are complete, or nothing more can come. Without "
-            "--since: from the oldest results on.",
+            help="End when all windows that end at this time or earlier are complete, or when nothing more can come. "
+            "Without --since: begin with the oldest results.",
             show_default=False,
         ),
     ] = None,
     windows: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="End after so many windows.", show_default=False)
+        int | None, typer.Option(metavar="N", min=1, help="End after N windows.", show_default=False)
     ] = None,
     json_: Annotated[
         bool | None,
         typer.Option(
             "--json/--table",
-            help="Rows as JSON lines on standard output (completions on standard error), or a table for each complete "
-            "window. The default is a table on a terminal, else JSON.",
+            help="Write rows as JSON lines to standard output (completions to standard error), or a table for each "
+            "complete window. Default: a table on a terminal, JSON elsewhere.",
             show_default=False,
         ),
     ] = None,
     progress: Annotated[
         bool,
         typer.Option(
-            "--progress", help="Instead of results: how far each query is, and what its open windows wait for."
+            "--progress", help="Show how far each query is and what its open windows wait for, instead of results."
         ),
     ] = False,
-    once: Annotated[bool, typer.Option("--once", help="With --progress: tell how things stand, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="With --progress: show the state once, and end.")] = False,
 ) -> None:
-    """Follow a query's result topic: final rows, and for each window whether it is complete and exact. With --progress:
-    why a window does not close.
+    """Follow a query's result topic: show final rows, and for each window whether it is complete and exact. With
+    --progress: show why a window does not close.
 
-    Reads committed records only. End it with Ctrl-C, or say where it ends (--until, --windows): then its exit code is 4
-    when a window that it has shown is lossy.
+    Reads committed records only. Ends with Ctrl-C, or by itself with --until or --windows. If it ends by itself, the
+    exit code is 4 when a window that was shown is lossy.
 
     Examples:
 
@@ -79,11 +79,13 @@ def watch(
       lowmark watch --progress
     """
     if query is None and not progress:
-        raise typer.BadParameter("name a query, or ask for the --progress of all of them")
+        raise typer.BadParameter("name a query, or use --progress to see all of them")
     if once and not progress:
-        raise typer.BadParameter("--once goes with --progress")
+        raise typer.BadParameter("--once works only with --progress")
     if progress and (since is not None or until is not None):
-        raise typer.BadParameter("--since and --until are of results, and --progress tells how things stand")
+        raise typer.BadParameter(
+            "--since and --until select results; --progress shows the present state and takes neither"
+        )
     from lowmark.app.config.file import load_config
     from lowmark.app.watch.follow import watch as run
     from lowmark.app.watch.time_range import WatchRange, edge_of

@@ -1,4 +1,4 @@
-"""What `lowmark check` looks at, one after the other; what depends on a failed check is left out."""
+"""The checks of `lowmark check`, in order. A check that depends on a failed one is left out."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from lowmark.wire.kafka.rights import missing_rights, refused_creations
 
 __all__ = ["CheckResult", "run_checks"]
 
-_BRIEF = 300  # characters of what the compiler says
-_PATIENCE_S = 2.0  # for a kernel, before it is told what is done
+_BRIEF = 300  # characters shown of a compiler message
+_PATIENCE_S = 2.0  # a kernel that compiles longer is announced
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def _failed(what: str, error: Exception) -> CheckResult:
 
 
 def run_checks(path: Path, roles: Sequence[Role], tell: Callable[[str], None]) -> Iterator[CheckResult]:
-    """`roles`: whose rights in Kafka are asked for. `tell` is given, from any thread, what takes seconds."""
+    """`roles`: the roles whose Kafka rights are checked. `tell` gets a line, from any thread, about slow steps."""
     try:
         config = load_config(path)
     except ConfigError as error:
@@ -84,7 +84,7 @@ def _tables(config: Config, plans: Sequence[QueryPlan]) -> Iterator[CheckResult]
 
 
 def _kernels(config: Config, plans: Sequence[QueryPlan], tell: Callable[[str], None]) -> Iterator[CheckResult]:
-    """Those of all captures, on whatever host: compiled here, they are found here later."""
+    """Compiles the kernels of all captures, of every host; captures on this machine find them later."""
     for stream in config.streams:
         work = work_on(config, plans, stream)
         if not work:
@@ -100,7 +100,7 @@ def _kernels(config: Config, plans: Sequence[QueryPlan], tell: Callable[[str], N
             prepare(
                 [item.node.reduction for item in work], [item.send_late for item in work], config.capture.table.order
             )
-        except Exception as error:  # an aggregate of somebody's own can lift what no kernel computes
+        except Exception as error:  # a user's own aggregate may need something that no kernel can compute
             yield CheckResult(what, f"it cannot be compiled: {_brief(error)}", 2)
         else:
             yield CheckResult(what)
@@ -109,7 +109,7 @@ def _kernels(config: Config, plans: Sequence[QueryPlan], tell: Callable[[str], N
 
 
 def _brief(error: Exception) -> str:
-    """numba tells a page."""
+    """Shortens the message: numba writes a page."""
     return shorten(str(error), _BRIEF, placeholder=" …") or type(error).__name__
 
 
@@ -162,7 +162,7 @@ def _job_host(config: Config) -> Iterator[CheckResult]:
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
         yield CheckResult(f"checkpoint {checkpoint}")
     else:
-        hint = "Let job.checkpoint name a folder that this user can write to"
+        hint = "Set job.checkpoint to a folder that this user can write to"
         wrong = "cannot be written by this user" if there.is_dir() else "is not a folder"
         yield CheckResult(f"checkpoint {checkpoint}", f"{there} {wrong}. {hint}", 1)
 
@@ -177,20 +177,20 @@ def _kafka(config: Config, plans: list[QueryPlan], roles: Sequence[Role]) -> Ite
         yield _failed(what, error)
         return
     yield CheckResult(what)
-    # Missing topics are created at the start; those that are there must suit.
+    # The start creates missing topics; existing ones must have the right settings.
     for problem in problems:
         if _unlike(problem):
             yield CheckResult(f"topic {problem.topic}", str(problem), 1)
     missing = {problem.topic for problem in problems if problem.there == "missing"}
     refused = refused_creations(client, [settings for settings in wanted if settings.name in missing])
-    hint = "somebody who may creates them with `lowmark topics --create`"
+    hint = "a user who may create topics must run `lowmark topics --create`"
     created = "1 is created" if len(missing) == 1 else f"{len(missing)} are created"
     yield _listed(f"topics: {created} at the start" if missing else "topics", refused, hint)
     for role in roles:
         there = {topic: right for topic, right in rights_of(config, plans, role).items() if topic not in missing}
         group = job_group(config, config.job.name) if role is Role.RUN else None
         lacking = missing_rights(client, there, group)
-        yield _listed(f"rights for lowmark {role.value}", lacking, "have them granted to this user")
+        yield _listed(f"rights for lowmark {role.value}", lacking, "grant these rights to this user")
         known = len(plans) == len(config.queries) and not lacking and not any(map(_unlike, problems))
         if role is Role.RUN and plans and known:
             yield _job(config, plans, {settings.name for settings in wanted} - missing)

@@ -1,4 +1,4 @@
-"""`lowmark.toml`: one file for the capture hosts and for the job. Nothing is opened or contacted here."""
+"""`lowmark.toml`: one file for capture hosts and the job. This module opens no source and contacts nothing."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ _TABLES = ("kafka", "topics", "capture", "job", "streams", "sources", "queries")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSource:
-    """One capture point. `host`: only the capture process on this host runs it; without, every one that is asked to."""
+    """One capture point. `host`: only the capture process on this host runs it; None: any capture process may."""
 
     stream: str
     file: Path | None = None
     interface: str | None = None
     host: str | None = None
     disorder: str | None = None  # overrides the stream's
-    follow: bool = False  # of a file: at its end more is waited for
-    fanout: int = 1  # threads among which an interface's packets are divided, each a source of its own
-    promiscuous: bool = False  # of an interface: packets for other hosts too
-    kernel_filter: bool = False  # of an interface: the kernel leaves out what no query would keep
-    cpus: tuple[int, ...] = ()  # that its threads run on, the first on the first and so on; empty: on any
-    priority: int = 0  # of SCHED_FIFO, of its threads; 0: none
+    follow: bool = False  # file: wait for more at its end
+    fanout: int = 1  # threads that share an interface's packets, each as its own source
+    promiscuous: bool = False  # interface: also packets for other hosts
+    kernel_filter: bool = False  # interface: the kernel discards what no query would keep
+    cpus: tuple[int, ...] = ()  # the first thread runs on the first CPU, and so on; empty: on any CPU
+    priority: int = 0  # SCHED_FIFO priority of its threads; 0: none
 
     def scheduling(self, member: int) -> Scheduling:
-        """Of the source's thread of this number."""
+        """Scheduling of the source's thread of this number."""
         return Scheduling(self.cpus[member % len(self.cpus)] if self.cpus else None, self.priority)
 
     def __post_init__(self) -> None:
@@ -54,19 +54,21 @@ class CaptureSource:
         if not 1 <= self.fanout <= 64:
             raise ValueError(f"fanout is {self.fanout}; it is 1 to 64")
         if self.interface is None and (self.fanout > 1 or self.promiscuous or self.kernel_filter):
-            raise ValueError("`fanout`, `promiscuous` and `kernel_filter` are of interfaces; this source reads a file")
+            raise ValueError(
+                "`fanout`, `promiscuous` and `kernel_filter` apply to interfaces; this source reads a file"
+            )
         if self.promiscuous and self.interface == ANY:
             raise ValueError(ANY_PROMISCUOUS)
         if not 0 <= self.priority <= 99:
             raise ValueError(f"priority is {self.priority}; it is 1 to 99, or 0 for none")
         if self.follow and self.file is None:
-            raise ValueError("`follow` is of files, and an interface has no end in any case")
+            raise ValueError("`follow` applies to files, and this source reads an interface, which never ends anyway")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """Of the capture processes: `[capture.table]` is each source's nodes, `[capture.queue]` the way to Kafka,
-    `[capture.ring]` the memory behind each interface."""
+    """Settings of capture processes: `[capture.table]` for the nodes of each source, `[capture.queue]` for the way to
+    Kafka, `[capture.ring]` for the memory of each interface."""
 
     metrics: str = "127.0.0.1:9464"
     table: LowLevelConfig = field(default_factory=LowLevelConfig)
@@ -79,18 +81,18 @@ class Capture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """`roster`: the sources that windows wait for; without, those that the file lists for the stream."""
+    """`roster`: the sources that windows wait for; empty: those that the file lists for the stream."""
 
-    disorder: str | None = None  # without: scan for files, ordered for standard input, within 50 ms for interfaces
+    disorder: str | None = None  # default: scan for files, ordered for standard input, within 50 ms for interfaces
     roster: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryLimits:
-    """What is not given is as the job has it."""
+    """Limits of one query; a value that is not given is the job's."""
 
-    groups: int | None = None  # in place of the job's
-    expire_idle: str | None = None  # a length of time: values of PA without a tuple for longer are let go of
+    groups: int | None = None  # overrides the job's
+    expire_idle: str | None = None  # a length of time: a value of PA without a tuple for longer is forgotten
 
     def __post_init__(self) -> None:
         self.of(JobLimits())
@@ -107,15 +109,15 @@ class QueryLimits:
 class Query:
     sql: str | None = None
     file: Path | None = None  # relative to the configuration file
-    buckets: int | None = None  # partitions of its partials; without, the job's
+    buckets: int | None = None  # partitions of its partials; default: the job's
     late: Late = Late.COUNT
-    rates: Mapping[str, float] = field(default_factory=dict)  # rows a second, of inputs of joins or of streams
-    selectivities: Mapping[str, float] = field(default_factory=dict)  # of pairs of inputs, "A,B"
-    groups: int | None = None  # of a pane, at the most
+    rates: Mapping[str, float] = field(default_factory=dict)  # rows per second, by join input or stream
+    selectivities: Mapping[str, float] = field(default_factory=dict)  # by pair of inputs, "A,B"
+    groups: int | None = None  # expected groups of a pane, at most
     strategy: Strategy = Strategy.AUTO
     limits: QueryLimits = field(default_factory=QueryLimits)
-    format: RowFormat = RowFormat.JSONL  # of its rows on the result topic
-    share: str | None = None  # queries of one such name have one stage, whatever states their aggregates keep
+    format: RowFormat = RowFormat.JSONL  # format of its rows on the result topic
+    share: str | None = None  # queries with the same name share one stage, even if aggregate states differ
 
     @property
     def expected(self) -> Expected:
@@ -148,29 +150,31 @@ class Config:
         return tuple(sorted(declared or fed))
 
     def members(self, source: str) -> tuple[str, ...]:
-        """The names under which it registers: its own, or one for each thread that takes a share of its packets."""
+        """The names under which a source registers: its own, or with fanout one for each thread."""
         fanout = self.sources[source].fanout
         return (source,) if fanout == 1 else tuple(f"{source}-{member}" for member in range(fanout))
 
     def disorder(self, source: str) -> Disorder | None:
-        """What is declared of a source: its own, else its stream's, else None (a file's kind decides)."""
+        """The declared disorder of a source: its own, else its stream's, else None (the kind of file decides)."""
         at = self.sources[source]
         text = at.disorder or self.streams[at.stream].disorder
         if text is None:
             return None if at.interface is None else LIVE_DISORDER
         disorder = parse_disorder(text)
         if at.interface is not None and isinstance(disorder, Scan):
-            raise DisorderError("scan reads its input twice, and packets of an interface come once; declare within …")
+            raise DisorderError(
+                "scan reads its input twice, and packets of an interface come only once; declare within …"
+            )
         return disorder
 
     def capture_path(self, source: str) -> str:
-        """Of a source that reads a file; `-` is standard input."""
+        """Path of a source that reads a file; `-` is standard input."""
         file = str(self.sources[source].file)
         return STANDARD_INPUT if file == STANDARD_INPUT else str(self.path.parent / file)
 
     @property
     def priority(self) -> int:
-        """The highest of its sources."""
+        """The highest priority of any source."""
         return max((source.priority for source in self.sources.values()), default=0)
 
     def sql(self, query: str) -> str:
@@ -236,7 +240,7 @@ def _config(path: Path, tables: Toml) -> Config:
 
 
 def _beside(path: Path, kafka: KafkaSettings) -> KafkaSettings:
-    """The files that the table names, relative to the configuration."""
+    """Resolves the files that the table names, relative to the configuration file."""
 
     def secret(given: Secret | None) -> Secret | None:
         return given if given is None or given.file is None else Secret(file=path.parent / given.file)
@@ -258,7 +262,7 @@ def _table(tables: Toml, name: str) -> Toml:
 
 
 def _named(tables: Toml, name: str) -> list[tuple[str, object]]:
-    """The tables below one, their names with environment variables put in."""
+    """The tables below `name`; environment variables in their names are expanded."""
     return [(expand(key, f"{name}.{key}"), value) for key, value in _table(tables, name).items()]
 
 
@@ -266,11 +270,11 @@ def _check(config: Config) -> None:
     folded: dict[str, str] = {}
     for stream in config.streams:
         if (other := folded.setdefault(stream.lower(), stream)) != stream:
-            raise ConfigError(f"streams.{stream} and streams.{other} differ in case alone: stream names ignore it")
+            raise ConfigError(f"streams.{stream} and streams.{other} differ only in case, and stream names ignore case")
     members = [member for name in config.sources for member in config.members(name)]
     for member in members:
         if members.count(member) > 1:
-            raise ConfigError(f"sources: two of them are called {member}: with fanout N a source is NAME-0, NAME-1 …")
+            raise ConfigError(f"sources: two are called {member}; with fanout N, a source is called NAME-0, NAME-1 …")
     for name, source in config.sources.items():
         if source.stream not in config.streams:
             valid = ", ".join(config.streams) or "none is declared"
@@ -282,7 +286,7 @@ def _check(config: Config) -> None:
         missing = [member for member in config.members(name) if member not in config.roster(source.stream)]
         if source.fanout > 1 and missing:
             raise ConfigError(
-                f"streams.{source.stream}.roster: with fanout, {name} is {', '.join(missing)}: list those"
+                f"streams.{source.stream}.roster: with fanout, source {name} is called {', '.join(missing)}: list these"
             )
     for stream in config.streams:
         if not config.roster(stream):

@@ -20,7 +20,7 @@ __all__ = ["plan_queries", "topics_of"]
 def plan_queries(config: Config, names: Sequence[str] | None = None) -> tuple[QueryPlan, ...]:
     """The plans of these queries, or of all, in the order of the file. ConfigError says which query is wrong.
 
-    A plan is the same whichever others are asked for: those that share its stage are looked at in any case.
+    A plan does not depend on `names`: queries that share its stage are always planned with it.
     """
     for name in names or ():
         if name not in config.queries:
@@ -37,7 +37,7 @@ def plan_queries(config: Config, names: Sequence[str] | None = None) -> tuple[Qu
 
 
 def _with_those_beside(config: Config, name: str) -> tuple[QueryPlan, ...]:
-    """The plan of a query, and of all that share its stage by name."""
+    """The plans of a query and of all queries with the same `share`."""
     called = config.queries[name].share
     if called is None:
         return (_plan(config, name),)

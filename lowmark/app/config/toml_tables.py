@@ -1,4 +1,4 @@
-"""Tables of a configuration file into frozen dataclasses, strictly: unknown keys are errors naming the valid ones."""
+"""Reads tables of a configuration file into frozen dataclasses. An unknown key is an error naming the valid ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ConfigError(Exception):
 
 
 def expand(text: str, where: str) -> str:
-    """`${NAME}` is the environment's NAME; `${HOSTNAME}` is this host's name even where the environment lacks it."""
+    """Replaces `${NAME}` by the environment variable; `${HOSTNAME}` is the host's name even if it is not set."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1]
@@ -43,8 +43,8 @@ def expand(text: str, where: str) -> str:
 
 
 def read_table(kind: type[T], table: object, where: str, skip: frozenset[str] = frozenset()) -> T:
-    """An instance of the dataclass from a table: `where` is the table's place in the file, as people write it. Fields
-    in `skip` are set elsewhere, and are as unknown here as any other key."""
+    """Makes an instance of the dataclass from a table. `where`: the table's place in the file, as people write it.
+    Fields in `skip` are set elsewhere; here they are unknown keys."""
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: {table!r} is not a table")
     hints = typing.get_type_hints(kind)

@@ -1,5 +1,5 @@
-"""Whether the job of all queries would start, as `lowmark check` foresees it. Nothing is locked, written or taken over:
-the job may be running."""
+"""Checks for `lowmark check` whether the job of all queries would start. Locks, writes and takes over nothing: the job
+may be running."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _ANSWER_WITHIN_S = 30.0
 
 
 def foresee_job(config: Config, plans: Sequence[QueryPlan], there: Collection[str]) -> str:
-    """How it would go on; CheckpointRefused when it would not. A checkpoint that is not here may be on another host.
-    `there`: which of the topics are."""
+    """Says how the job would start; CheckpointRefused if it would not. A checkpoint that is not here may be on another
+    host. `there`: the topics that exist."""
     start = JobStart(config, tuple(plans), job_name(config, None), there)
     folder = CheckpointFolder(start.folder)
     name = f"job {start.name}"
@@ -45,7 +45,7 @@ def foresee_job(config: Config, plans: Sequence[QueryPlan], there: Collection[st
 
 
 def _repeated(start: JobStart, standing: StartState) -> str:
-    """What a new generation, the way out, would tell again."""
+    """The rows that a new generation, which is the way out, would write again."""
     try:
         begun_anew(standing, start.history())
     except RowsWouldRepeat as repeated:
@@ -54,7 +54,7 @@ def _repeated(start: JobStart, standing: StartState) -> str:
 
 
 def _committed(start: JobStart) -> tuple[Token | None, dict[tuple[str, int], Position]]:
-    """Token and positions."""
+    """The committed token and positions."""
     reader = consumer(start.config.kafka, start.group)
     try:
         found = reader.committed(places(start.token_topic, start.inputs), timeout=_ANSWER_WITHIN_S)

@@ -1,4 +1,4 @@
-"""`lowmark run`: a configuration's queries, or some of them, as one Spark job."""
+"""`lowmark run`: runs the queries of a configuration, or some of them, as one Spark job."""
 
 from __future__ import annotations
 
@@ -43,30 +43,31 @@ __all__ = ["NewGeneration", "run_job"]
 _LOOK_EVERY_S = 0.25
 
 _SLOW_S = 10.0
-"""What takes longer makes the job not ready."""
+"""A step that takes longer makes the job not ready."""
 
-_START_WITHIN_S = 300.0  # of what is done once at the start; some seconds are usual
-_ANSWER_WITHIN_S = 60.0  # of Spark, asked how it is
+_START_WITHIN_S = 300.0  # limit for each step of the start; some seconds are usual
+_ANSWER_WITHIN_S = 60.0  # limit for Spark to answer how it is
 
 _END_WITHIN_S = 25.0
-"""Of a job that is told to end, or has failed. Kubernetes kills after 30 s, systemd after 90."""
+"""Limit for the end of a job that was told to end, or has failed. Kubernetes kills after 30 s, systemd after 90."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewGeneration:
-    """A new checkpoint, whatever there was before."""
+    """Asks for a new checkpoint, whatever there was before."""
 
-    repeat_rows: bool = False  # of queries of which nobody can tell what has been told
+    repeat_rows: bool = False  # also for queries whose written rows are not known
 
 
 def run_job(
     config: Config, *, queries: Sequence[str] | None, master: str | None, until_last: bool,
     new_generation: NewGeneration | None, progress: Callable[[str], None],
 ) -> int:  # fmt: skip
-    """Run until SIGTERM or SIGINT, or with `until_last` until all sources have ended and their windows are out; 0 then.
+    """Runs until SIGTERM or SIGINT, or with `until_last` until all sources have ended and their windows are written;
+    then returns 0.
 
-    JobStopped, EnvironmentNotReady, ConfigError or QueryError say why it could not start or stopped. Called from the
-    main thread, which hears signals.
+    JobStopped, EnvironmentNotReady, ConfigError or QueryError say why it could not start or why it stopped. Call it
+    from the main thread, which gets signals.
     """
     plans = plan_queries(config, queries)
     job = _Job(JobStart(config, plans, job_name(config, queries)), master or config.job.master)
@@ -76,7 +77,7 @@ def run_job(
 
 @contextmanager
 def _signals(request: Callable[[], None]) -> Iterator[None]:
-    """From here on the main thread calls only what lets Python hear a signal: nothing of Kafka's client."""
+    """In this block, the main thread must not call Kafka's client: its calls keep Python from handling signals."""
 
     def heard(number: int, frame: FrameType | None) -> None:
         request()
@@ -115,7 +116,7 @@ class _Job:
                 raise
             raise told from None
         finally:
-            self._stop()  # it has no more time to end than when it is told to
+            self._stop()  # a failed job gets no more time to end than one that was told to
         progress("ending")
         return 0
 
@@ -175,7 +176,7 @@ class _Job:
             self._watchdog.begin(_END_WITHIN_S, "the job's end")
 
     def _end(self, reason: str) -> None:
-        """Of a process in which something hangs: the next one goes on with what has been written."""
+        """Ends a process in which something hangs: the next one resumes from what has been written."""
         orderly = self._stopping and self._failed is None
         console = error_console()
         console.show_cursor()
@@ -183,7 +184,7 @@ class _Job:
             console.print(f"[bold red]error:[/] {escape(str(self._failed))}")
         told = "[bold yellow]note:[/]" if orderly else "[bold red]error:[/]"
         console.print(
-            f"{told} {escape(reason)}. This process ends itself by force; nothing is lost, and the job goes on when it "
+            f"{told} {escape(reason)}. This process ends itself by force; nothing is lost, and the job resumes when it "
             "is started again"
         )
         if self._spark is not None:
@@ -191,7 +192,7 @@ class _Job:
         os._exit(0 if orderly else 1)
 
     def _ensure_topics(self, stored: Checkpoint | None) -> dict[str, str]:
-        """Kafka's ids of the topics of results, by name."""
+        """Creates missing topics. Returns Kafka's ids of the result topics, by name."""
         client = admin(self._config.kafka)
         names = {plan.name: Topic(TopicKind.RESULTS, plan.name, self._config.prefix).name for plan in self._plans}
         if stored is not None:
@@ -200,8 +201,8 @@ class _Job:
         problems = ensure_topics(client, topics_of(self._config, self._plans))
         if problems:
             raise EnvironmentNotReady(
-                "topics are not as this job needs them",
-                "change the topics' settings, or delete a topic that may be lost: it is created anew",
+                "topics differ from what this job needs",
+                "change the topic's settings, or delete the topic if its data may be lost: the job creates it again",
                 tuple(str(problem) for problem in problems),
             )
         return topic_ids(client, list(names.values()))
@@ -209,7 +210,7 @@ class _Job:
     def _open(
         self, folder: CheckpointFolder, sink: TransactionalSink, anew: NewGeneration | None, topics: dict[str, str]
     ) -> Checkpoint:  # fmt: skip
-        """The checkpoint to run on, written: from here on this is the job's only process."""
+        """Writes and returns the checkpoint to run on: from here on this is the job's only process."""
         start = self._start
         standing = start.standing(folder, sink.token, sink.positions)
         if anew is None:
@@ -240,7 +241,7 @@ class _Job:
 
     def _spark_settings(self, folder: CheckpointFolder, java: Java, jars: Sequence[Path]) -> SparkSettings:
         work = folder.path / "work"
-        shutil.rmtree(work, ignore_errors=True)  # what a killed job has left: the lock says that it is gone
+        shutil.rmtree(work, ignore_errors=True)  # left by a killed job; the lock proves that it is gone
         return SparkSettings(
             master=self._master,
             java_home=spark_java_home(java),
@@ -254,7 +255,7 @@ class _Job:
 
     def _ready(self, query: JobQuery, reach: KafkaReach) -> Health:
         slow = self._watchdog.slow(_SLOW_S)
-        if slow is not None:  # Spark is not asked then: it may be Spark that does not answer
+        if slow is not None:  # do not ask Spark now: it may be Spark that does not answer
             return Health(False, {"job": self._name, "waits for": slow, **reach.detail})
         active = query.active
         detail = {"job": self._name, "query": "running" if active else "not running", **reach.detail}

@@ -1,5 +1,5 @@
-"""Which sources a job waits for. It goes on with those that it began with, whatever a configuration says by now, and
-its completions name them: who vouches for a frontier is who could have held it."""
+"""The sources that a job waits for. A job keeps the sources that it began with, whatever the configuration says now.
+Its completions name them: a completion names every source that could have held its frontier."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Rosters = Mapping[str, tuple[str, ...]]
 
 
 def roster_of_job(configured: Rosters, named: Collection[str], registered: Mapping[str, str]) -> Rosters:
-    """`named`: the sources that completions of its present generation name; none: it has told nothing, and is taken to
-    wait for those that are configured. `registered`: of sources the stream that they say."""
+    """`named`: the sources that completions of the present generation name; empty: the job has written nothing yet, and
+    is assumed to wait for the configured ones. `registered`: each source's stream, by its own registration."""
     if not named:
         return configured
     streams = {source: stream for stream, sources in configured.items() for source in sources}
@@ -35,11 +35,11 @@ def roster_of_job(configured: Rosters, named: Collection[str], registered: Mappi
 
 
 Listed = Callable[[str, str], bool | None]
-"""Whether a job lists a source of a stream; None: nobody knows."""
+"""Whether a job lists a source of a stream; None: not known."""
 
 
 def listed_now(config: Config) -> Listed:
-    """By what stands on the result topics. Where a query is wrong, or this user may not read them, nobody knows."""
+    """Reads the result topics. If a query is wrong, or this user may not read them, the answer is always None."""
     try:
         plans = plan_queries(config)
         return listing(plans, named_sources(config, plans))
@@ -48,7 +48,7 @@ def listed_now(config: Config) -> Listed:
 
 
 def named_sources(config: Config, plans: Sequence[QueryPlan]) -> dict[str, frozenset[str]]:
-    """By query, those that the last completions of all its buckets name; none of a query of which nothing was told."""
+    """By query: the sources that the last completions of its buckets name. A query without completions is left out."""
     there = admin(config.kafka).list_topics(timeout=10).topics
     results = {plan.name: (Topic(TopicKind.RESULTS, plan.name, config.prefix).name, plan) for plan in plans}
     topics = {query: (topic, plan.stage.buckets) for query, (topic, plan) in results.items() if topic in there}
@@ -64,8 +64,8 @@ def _latest(told: Iterable[Complete]) -> frozenset[str]:
 
 
 def listing(plans: Sequence[QueryPlan], named: Mapping[str, frozenset[str]]) -> Listed:
-    """By query, the sources that its job names. A source is listed when the job of a query does that reads its stream;
-    when no such query has told anything nobody knows."""
+    """`named`: by query, the sources that its job names. A source is listed if the job of a query that reads its stream
+    names it; not known if no such query has completions."""
     readers: dict[str, set[str]] = {}
     for plan in plans:
         for node in plan.stage.nodes:

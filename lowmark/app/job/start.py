@@ -1,4 +1,4 @@
-"""What a job's start is judged by: what is to run, and what stands of former runs. Asking changes nothing."""
+"""The facts that decide a job's start: what should run, and what former runs have left. Reading changes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAME_LENGTH = 100
 
 
 def job_name(config: Config, queries: Sequence[str] | None) -> str:
-    """A subset of the queries is a job of its own, with a checkpoint of its own."""
+    """A subset of the queries is a separate job, with its own checkpoint."""
     if queries is None:
         return config.job.name
     subset = "+".join(sorted(set(queries)))
@@ -37,7 +37,7 @@ def job_name(config: Config, queries: Sequence[str] | None) -> str:
 
 @dataclass(frozen=True)
 class JobStart:
-    """Of a job of this name. `there`: the topics that are; None: all of them."""
+    """The start of the job `name`. `there`: the topics that exist; None: all of them."""
 
     config: Config
     plans: tuple[QueryPlan, ...]
@@ -50,7 +50,7 @@ class JobStart:
 
     @property
     def folder(self) -> Path:
-        """Of the checkpoint."""
+        """The folder of the checkpoint."""
         return self.config.path.parent / self.config.job.checkpoint / self.name
 
     @cached_property
@@ -65,7 +65,7 @@ class JobStart:
 
     @property
     def kinds(self) -> Mapping[str, SourceKind]:
-        """Of sources that are known not to be live."""
+        """The kinds of sources that are known not to be live."""
         sources = self.config.sources.items()
         return {name: SourceKind.FINITE for name, source in sources if source.file is not None}
 
@@ -75,18 +75,18 @@ class JobStart:
 
     @property
     def inputs(self) -> tuple[tuple[str, int], ...]:
-        """Partitions of partials."""
+        """All partitions of partials."""
         return tuple((topic, bucket) for topic, buckets in self._inputs.values() for bucket in range(buckets))
 
     @cached_property
     def laws(self) -> Mapping[str, str]:
-        """Of the queries that are told apart by positions."""
+        """By query: the law of its replay. A query without one is left out."""
         return {query: of.law for query, of in self._replays.items() if of.law is not None}
 
     def standing(
         self, folder: CheckpointFolder, token: Token | None, positions: Mapping[tuple[str, int], Position]
     ) -> StartState:
-        """CheckpointRefused when the checkpoint cannot be read."""
+        """The state that former runs have left. CheckpointRefused if the checkpoint cannot be read."""
         stored = folder.read()
         return StartState(
             queries=plan_digests(self.plans),
@@ -130,7 +130,7 @@ class JobStart:
 
     @property
     def _inputs(self) -> Mapping[str, tuple[str, int]]:
-        """By stage: the topic of its partials, and the number of its partitions."""
+        """By stage: the topic of its partials and its number of partitions."""
         topics = {name: Topic(TopicKind.PARTIALS, name, self._prefix).name for name in self.stages}
         return {name: (topic, self.stages[name].buckets) for name, topic in topics.items() if self._is(topic)}
 

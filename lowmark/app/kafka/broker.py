@@ -27,7 +27,7 @@ _READY_WITHIN = 120.0  # seconds; 2 to 8 are usual
 _STOP_WITHIN = 30.0
 _PORT_ATTEMPTS = 3
 
-# Becomes the JVM, which the kernel then kills when the thread that started it ends. In a process of its own because
+# Turns itself into the JVM, which the kernel kills when the thread that started it ends. A separate process, because
 # code between fork and exec can deadlock in a program with threads.
 _TIED = """\
 import ctypes, os, signal, sys
@@ -40,8 +40,8 @@ if os.getppid() == int(sys.argv[1]):
 class Broker:
     """A broker in `data_dir`; nothing happens before `start`.
 
-    `port` 0 is a free one, chosen at every start. With `die_with_parent` the broker is killed when the thread that
-    called `start` ends in any way, so call it from one that stays. Signals of the terminal never reach the broker.
+    `port` 0: a free port, chosen at every start. With `die_with_parent` the broker is killed when the thread that
+    called `start` ends in any way: call it from a thread that stays. The broker never gets signals of the terminal.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Broker:
             raise
 
     def stop(self) -> None:
-        """End the broker in good order, by force after 30 s; does nothing when it is not running."""
+        """Ends the broker cleanly, by force after 30 s; does nothing when it is not running."""
         process, self._process, self._address = self._process, None, None
         try:
             if process is not None:
@@ -179,14 +179,14 @@ class Broker:
         self._folder.note_holder(f"process {self._process.pid} at {self._address}")
 
     def _await_ready(self, cluster_id: str) -> bool:
-        """True when a client is answered by this very cluster; False when the process ended before."""
+        """True when this cluster answers a client; False when the process ended before that."""
         assert self._process is not None
         client = AdminClient(
             {
                 "bootstrap.servers": self.bootstrap,
                 "reconnect.backoff.ms": 50,
                 "reconnect.backoff.max.ms": 200,
-                "log_level": 0,  # refused connections are what is expected here
+                "log_level": 0,  # refused connections are expected here
                 "error_cb": lambda error: None,
             }
         )
@@ -206,12 +206,12 @@ class Broker:
         raise self._failure(f"the broker did not answer at {self.bootstrap} within {_READY_WITHIN:.0f} s")
 
     def _failure(self, message: str) -> EnvironmentNotReady:
-        hint = f"the end of its log is above, all of it in {self._folder.log} and {self._folder.output}"
+        hint = f"the end of its log is above; the whole log is in {self._folder.log} and {self._folder.output}"
         return EnvironmentNotReady(message, hint, self._folder.last_lines())
 
 
 def _free_port(host: str, port: int) -> int:
-    """`port` if it can be listened on, for 0 one that can be."""
+    """`port` if this process can listen on it; for 0, a free port."""
     if host in {"0.0.0.0", "::", ""}:
         raise EnvironmentNotReady(
             f"the broker cannot tell clients to connect to {host or 'an empty address'}",
@@ -244,9 +244,9 @@ def serve(
     progress: Progress = lambda text: None,
     ready: Callable[[str], None] = lambda bootstrap: None,
 ) -> None:
-    """Run a broker in the foreground until SIGINT or SIGTERM; `ready` is told once where clients find it.
+    """Runs a broker in the foreground until SIGINT or SIGTERM; `ready` gets its address once it answers.
 
-    To be called from the main thread. Raises EnvironmentNotReady if the broker cannot start or ends by itself.
+    Call it from the main thread. Raises EnvironmentNotReady if the broker cannot start or ends by itself.
     """
     before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,7 +1,7 @@
-"""The folder that a broker lives in: whose it is, who is in it, its settings and its logs.
+"""The folder of a broker: its marker, its lock, its settings and its logs.
 
-It is the broker's working directory and holds `cluster.id` (what marks it as ours), `data/` (topics), `broker.log`
-(log4j2, rolling), `broker.out` (what the JVM itself prints) and `lock` (held while a broker lives there).
+It is the broker's working directory and holds `cluster.id` (marks it as ours), `data/` (topics), `broker.log`
+(log4j2, rolling), `broker.out` (output of the JVM itself) and `lock` (held while a broker lives there).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import IO
 from lowmark.app.errors import EnvironmentNotReady
 
 _LAST_LINES = 10
-# May be in a folder that is not yet ours: the root of a mounted volume, and what a start leaves that was interrupted.
+# May be in a folder that is not yet ours: in the root of a mounted volume, or after an interrupted start.
 _HARMLESS = {"lock", "lost+found"}
 
-# The lists of internal topics are short, and the cleaner's buffer small, because the heap is. The session is shorter
-# than Kafka's own 9 s because a broker that was killed can register again only after the rest of it. Everyone may do
-# everything until somebody adds an access rule, which then holds as it would on a cluster.
+# Internal topics have few partitions, and the cleaner's buffer is small, because the heap is. The session is shorter
+# than Kafka's own 9 s, because a killed broker can register again only after its old session ends. Everyone may do
+# everything until somebody adds an access rule, which then holds as on a cluster.
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -103,16 +103,16 @@ class BrokerFolder:
             raise EnvironmentNotReady(
                 f"{self.path / 'data'} holds topics of another cluster: its id there is {stored or 'missing'}, and "
                 f"{cluster_id or 'missing'} in {marker}",
-                "put the folder back together from one backup, or give another folder",
+                "restore the whole folder from one backup, or give another folder",
             )
         if not cluster_id:
-            # 128 bits in Kafka's own alphabet; the fixed first letter is none that its tools take for an option.
+            # 128 bits in Kafka's own alphabet; with this first letter its tools do not take the id for an option.
             cluster_id = "L" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
             marker.write_text(cluster_id + "\n")
         return cluster_id
 
     def stored_cluster_id(self) -> str | None:
-        """As the data itself says, which Kafka writes last when it formats; None before that."""
+        """The cluster id in the data, which Kafka writes last when it formats; None before that."""
         try:
             lines = (self.path / "data" / "meta.properties").read_text().splitlines()
         except FileNotFoundError:
@@ -128,12 +128,12 @@ class BrokerFolder:
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
 
     def lock_descriptor(self) -> int:
-        """For the broker to inherit, so that the folder stays taken while it lives, even without its parent."""
+        """Descriptor that the broker inherits: the folder stays taken while it lives, even without its parent."""
         assert self._lock is not None
         return self._lock.fileno()
 
     def note_holder(self, text: str) -> None:
-        """What the next one is told who finds the folder taken."""
+        """Records the holder, for the error that a second broker in this folder gets."""
         assert self._lock is not None
         self._lock.truncate(0)
         self._lock.write(text + "\n")
@@ -151,9 +151,9 @@ class BrokerFolder:
         return tuple([line for line in lines if not line.startswith(("\tat ", "\t... "))][-_LAST_LINES:])
 
     def release(self) -> None:
-        """Give the folder up, once nothing lives in it; does nothing when it is not taken."""
+        """Releases the folder once no broker lives in it; does nothing when it is not taken."""
         if self._lock is not None:
-            # Closing alone would leave it to a copy of the descriptor that some forked process may hold.
+            # Closing is not enough: a forked process may hold a copy of the descriptor, and with it the lock.
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             self._lock.close()
             self._lock = None

@@ -1,4 +1,4 @@
-"""Reading topics for a person who watches: as records come, through outages, which are told in one line."""
+"""Reads topics for a person who watches. Waits through outages, and reports each in one line."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lowmark.wire.kafka.clients import KafkaProblem, KafkaSettings, KafkaUnavail
 __all__ = ["PatientReader"]
 
 _LOOK_EVERY_S = 1.0
-"""How long a wait for records lasts before `stop` is asked, and a broker that was away is called."""
+"""Length of a wait for records; after each, `stop` is called and an absent broker is asked again."""
 
 _AT_ONCE = 1000
 
 
 class PatientReader:
-    """A read_committed consumer. What Kafka's client has to say of a broker that is away is not logged: `say` gets a
-    line when it has gone, and one when it answers again. Any other problem is raised."""
+    """A read_committed consumer. Messages of Kafka's client about an absent broker are not logged: `say` gets one line
+    when it goes, and one when it answers again. Any other problem is raised."""
 
     def __init__(self, kafka: KafkaSettings, name: str, say: Callable[[str], None]) -> None:
         self._kafka = kafka
@@ -41,16 +41,16 @@ class PatientReader:
         self._consumer.assign(list(parts))
 
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
-        """The first offset, and the one behind the last."""
+        """The first offset, and the offset after the last."""
         return watermarks(self._consumer, TopicPartition(topic, partition), self._kafka)
 
     def positions(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Behind what has been read of these partitions, marks of transactions too: of those that have been read of."""
+        """The next offset of each partition that has been read from; transaction marks count as read."""
         found = self._consumer.position([TopicPartition(*place) for place in places])
         return {(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
     def batches(self, stop: Callable[[], bool], wait_s: float = _LOOK_EVERY_S) -> Iterator[list[Message]]:
-        """What has come, as soon as something has; nothing, about once in `wait_s`, when nothing has. Until `stop`."""
+        """Yields records as they come, and an empty list about every `wait_s` while none come. Ends at `stop`."""
         while not stop():
             first = self._consumer.poll(wait_s)
             found = [] if first is None else [first, *self._consumer.consume(_AT_ONCE, timeout=0)]

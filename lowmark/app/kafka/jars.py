@@ -32,17 +32,17 @@ from lowmark.jit.cache_folder import cache_root
 
 LOCKFILE = Path(__file__).with_name("jars.lock")
 _STAGING = "fetching-"
-_DEADLINE = 900.0  # seconds: 30 on a usual line, and a slow one still gets through
+_DEADLINE = 900.0  # seconds: 30 are usual; a slow line needs more
 
 
 class Module(NamedTuple):
-    """What the registry keeps jars under."""
+    """Coordinates of a jar in the registry."""
 
     organisation: str
     name: str
     revision: str
     transitive: bool
-    """With everything that it depends on, in the versions that its own description names."""
+    """Fetch its dependencies too, in the versions that its own description names."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ BROKER = JarSet(
     purpose="the Kafka broker",
     modules=(
         Module("org.apache.kafka", "kafka_2.13", "4.3.1", transitive=True),
-        # Kafka's own description leaves the choice of a logger open, and without one it logs nothing.
+        # Kafka's own description names no logger, and without one Kafka logs nothing.
         Module("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4", transitive=False),
     ),
 )
@@ -68,7 +68,7 @@ SPARK_KAFKA = JarSet(
     purpose="Spark's Kafka connector",
     modules=(
         Module("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", transitive=False),
-        # The provider of the connector's own version cannot be had everywhere; this one works with it.
+        # Not every registry has the provider of the connector's own version; this one works with it.
         Module("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", transitive=False),
         Module("org.apache.kafka", "kafka-clients", "3.9.2", transitive=False),
         Module("org.apache.commons", "commons-pool2", "2.13.1", transitive=False),
@@ -109,9 +109,9 @@ def obtain(
     progress: Progress = lambda text: None,
     lock: Lock | None = None,
 ) -> tuple[Path, ...]:
-    """Paths of the set's jars, in a fixed order, fetched if they are not there; each one is as the lockfile says.
+    """Paths of the set's jars, in a fixed order, fetched if missing; each matches the lockfile.
 
-    Safe among processes and threads that ask at once: one fetches, the others wait for it.
+    Safe for concurrent processes and threads: one fetches, the others wait for it.
     """
     expected, folder = _place(jar_set, cache, lock)
     if not folder.is_dir():
@@ -122,15 +122,15 @@ def obtain(
 
 
 def kept(jar_set: JarSet, *, cache: Path | None = None, lock: Lock | None = None) -> tuple[Path, ...]:
-    """As `obtain`, of jars that are on this host: EnvironmentNotReady where they are not."""
+    """As `obtain`, but never fetches: EnvironmentNotReady if the jars are not on this host."""
     expected, folder = _place(jar_set, cache, lock)
     if not folder.is_dir():
         raise EnvironmentNotReady(
             f"the jars of {jar_set.purpose} are not in {folder.parent}",
-            "`lowmark fetch` gets them; on a host without a network let LOWMARK_CACHE name a folder into which "
-            "`lowmark fetch` has got them elsewhere",
+            "`lowmark fetch` gets them; on a host without a network, set LOWMARK_CACHE to a folder that "
+            "`lowmark fetch` has filled on another host",
         )
-    hint = f"`lowmark fetch` replaces them; or remove {folder} to have the jars fetched again"
+    hint = f"`lowmark fetch` replaces them; or remove {folder} to fetch the jars again"
     _check(_digests(folder), expected, jar_set, hint)
     return tuple(folder / name for name in sorted(expected))
 
@@ -138,7 +138,7 @@ def kept(jar_set: JarSet, *, cache: Path | None = None, lock: Lock | None = None
 def fetch(
     jar_set: JarSet, *, java: Java, cache: Path, progress: Progress = lambda text: None, lock: Lock | None = None
 ) -> bool:
-    """The set's jars are there and whole, whatever was there before. Whether they had to be fetched."""
+    """Fetches the set's jars unless they are there and match the lockfile. Returns whether it fetched."""
     expected, folder = _place(jar_set, cache, lock)
     if _digests(folder) == expected:
         return False
@@ -150,7 +150,7 @@ def fetch(
 
 
 def _place(jar_set: JarSet, cache: Path | None, lock: Lock | None) -> tuple[Mapping[str, str], Path]:
-    """What is expected in which folder. It is named after that: another release on the same machine has its own."""
+    """Expected digests, and the folder named after them: each release on a machine has its own folder."""
     expected = (lock if lock is not None else read_lock(LOCKFILE.read_text()))[jar_set.name]
     content = hashlib.sha256(repr(sorted(expected.items())).encode()).hexdigest()[:16]
     return expected, (cache or cache_root()) / "jars" / f"{jar_set.name}-{content}"
@@ -169,7 +169,7 @@ def _alone(root: Path, progress: Progress) -> Iterator[None]:
     except OSError as error:
         raise EnvironmentNotReady(
             f"the cache folder cannot be written: {root}: {error.strerror}",
-            "let LOWMARK_CACHE name a folder that can be",
+            "set LOWMARK_CACHE to a folder that can be written",
         ) from error
     with handle:
         try:
@@ -177,7 +177,7 @@ def _alone(root: Path, progress: Progress) -> Iterator[None]:
         except BlockingIOError:
             progress("waiting for another process that fetches jars")
             fcntl.flock(handle, fcntl.LOCK_EX)
-        for left in root.glob(f"{_STAGING}*"):  # of processes that were killed
+        for left in root.glob(f"{_STAGING}*"):  # left by processes that were killed
             shutil.rmtree(left, ignore_errors=True)
         yield
 
@@ -186,14 +186,14 @@ def _fetch(jar_set: JarSet, expected: Mapping[str, str], folder: Path, java: Jav
     cache = folder.parent.parent
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=_STAGING) as staging:
         fetched = _resolve(jar_set, len(expected), java, cache, Path(staging), progress)
-        hint = "the registry or something on the way to it serves another file; nothing of it was kept"
+        hint = "the registry, or a proxy on the way to it, serves other files; none of them was kept"
         _check(_digests(fetched), expected, jar_set, hint)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(fetched, folder)
 
 
 def _resolve(jar_set: JarSet, total: int, java: Java, cache: Path, staging: Path, progress: Progress) -> Path:
-    """The folder of `staging` with the set's jars, as the registry has them; `total` (0: unknown) is for `progress`."""
+    """Downloads the set's jars into a folder of `staging`; `total` (0: unknown) is for `progress`."""
     (staging / "ivy.xml").write_text(_description(jar_set))
     # Relative to `staging`, since Ivy would read brackets in an absolute path as a part of its pattern.
     pattern = "jars/[artifact]-[revision](-[classifier]).[ext]"
@@ -216,14 +216,14 @@ def _resolve(jar_set: JarSet, total: int, java: Java, cache: Path, staging: Path
         raise EnvironmentNotReady(
             f"the jars of {jar_set.purpose} could not be fetched",
             "check the network; a proxy is named by JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'; "
-            "on a host without one let LOWMARK_CACHE name a folder into which `lowmark fetch` has got them elsewhere",
+            "without a network, set LOWMARK_CACHE to a folder that `lowmark fetch` has filled on another host",
             tuple(last),
         )
     return staging / "jars"
 
 
 def _follow(ivy: subprocess.Popen[str], jar_set: JarSet, total: int, progress: Progress) -> Sequence[str]:
-    """Turn Ivy's output into progress; returns its last words, for an error."""
+    """Turns Ivy's output into progress; returns its last lines, for an error message."""
     assert ivy.stdout is not None
     last: deque[str] = deque(maxlen=12)
     of_total = f" of {total}" if total else ""
@@ -259,7 +259,7 @@ def _ivy() -> Path:
         for jar in Path(place).glob("jars/ivy-*.jar"):
             return jar
     raise EnvironmentNotReady(
-        "the Ivy that fetches jars was not found in pyspark", "install pyspark again with its jars"
+        "Ivy, which fetches jars, was not found in pyspark", "install pyspark again with its jars"
     )
 
 
@@ -286,7 +286,7 @@ def _check(seen: Mapping[str, str], expected: Mapping[str, str], jar_set: JarSet
 
 
 def resolve_lock(java: Java, progress: Progress) -> Lock:
-    """The sets as the registry has them now, resolved without looking at any earlier download."""
+    """Digests of the sets as the registry has them now, resolved without any earlier download."""
     lock = {}
     for jar_set in SETS:
         with tempfile.TemporaryDirectory() as folder:

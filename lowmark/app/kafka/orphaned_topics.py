@@ -1,8 +1,7 @@
-"""Topics that a configuration no longer needs, since they are of queries and stages that it does not have, and who uses
-them yet.
+"""Topics of queries and stages that a configuration no longer has, and who still uses them.
 
-Who runs another configuration beside this one cannot be asked, but for sources, which answer. So a topic counts as used
-for ten minutes after its last record, whoever wrote it: jobs tell of their windows in shorter times, mostly.
+Sources can be asked whether they live; jobs of other configurations cannot. So a topic counts as used for ten minutes
+after its last record, whoever wrote it: most jobs write about their windows more often than that.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _USED_FOR_MS = 600_000
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A topic that no query of the configuration needs. `used`: by whom it is all the same; None: by nobody known."""
+    """A topic that no query of the configuration needs. `used`: who uses it nevertheless; None: nobody is known to."""
 
     name: str
     partitions: int
@@ -33,14 +32,14 @@ class Orphan:
 
 
 def orphaned(names: Iterable[str], prefix: str, wanted: Iterable[TopicSettings]) -> list[Topic]:
-    """Those of the topics that are of this installation, by their prefix and names, and not wanted."""
+    """The topics of this installation, by prefix and name, that are not wanted."""
     needed = {settings.name for settings in wanted}
     parsed = (parse_topic(name) for name in sorted(names) if name not in needed)
     return [topic for topic in parsed if topic is not None and topic.prefix == prefix and topic.kind.has_subject]
 
 
 def orphans(config: Config, client: AdminClient, wanted: Sequence[TopicSettings], now_ms: int) -> list[Orphan]:
-    """As they are now: sources that live are asked whether they do, for up to 5 s."""
+    """The present orphans. Sources are asked whether they live, which takes up to 5 s."""
     there = {name: len(of.partitions) for name, of in client.list_topics(timeout=10).topics.items()}
     found = orphaned(there, config.prefix, wanted)
     written = last_written_ms(client, {topic.name: there[topic.name] for topic in found})
@@ -58,5 +57,5 @@ def _used(name: str, senders: Mapping[str, str], written_ms: int | None, now_ms:
         return senders[name]
     if written_ms is not None and now_ms - written_ms < _USED_FOR_MS:
         ago_s, rest_s = (now_ms - written_ms) // 1000, (_USED_FOR_MS - now_ms + written_ms) // 1000
-        return f"it was written to {max(0, ago_s)} s ago; unless it is again, it can be deleted in {rest_s} s"
+        return f"it was written to {max(0, ago_s)} s ago; without another record it can be deleted in {rest_s} s"
     return None

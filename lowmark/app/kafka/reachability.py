@@ -1,5 +1,5 @@
-"""Whether Kafka answers this process: asked all the time, since one that has nothing to send would not notice. It alone
-says so: a line when Kafka goes, one a minute while it is away, and one when it is back.
+"""Asks Kafka all the time whether it answers, since a process with nothing to send would not notice an outage. Only
+this module logs an outage: a line when Kafka goes, one a minute while it is away, and one when it is back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lowmark.wire.kafka.clients import (
 
 __all__ = ["KafkaReach"]
 
-_LOG = logging.getLogger("lowmark.kafka.reach")  # of its own: it says the same thing seldom by itself
+_LOG = logging.getLogger("lowmark.kafka.reach")  # its own logger: it limits its repetitions itself
 
 _EVERY_S = 2.0
 _ANSWER_WITHIN_S = 5.0
@@ -36,8 +36,8 @@ _TOLD_AGAIN_S = 60.0
 
 
 class KafkaReach:
-    """Inert outside a `with` block; `helper` is the thread that asks. Until it knows better Kafka answers: it has been
-    asked before."""
+    """Inert outside a `with` block; `helper` is the thread that asks. Counts Kafka as answering until it finds
+    otherwise: the process has reached it before."""
 
     def __init__(
         self, kafka: KafkaSettings, registry: CollectorRegistry, now_s: Callable[[], float] = time.monotonic
@@ -46,7 +46,7 @@ class KafkaReach:
         self._kafka = kafka
         self._now_s = now_s
         self._failing: tuple[str, float] | None = None  # why, and since when by the monotonic clock
-        self._told_s: float | None = None  # when it was last said that it is failing; None: it is not
+        self._told_s: float | None = None  # when the outage was last logged; None: there is none
         unreachable = Gauge(
             "lowmark_kafka_unreachable_seconds", "Seconds for which no broker has answered; 0 while one answers.",
             registry=registry,
@@ -59,7 +59,7 @@ class KafkaReach:
 
     @property
     def detail(self) -> dict[str, str]:
-        """For whoever reads the page."""
+        """Text for the readiness page."""
         failing = self._failing
         if failing is None:
             return {"kafka": "answers"}
@@ -80,7 +80,7 @@ class KafkaReach:
     def _run(self, stopping: threading.Event) -> None:
         try:
             self._ask(stopping)
-        except KafkaSettingsError as error:  # a secret cannot be read now
+        except KafkaSettingsError as error:  # a secret can no longer be read
             self._judge(error, self._now_s())
             raise
 
@@ -99,11 +99,11 @@ class KafkaReach:
             stopping.wait(_EVERY_S)
 
     def _asked(self, client: AdminClient, heard: list[KafkaProblem], stopping: threading.Event) -> KafkaProblem | None:
-        """Why no answer has come; None: one has, or nobody waits for it any more."""
+        """Why no answer has come; None: one has come, or the thread is stopping."""
         answer = client.describe_cluster(request_timeout=_ANSWER_WITHIN_S)
         while not wait([answer], _LOOK_S).done and not stopping.is_set():
             client.poll(0)
-        client.poll(0)  # brings what was the matter while it waited
+        client.poll(0)  # delivers the problems heard while it waited
         if stopping.is_set():
             return None
         try:

@@ -1,4 +1,4 @@
-"""What each role must be allowed to do in Kafka: capture hosts, and the job."""
+"""The Kafka rights that each role needs: capture hosts, and the job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lowmark.query.options import Late
 from lowmark.wire.kafka.topics import Topic, TopicKind
 
-if TYPE_CHECKING:  # --help names the roles, and loads no more than it must
+if TYPE_CHECKING:  # --help names the roles and must load little
     from lowmark.app.config.file import Config
     from lowmark.query.plan.nodes import QueryPlan
 
@@ -17,7 +17,7 @@ __all__ = ["Role", "job_group", "rights_of"]
 
 
 class Role(Enum):
-    """Named after the commands."""
+    """Each role is named after its command."""
 
     CAPTURE = "capture"
     RUN = "run"
@@ -28,9 +28,9 @@ _RIGHTS = {
     Role.RUN: {
         TopicKind.PARTIALS: frozenset({"READ"}),
         TopicKind.EXCHANGE: frozenset({"READ", "WRITE"}),
-        TopicKind.RESULTS: frozenset({"READ", "WRITE"}),  # it reads them when it has lost its checkpoint
+        TopicKind.RESULTS: frozenset({"READ", "WRITE"}),  # read after the checkpoint is lost
         TopicKind.LATE: frozenset({"WRITE"}),
-        TopicKind.DEAD: frozenset({"READ", "WRITE"}),  # an offset is committed for it, which Kafka calls reading
+        TopicKind.DEAD: frozenset({"READ", "WRITE"}),  # READ, because an offset is committed for it
     },
 }
 
@@ -41,7 +41,7 @@ def job_group(config: Config, job: str) -> str:
 
 
 def rights_of(config: Config, plans: Sequence[QueryPlan], role: Role) -> dict[str, frozenset[str]]:
-    """By topic: the operations, as Kafka calls them."""
+    """By topic: the operations that the role needs, by their Kafka names."""
     wanted: dict[str, frozenset[str]] = {}
     for kind, operations in _RIGHTS[role].items():
         subjects: list[str | None]

@@ -1,4 +1,4 @@
-"""Who has registered: the sources, their epochs, how far each has promised, and who is sending them now."""
+"""The registered sources: their epochs, how far each has promised, and which process is sending them now."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ __all__ = ["SeenSource", "present_senders", "seen_sources", "sources_sending"]
 _ANSWER_WITHIN_S = 5.0
 
 _CLOCKS_APART_MS = 60_000
-"""Of brokers, whose times records have."""
+"""Allowed difference between clocks of brokers, which give records their times."""
 
 _TAIL = 2_000
-"""Records at the end of a stage's first partition that are searched for punctuations: they go to every partition."""
+"""Records read at the end of a stage's first partition: punctuations go to every partition, so one is enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenSource:
-    """The present epoch of a source. `promised_ns`: no later tuple has a smaller ts (FOREVER: it has ended); None:
-    none of its punctuations is among the latest records."""
+    """The present epoch of a source. `promised_ns`: no later tuple has a smaller ts (FOREVER: it has ended); None: the
+    latest records hold no punctuation of it."""
 
     registration: Registration
     epoch: int
     registered_ns: int
     promised_ns: int | None
-    stopped: bool  # before its end, all of it
+    stopped: bool  # all its nodes have stopped, before its end
 
     @property
     def ended(self) -> bool:
@@ -47,7 +47,7 @@ class SeenSource:
 
 
 def seen_sources(kafka: KafkaSettings, prefix: str) -> list[SeenSource]:
-    """Sorted by stream and name. Empty when nothing has ever registered."""
+    """All registered sources, sorted by stream and name. Empty if none has ever registered."""
     topics = admin(kafka).list_topics(timeout=10).topics
     sources = Topic(TopicKind.SOURCES, None, prefix).name
     if sources not in topics:
@@ -70,11 +70,10 @@ def seen_sources(kafka: KafkaSettings, prefix: str) -> list[SeenSource]:
 
 
 def present_senders(kafka: KafkaSettings, prefix: str, sources: Collection[str], process: str) -> dict[str, str]:
-    """Those of the sources that another process is sending now, by name, and which process that is. The topic of
-    sources exists.
+    """The sources that another process is sending now, each with that process. The topic of sources must exist.
 
-    The process that has registered a source last is asked, through that topic, which every capture follows: it sends
-    the source if it says so within 5 s. It is not asked when it has said before that it is done, as it does at its end.
+    Asks the process that registered a source last, through that topic, which every capture follows: it sends the source
+    if it says so within 5 s. A process that has said that it is done, as each does at its end, is not asked.
     """
     topic = Topic(TopicKind.SOURCES, None, prefix).name
     reader = consumer(kafka, f"lowmark-present-{uuid.uuid4()}")
@@ -94,9 +93,9 @@ def present_senders(kafka: KafkaSettings, prefix: str, sources: Collection[str],
 
 
 def sources_sending(kafka: KafkaSettings, prefix: str, topics: Sequence[str], process: str) -> dict[str, str]:
-    """Those of these topics of partials that sources use that live, as `present_senders` asks them: by name, and what
-    is to be told of it. A source uses a topic from its first record there until it says that nothing follows. Of one to
-    which nothing has ever been sent it may be about to."""
+    """The topics of partials that live sources use, each with the reason as text. `present_senders` tells which sources
+    live. A source uses a topic from its first record there until it says that nothing follows; a topic without any
+    record counts as used too, since a live source may be about to send to it."""
     sources = Topic(TopicKind.SOURCES, None, prefix).name
     if sources not in admin(kafka).list_topics(timeout=10).topics:
         return {}
@@ -116,7 +115,7 @@ def sources_sending(kafka: KafkaSettings, prefix: str, topics: Sequence[str], pr
         for message in _read(reader, kafka, topics, None, since_ms):
             try:
                 origin, _ = decode_origin(Headers(message.headers()))
-            except Refused:  # no record of lowmark's
+            except Refused:  # not a record of lowmark
                 continue
             if (origin.source, origin.epoch) in living:
                 record = decode(message.headers(), message.value(), lambda origin: None)
@@ -162,8 +161,8 @@ def _answers(
 def _promised(
     reader: Consumer, kafka: KafkaSettings, prefix: str, topics: list[str]
 ) -> dict[tuple[str, int], tuple[int, bool]]:
-    """By source and epoch, how far all of it is promised, and whether it has stopped. Nodes that stop while others go
-    on are those of queries that are gone: they hold nothing up."""
+    """By source and epoch: how far all its nodes have promised, and whether it has stopped. A node that stops while
+    others go on belongs to a removed query and holds nothing up."""
     latest: dict[tuple[str, int], dict[tuple[str, str], tuple[int, bool]]] = {}
     parsed = {name: parse_topic(name) for name in topics}
     partials = [name for name, of in parsed.items() if of and (of.kind, of.prefix) == (TopicKind.PARTIALS, prefix)]
@@ -177,7 +176,7 @@ def _promised(
     found = {}
     for source, nodes in latest.items():
         going_on = [bound for bound, stopped in nodes.values() if not stopped]
-        # Of nodes that have stopped, the last ones did so with the source.
+        # The nodes that stopped last stopped with the source.
         found[source] = (min(going_on), False) if going_on else (max(bound for bound, _ in nodes.values()), True)
     return found
 
@@ -185,7 +184,7 @@ def _promised(
 def _read(
     reader: Consumer, kafka: KafkaSettings, topics: Sequence[str], tail: int | None, since_ms: int | None = None
 ) -> Iterator[Message]:
-    """Partition 0 of all of them as it is now: from its beginning or a time on, or its last records."""
+    """Reads partition 0 of each topic up to its present end: all, from a time on, or only the last records."""
     ends: dict[str, int] = {}
     parts: list[TopicPartition] = []
     for topic in topics:
@@ -201,7 +200,7 @@ def _read(
     while ends:
         message = reader.poll(1.0)
         if message is None:
-            # The last records of a partition may have been compacted away: then its position alone tells the end.
+            # The last records may have been compacted away: then only the position shows that the end is reached.
             for at in reader.position([TopicPartition(topic, 0) for topic in ends]):
                 if at.offset >= ends[at.topic]:
                     del ends[at.topic]

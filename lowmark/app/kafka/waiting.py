@@ -1,4 +1,4 @@
-"""A process that is to run for long waits for a Kafka that is not there when it starts."""
+"""Lets a long-running process wait for a Kafka that is not there yet when it starts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _TOLD_AGAIN_S = 60.0
 def await_kafka(
     kafka: KafkaSettings, tell: Callable[[str], None], now_s: Callable[[], float] = time.monotonic
 ) -> None:  # fmt: skip
-    """Until a broker answers, which is told at once and each minute. KafkaRefused when one does, and refuses. No signal
-    is held up: to be called before any is handled."""
+    """Waits until a broker answers; `tell` gets a line at once and every minute. KafkaRefused if it refuses. Call it
+    before signal handlers are set, so that a signal ends the wait."""
     began_s = now_s()
     told_s: float | None = None
 

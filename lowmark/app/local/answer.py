@@ -1,4 +1,4 @@
-"""`lowmark query`: from what was asked to rows on the output, progress and audit on standard error, an exit code."""
+"""`lowmark query`: runs a request; writes rows to the output, progress and audit to standard error."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Request:
 
 
 def answer(request: Request) -> int:
-    """The exit code. Raises what `failures` knows how to tell."""
+    """Returns the exit code. Raises errors that `failures` can show."""
     _check_interface_options(request)
     disorder = None if request.disorder is None else parse_disorder(request.disorder)
     streams, notes = _streams(_planned(request, None)), list[str]()
@@ -105,17 +105,17 @@ def _check_interface_options(request: Request) -> None:
     idle = [option for option, is_given in given.items() if is_given]
     if idle and not request.interfaces:
         raise typer.BadParameter(
-            f"{', '.join(idle)} {'is' if len(idle) == 1 else 'are'} of interfaces (-i), and none is captured from",
+            f"{', '.join(idle)} {'applies' if len(idle) == 1 else 'apply'} to interfaces (-i), and no -i is given",
             param_hint=f"'{idle[0]}'",
         )
     if request.follow and not request.read:
         raise typer.BadParameter(
-            "it is of files (-r), and an interface has no end in any case", param_hint="'--follow'"
+            "it applies to files (-r), and no -r is given; an interface never ends anyway", param_hint="'--follow'"
         )
 
 
 def _planned(request: Request, streams: Mapping[str, int] | None) -> QueryPlan:
-    """`streams`: how many sources each has, where that is known."""
+    """`streams`: the number of sources of each stream; None: not known yet."""
     return compile_query(
         request.sql, name=request.name, streams=streams, buckets=1, late=request.late, expected=request.expected,
         strategy=request.strategy, stored=False, limits=request.limits, ends=True,
@@ -130,14 +130,14 @@ def _config(request: Request) -> LowLevelConfig:
         raise LowLevelConfigError(f"--table {request.table}: {error}") from None
     if request.flush_every and request.flush is not Flush.SLOW:
         raise typer.BadParameter(
-            f"it is for the slow flush, and this one is {request.flush.value}", param_hint="'--flush-every'"
+            f"it works only with --flush slow, and --flush is {request.flush.value}", param_hint="'--flush-every'"
         )
     return replace(table, flush=request.flush, flush_every=request.flush_every, flush_panes=request.flush_panes)
 
 
 @contextmanager
 def _stopped_by_signals(run: LocalRun) -> Iterator[None]:
-    """What has no end of its own gets one by Ctrl-C or SIGTERM; a second Ctrl-C is as everywhere."""
+    """Ctrl-C or SIGTERM ends a run that has no end of its own; a second Ctrl-C interrupts as usual."""
     if not run.unending:
         yield
         return

@@ -1,4 +1,4 @@
-"""The audit of a local run: what became of every frame, and which windows can say that they are exact."""
+"""The audit of a local run: what became of every frame, and which windows are exact."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["Audit"]
 
 @dataclass(slots=True)
 class Audit:
-    """Frames: received = skipped + decoded, over all sources. Tuples: of all nodes together. `window`: of the answer,
-    where it has some."""
+    """Frames: received = skipped + decoded, over all sources. Tuples: over all nodes. `window`: the window of the
+    answer; None: it has none."""
 
     window: Window | None = None
     received: int = 0
@@ -31,25 +31,25 @@ class Audit:
     decoded: int = 0
     filtered: int = 0
     late: int = 0
-    dropped: int = 0  # frames that the kernel had no room for, of interfaces
+    dropped: int = 0  # frames of interfaces that the kernel had no room for
     rows: int = 0
     windows: int = 0  # that hold tuples (landmark: in their own slide)
-    partial: int = 0  # of those, the ones that began before their sources
+    partial: int = 0  # windows that began before their sources
     lossy: LossyWindows = field(default_factory=LossyWindows)
-    reasons: set[Reason] = field(default_factory=set)  # against anything in the answer; none: it is exact
+    reasons: set[Reason] = field(default_factory=set)  # why the answer is lossy; empty: it is exact
     damage: list[Damage] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # of what the counts leave out
-    crowded: Crowded | None = None  # of the tables that are too small, the one that is by most
+    notes: list[str] = field(default_factory=list)  # what the counts do not include
+    crowded: Crowded | None = None  # the table that is too small by most
 
     def complete(self, complete: Complete) -> None:
-        landmark = complete.start is None  # each later one holds what one does; those have rows that hold more
+        landmark = complete.start is None  # each holds all of the one before, and has rows only if it holds more
         if complete.windows is not None and complete.merged and (complete.rows or not landmark):
             self.windows += 1
             self.partial += complete.verdict.partial
         self._found(complete, complete.verdict.reasons)
 
     def amend(self, amendment: Amendment) -> None:
-        """What was told before was not all."""
+        """Adds reasons that became known after the window was complete."""
         self._found(amendment, amendment.reasons)
 
     def _found(self, told: Complete | Amendment, reasons: frozenset[Reason]) -> None:
@@ -64,7 +64,7 @@ class Audit:
             f"{dropped}{self.received:,} frames received, {sum(self.skipped.values()):,} skipped{skipped}; "
             f"{self.decoded:,} packets, {self.filtered:,} filtered, {self.late:,} late"
         )
-        partial = f" ({self.partial:,} of them partial: begun before the capture was)" if self.partial else ""
+        partial = f" ({self.partial:,} of them partial: they began before the capture)" if self.partial else ""
         windows = f"{counted(self.windows, 'window')}{partial}, " if self.windows else ""
         console.print(f"{windows}{counted(self.rows, 'row')}: {self._verdict()}")
         for line in self._lossy_windows():
@@ -72,7 +72,7 @@ class Audit:
         for note in self.notes:
             console.print(f"[yellow]note:[/] {escape(note)}")
         if self.crowded is not None:
-            console.print(f"{self.crowded}; --table {self.crowded.wanted} would be faster, the answer is the same")
+            console.print(f"{self.crowded}; --table {self.crowded.wanted} would be faster; the answer stays the same")
         for damage in self.damage:
             console.print(f"[bold red]{damage.kind}:[/] {escape(str(damage))}")
 
@@ -85,7 +85,7 @@ class Audit:
         return f"[bold red]{of}lossy: {_named(self.reasons)}[/]"
 
     def _lossy_windows(self) -> Iterator[str]:
-        """The first of them, and how many more."""
+        """The first lossy windows, and how many more there are."""
         for number, reasons in self.lossy.first:
             assert self.window is not None, "there are windows"
             start, end, kind = self.window.start(number), self.window.end(number), self.window.axis.kind

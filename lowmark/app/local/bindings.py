@@ -1,4 +1,4 @@
-"""Which captures and interfaces a query's streams are read from: the options `-r` and `-i` of `lowmark query`."""
+"""Binds the streams of a query to captures and interfaces: the options `-r` and `-i` of `lowmark query`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["Binding", "bind", "fanned_out"]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One capture, or one interface, as a source of one stream. `rank` orders sources where times are equal: by the
-    stream's name, then by the order of its captures."""
+    """One capture or interface as a source of one stream. `rank` orders sources where times are equal: by stream name,
+    then by the order of the stream's captures."""
 
     stream: str
     source: str
-    path: str  # or the interface's name
+    path: str  # of the capture; or the interface's name
     rank: int
-    live: bool = False  # an interface
-    fanout: Fanout | None = None  # that it takes its share of
+    live: bool = False  # the source is an interface
+    fanout: Fanout | None = None  # the group that shares the interface's packets
 
 
 _READ, _INTERFACE = "-r", "-i"
@@ -30,9 +30,9 @@ _READ, _INTERFACE = "-r", "-i"
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    word: str  # of the two above
+    word: str  # -r or -i
     text: str
-    name: str | None  # of the stream, where it is given
+    name: str | None  # of the stream; None: not given
     path: str
 
     @classmethod
@@ -46,9 +46,8 @@ class _Option:
 def bind(
     read: Sequence[str], interfaces: Sequence[str], streams: Sequence[str], note: Callable[[str], None]
 ) -> tuple[Binding, ...]:
-    """`read` are `NAME=FILE` or `FILE`, `interfaces` alike; `streams` those that the query reads, as it writes them.
-    What has no name stands for every stream of the query. `note` is told of names that the query does not read, beside
-    those that it does."""
+    """`read`: `NAME=FILE` or `FILE`; `interfaces`: the same. `streams`: the streams of the query, as it writes them. An
+    option without a name feeds every stream of the query. `note` gets the names that the query does not read."""
     options = [*(_Option.of(_READ, text) for text in read), *(_Option.of(_INTERFACE, text) for text in interfaces)]
     named: dict[str, list[_Option]] = {}
     unnamed: list[_Option] = []
@@ -60,7 +59,7 @@ def bind(
     if unnamed and named:
         first = unnamed[0]
         raise typer.BadParameter(
-            f"{first.word} {first.text} has no name, and others have: give each one as NAME={first.text}",
+            f"{first.word} {first.text} names no stream, but other options do: write NAME={first.text}",
             param_hint=f"'{first.word}'",
         )
     if not options:
@@ -77,12 +76,12 @@ def bind(
         )
     strange = [name for name in named if not _same(name, streams)]
     if strange:
-        note(f"the query does not read {_streams(strange)}: what -r and -i name so is left out")
+        note(f"the query does not read {_streams(strange)}: -r and -i of that name are left out")
     return _bindings({name: given for name, given in named.items() if name not in strange})
 
 
 def fanned_out(bindings: Sequence[Binding], members: int) -> tuple[Binding, ...]:
-    """Each interface as so many sources, which divide its packets."""
+    """Splits each interface into so many sources, which share its packets."""
     if members == 1:
         return tuple(bindings)
     found: list[Binding] = []
@@ -105,7 +104,7 @@ def _bindings(named: dict[str, list[_Option]]) -> tuple[Binding, ...]:
 
 
 def _known(name: str, named: dict[str, list[_Option]]) -> str:
-    """The spelling under which the stream came first: names ignore case."""
+    """The first spelling of the stream's name: names ignore case."""
     return next((other for other in named if other.casefold() == name.casefold()), name)
 
 

@@ -1,4 +1,4 @@
-"""Late rows, corrections and amendments as lines for people and programs: one JSON object each, named by its kind."""
+"""Late rows, corrections and amendments as lines: one JSON object each, under the name of its kind."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _KINDS = {LateRow: RecordKind.LATE, Correction: RecordKind.CORRECTION, Amendment
 
 
 def line_of(news: LateNews) -> str:
-    """`{"correction": …}`: the record's value as it stands on its topic, under its kind."""
+    """`{"correction": …}`: the value of the record on its topic, under the name of its kind."""
     return f'{{"{_KINDS[type(news)].value}":{encode(news).value.decode()}}}'
 
 
 class TellLate:
-    """Writes what `lowmark query --late` asked for to standard error. Where late tuples are only counted the audit
-    has all there is to say."""
+    """Writes the lines of `lowmark query --late` to standard error. With `count` it writes nothing: the audit has the
+    count."""
 
     def __init__(self, late: Late) -> None:
         self._late = late

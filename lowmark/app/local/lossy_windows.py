@@ -1,4 +1,4 @@
-"""Which windows of an answer are lossy: each counted once, however often it is said and however late."""
+"""Counts the lossy windows of an answer: each once, however often and however late it is reported."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from lowmark.wire.records.verdicts import Reason
 __all__ = ["LossyWindows"]
 
 _RUNS = 1 << 16
-"""Of neighbouring windows, that are remembered: beyond that the oldest are only counted."""
+"""Most runs of neighbouring windows that are remembered; beyond that the oldest are only counted."""
 
 _FIRST = 10
-"""Windows whose reasons are remembered."""
+"""Number of windows whose reasons are remembered."""
 
 
 class LossyWindows:
-    """Takes as much room as there are runs of lossy windows, up to a limit. What is said of windows older than the runs
-    that are remembered may have been said before, and is not counted: then there are `count` at least."""
+    """Takes memory by the number of runs of lossy windows, up to a limit. A report about windows older than the
+    remembered runs may be a repetition and is not counted: then `count` is a lower bound (`at_least`)."""
 
     def __init__(self, runs: int = _RUNS) -> None:
         self.count = 0
         self.at_least = False
         self._most = runs
-        self._starts: list[int] = []  # of runs in ascending order, between which windows lie …
-        self._stops: list[int] = []  # … and the windows behind them
+        self._starts: list[int] = []  # first windows of the runs, ascending; runs do not touch
+        self._stops: list[int] = []  # the window after the last one of each run
         self._counted_below: int | None = None  # windows below this one are only counted
         self._first: dict[int, frozenset[Reason]] = {}
 
     @property
     def first(self) -> list[tuple[int, frozenset[Reason]]]:
-        """The least of them, ten at most, with all reasons that were said."""
+        """The first lossy windows, ten at most, each with all its reasons."""
         return sorted(self._first.items())
 
     def add(self, first: int, to: int, reasons: frozenset[Reason]) -> None:
@@ -48,7 +48,7 @@ class LossyWindows:
             del self._starts[0], self._stops[0]
 
     def _join(self, start: int, stop: int) -> None:
-        """With the runs that it touches it becomes one."""
+        """Merges the new run with all runs that it touches."""
         low, high = bisect_left(self._stops, start), bisect_right(self._starts, stop)
         known = sum(self._stops[at] - self._starts[at] for at in range(low, high))
         if low < high:
@@ -57,7 +57,7 @@ class LossyWindows:
         self.count += stop - start - known
 
     def _name(self, first: int, to: int, reasons: frozenset[Reason]) -> None:
-        """What ten smaller windows have pushed out does not come back: of those that are named nothing is forgotten."""
+        """A window pushed out by ten smaller ones cannot come back, so the named windows keep all their reasons."""
         for window in self._first:
             if first <= window <= to:
                 self._first[window] |= reasons

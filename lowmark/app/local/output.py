@@ -1,4 +1,4 @@
-"""Where `lowmark query` writes its rows: a table for a terminal, or JSON lines, CSV, Parquet, Arrow. Rows only."""
+"""Writes the rows of `lowmark query`, and nothing else: as a table, JSON lines, CSV, Parquet or Arrow."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class RowSink(Protocol):
 
 
 def open_output(format_: Format, path: Path | None, schema: Schema) -> RowSink:
-    """`path` None is standard output. OutputError for what cannot be opened, or is no form for a terminal."""
+    """`path` None: standard output. OutputError if the file cannot be opened or the format does not suit a terminal."""
     if format_ is Format.TABLE and path is None:
         return _TableSink(schema, Console())
     if path is None and format_ in (Format.PARQUET, Format.ARROW) and sys.stdout.isatty():
-        raise OutputError(f"{format_} is not for a terminal: name a file with -o, or choose --format jsonl")
+        raise OutputError(f"{format_} cannot be shown on a terminal: name a file with -o, or choose --format jsonl")
     with ExitStack() as opened:
         file: BinaryIO = sys.stdout.buffer if path is None else opened.enter_context(_opened(path))
         close = opened.pop_all().close
@@ -70,7 +70,7 @@ class _TextSink:
 
     def write(self, rows: Words) -> None:
         self._file.write(self._writer.write(rows).tobytes())
-        self._file.flush()  # rows are for whoever waits at the other end of the pipe
+        self._file.flush()  # the reader of the pipe gets rows as they become final
 
     def close(self) -> None:
         self._file.flush()
@@ -78,7 +78,7 @@ class _TextSink:
 
 
 class _TableSink:
-    """Each window as a table of its own, under its bounds; rows that are of no window, or of many, as one list."""
+    """Writes each window as its own table under its bounds; rows of no window, or of several, as one list."""
 
     def __init__(self, schema: Schema, console: Console, close: Callable[[], None] = lambda: None) -> None:
         self._schema = schema
@@ -112,7 +112,7 @@ class _ColumnSink:
         if format_ is Format.ARROW:
             self._writer = pa.ipc.new_stream(file, arrow)
         else:
-            import pyarrow.parquet as pq  # takes a while to load, and is for this format only
+            import pyarrow.parquet as pq  # slow to load, and needed for this format only
 
             self._writer = pq.ParquetWriter(file, arrow)
 

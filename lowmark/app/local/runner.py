@@ -1,4 +1,4 @@
-"""The local runner: sources, nodes and operators of one query in this process, without Kafka or Spark."""
+"""The local runner: runs sources, nodes and operators of one query in this process, without Kafka or Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lowmark.wire.rows.words import Words
 __all__ = ["LocalRun"]
 
 _UNTIMED = (SkipReason.NO_TIME.name.lower(), SkipReason.UNKNOWN_INTERFACE.name.lower())
-"""Reasons for which frames are skipped that may be of any window nearby."""
+"""Skip reasons of frames without a time: such a frame may belong to any window nearby."""
 
 
 class LocalRun:
@@ -41,8 +41,8 @@ class LocalRun:
         follow: bool = False, promiscuous: bool = False, kernel_filter: bool = False, tell: Callable[[str], None],
         on_late: Callable[[LateNews], None],
     ) -> None:  # fmt: skip
-        """`tell` is given what a person should know of a source, in a line, from any thread; `on_late` what became
-        of late tuples, and of what had closed when losses became known."""
+        """`tell` gets notes about a source, one line each, from any thread. `on_late` gets late rows, corrections, and
+        amendments of windows that closed before their losses were known."""
         self._on_late = on_late
         self.audit = Audit(plan.window)
         self.unending = follow or any(binding.live for binding in bindings)
@@ -65,7 +65,7 @@ class LocalRun:
 
     @property
     def received(self) -> int:
-        """Frames so far."""
+        """Frames received so far."""
         return sum(feed.source.received for feed in self._feeds)
 
     @property
@@ -74,12 +74,12 @@ class LocalRun:
 
     @property
     def total_bytes(self) -> int | None:
-        """None where there is no saying."""
+        """Bytes of all inputs; None where that is not known."""
         totals = [feed.source.total_bytes for feed in self._feeds]
         return None if None in totals else sum(total for total in totals if total is not None)
 
     def start(self) -> None:
-        """Opens what is read and compiles or loads the kernels. CaptureError or InterfaceError for what cannot be."""
+        """Opens the inputs and compiles or loads the kernels. CaptureError or InterfaceError if an input fails."""
         for feed in self._feeds:
             feed.start()
             if feed.source.filtering:
@@ -88,9 +88,9 @@ class LocalRun:
             feed.begin()
 
     def results(self, on_block: Callable[[], None] = lambda: None) -> Iterator[Words]:
-        """Rows in batches, those of one window together; the audit is whole when this ends. `on_block` is called behind
-        each block that was read: time to show progress."""
-        # Of two pipes in turn the silent one would hold up the other one's writer.
+        """Yields rows in batches, the rows of a window together; the audit is complete when this ends. `on_block` is
+        called after each block that was read, to show progress."""
+        # If two pipes were read in turn, a silent one would block the writer of the other.
         aside = self.unending or sum(feed.source.waits for feed in self._feeds) > 1
         for feed, records in FeedThreads(self._feeds).steps() if aside else self._in_turn():
             for record in records:
@@ -99,18 +99,18 @@ class LocalRun:
             for output in self._driver.flush().outputs:
                 yield from self._rows(output)
             if self._limit is not None and self.audit.rows >= self._limit:
-                # What has been read goes on to the operators, which may have something against the rows.
-                self._note(f"LIMIT {self._limit:,}: what comes behind these rows was not looked for")
+                # Blocks already read still go to the operators, which may yet find the rows lossy.
+                self._note(f"LIMIT {self._limit:,}: the query stopped reading after these rows")
                 self._stop()
             on_block()
         for feed in self._feeds:
             self._account(feed)
         if not self.audit.windows and (self.audit.damage or any(self.audit.skipped[reason] for reason in _UNTIMED)):
-            self.audit.reasons.add(Reason.DAMAGED)  # there is no window that could say so
+            self.audit.reasons.add(Reason.DAMAGED)  # no window can be marked lossy instead
 
     def stop(self) -> None:
-        """From a signal handler or another thread: what has come by now is all there is."""
-        self._note("ended by hand: windows that were open hold what had come by then")
+        """Ends the input at what has arrived by now. May be called from a signal handler or another thread."""
+        self._note("stopped by hand: windows that were still open hold only what had arrived by then")
         self._stop()
 
     def _stop(self) -> None:
@@ -128,7 +128,7 @@ class LocalRun:
     def _in_turn(self) -> Iterator[tuple[Feed, list[Record]]]:
         waiting = {id(feed): (feed, feed.steps()) for feed in self._feeds}
         while waiting:
-            # The source that is furthest behind holds up all windows, and what is ahead of it has to be kept.
+            # Read the source that is furthest behind: it holds up all windows, and state ahead of it must be kept.
             feed, steps = min(waiting.values(), key=lambda candidate: candidate[0].low)
             records = next(steps, None)
             if records is None:
@@ -166,7 +166,7 @@ class LocalRun:
         audit.crowded = max((one for one in found if one), key=lambda one: one.wanted, default=None)
         if (bound_ns := feed.source.bound_ns) is not None:
             name = feed.source.name
-            audit.notes.append(f"{name}: by the disorder that was measured packets wait {bound_ns / 1e6:g} ms")
+            audit.notes.append(f"{name}: packets wait {bound_ns / 1e6:g} ms, by the disorder that was measured")
         audit.damage += feed.source.damages
 
 

@@ -1,4 +1,4 @@
-"""What `lowmark scan` finds out of a capture: how far its packets are out of order."""
+"""The findings of `lowmark scan`: how far the packets of a capture are out of order."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from lowmark.wire.rows.values import FOREVER, NEVER
 __all__ = ["SHARES", "Declared", "Scanned", "Untimed", "declared_of", "scan_capture"]
 
 SHARES = (0.5, 0.99, 0.999, 0.9999)
-"""Of the frames, for which a bound is told."""
+"""Shares of the frames for which a bound is reported."""
 
 
 class Untimed:
-    """Frames without a time, by their `link`."""
+    """Counts frames without a time, by their `link`."""
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys(UNTIMED, 0)
@@ -39,13 +39,13 @@ class Untimed:
 
     @property
     def said(self) -> list[str]:
-        """What becomes of them, a line for each kind."""
+        """What happens to them, one line for each kind."""
         return [f"{count:,} {UNTIMED[code]}" for code, count in self._counts.items() if count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scanned:
-    """Frames that have a time. Bounds in ns."""
+    """Findings about the frames that have a time. Bounds in ns."""
 
     name: str
     frames: int
@@ -53,15 +53,15 @@ class Scanned:
     first_ns: int | None  # the least time, since 1970; None: there is no frame
     last_ns: int | None
     out_of_order: int  # frames that are older than the newest before them, a lone one far ahead left aside
-    within_ns: tuple[int, ...]  # what each share of SHARES keeps to, rounded up
-    most_ns: int  # what all of them do
-    places: int | None  # n of the `within n tuples` that they keep to; None: more than can be declared
+    within_ns: tuple[int, ...]  # the bound that each share of SHARES keeps, rounded up
+    most_ns: int  # the bound that all frames keep
+    places: int | None  # n of the `within n tuples` that all keep; None: more than can be declared
     damages: list[Damage]
 
     def __str__(self) -> str:
         if self.disorder is None:
-            return f"{self.name}: there is no frame with a time"
-        return f"{self.name}: by `{self.disorder}` none of its {self.frames:,} frames is late"
+            return f"{self.name}: no frame has a time"
+        return f"{self.name}: with disorder `{self.disorder}`, none of its {self.frames:,} frames is late"
 
     @property
     def facts(self) -> dict[str, str | int | float | None]:
@@ -71,7 +71,7 @@ class Scanned:
 
     @property
     def disorder(self) -> str | None:
-        """The declaration by which no frame is late; None where there is none that has a time."""
+        """The declaration by which no frame is late; None if no frame has a time."""
         if not self.frames:
             return None
         if not self.out_of_order:
@@ -81,7 +81,7 @@ class Scanned:
 
 
 def scan_capture(path: str) -> Scanned:
-    """Reads a capture, a folder or a pattern to its end. That nothing of it can be read is a damage of it."""
+    """Reads a capture, a folder or a pattern to its end. An unreadable one is reported as damage, not raised."""
     capture = _opened(path)
     time, lateness, places, untimed = StreamTime(), Lateness(), Places(), Untimed()
     first, last = FOREVER, NEVER
@@ -105,18 +105,18 @@ def scan_capture(path: str) -> Scanned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What a declaration does with a capture."""
+    """The effect of a declared disorder on a capture."""
 
     name: str
-    frames: int  # that have a time
+    frames: int  # those that have a time
     untimed: Untimed
-    behind: int  # of those, the ones that come behind the low-watermark: late where their granule has ended by then
+    behind: int  # frames behind the low-watermark: late if their granule has ended by then
     bound_ns: int | None  # of measured disorder, at the end
     damages: list[Damage]
 
     def __str__(self) -> str:
-        bound = "" if self.bound_ns is None else f"the bound measured in the end is {self.bound_ns / 1e6:g} ms; "
-        return f"{self.name}: {bound}{self.behind:,} of {self.frames:,} frames come behind the low-watermark"
+        bound = "" if self.bound_ns is None else f"the bound measured at the end is {self.bound_ns / 1e6:g} ms; "
+        return f"{self.name}: {bound}{self.behind:,} of {self.frames:,} frames arrive behind the low-watermark"
 
     @property
     def facts(self) -> dict[str, str | int | float | None]:
@@ -126,10 +126,10 @@ class Declared:
 
 
 def declared_of(path: str, disorder: Disorder) -> Declared:
-    """Reads a capture, a folder or a pattern as a query would, without a query. That nothing of it can be read is a
-    damage of it."""
+    """Reads a capture, a folder or a pattern as a query would, but runs no query. An unreadable one is reported as
+    damage, not raised."""
     capture, untimed = _opened(path), Untimed()
-    lows = None if isinstance(disorder, Scan) else arrival_lows(disorder)  # by a scan none is behind
+    lows = None if isinstance(disorder, Scan) else arrival_lows(disorder)  # after a scan no frame is behind
     frames = behind = 0
     for block in capture.blocks():
         untimed.add(block)
@@ -148,7 +148,7 @@ def declared_of(path: str, disorder: Disorder) -> Declared:
 
 @dataclass(frozen=True, slots=True)
 class _Unreadable:
-    """In the place of a capture of which nothing can be read."""
+    """Stands for a capture that cannot be read at all."""
 
     name: str
     damages: list[Damage]
@@ -157,7 +157,7 @@ class _Unreadable:
         return iter(())
 
     def close(self) -> None:
-        """It is not open."""
+        """Does nothing: it is not open."""
 
 
 def _opened(path: str) -> CaptureFile | CaptureSeries | _Unreadable:

@@ -1,4 +1,4 @@
-"""One source of a local run: its capture or interface, the nodes that read it, and their way into the bucket."""
+"""One source of a local run: its capture or interface, the nodes that read it, and their records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["Feed", "FeedThreads"]
 
-_WAITING = 32  # steps' records between the sources' threads and the operators; behind them packets gather in the rings
+_WAITING = 32  # steps queued between source threads and operators; beyond that, packets wait in the rings
 
 
 class Feed:
@@ -44,7 +44,7 @@ class Feed:
         self.nodes.start(touched=self.source.live)
 
     def begin(self) -> None:
-        """What passes from now on is covered."""
+        """Covers the packets from now on."""
         self.source.begin()
         self._outboxes = {
             name: Outbox(node, origin, 1, start_ns=self.source.start_ns)
@@ -57,11 +57,11 @@ class Feed:
 
     @property
     def kind(self) -> SourceKind:
-        """Only what is captured as it happens may have begun in the middle of a window."""
+        """LIVE for interfaces: only they may begin in the middle of a window."""
         return SourceKind.LIVE if self.source.live else SourceKind.FINITE
 
     def steps(self) -> Iterator[list[Record]]:
-        """The records of each block. A source that is stopped has ended for this run: its last windows come too."""
+        """The records of each block. A stopped source counts as ended, so that its last windows come too."""
         for block in self.source.blocks():
             yield list(self._taken(block))
         if not self.ended:
@@ -83,7 +83,7 @@ class Feed:
 
 
 class FeedThreads:
-    """Feeds that go on side by side, because none can wait for another: interfaces, files that grow. A thread each."""
+    """Runs each feed in its own thread, because none can wait for another: interfaces, files that grow."""
 
     def __init__(self, feeds: Sequence[Feed]) -> None:
         self._taken: queue.Queue[tuple[Feed, list[Record] | Exception | None]] = queue.Queue(_WAITING)
@@ -93,7 +93,7 @@ class FeedThreads:
         ]
 
     def steps(self) -> Iterator[tuple[Feed, list[Record]]]:
-        """The records of the feeds' blocks, as they come, until all feeds have ended. Raises what one of them did."""
+        """The records of the feeds' blocks, as they arrive, until all feeds have ended. Raises the error of a feed."""
         for thread in self._threads:
             thread.start()
         running = len(self._threads)
@@ -110,7 +110,7 @@ class FeedThreads:
         try:
             for records in feed.steps():
                 self._taken.put((feed, records))
-        except Exception as error:  # raised where the run is, for whoever runs it
+        except Exception as error:  # raised again in the thread that runs the query
             self._taken.put((feed, error))
         else:
             self._taken.put((feed, None))

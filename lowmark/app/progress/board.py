@@ -1,4 +1,4 @@
-"""Why is my window not closing? What topics say of each query: how far it is, and what its open windows wait for."""
+"""Why is my window not closing? Derives from topics how far each query is and what its open windows wait for."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["ProgressBoard"]
 
 
 class ProgressBoard:
-    """Feed it registrations, punctuations of one partition of each stage and exchange (they go to all) and completions,
-    in the order of each partition. `rosters` lists the sources of each stream, as they are configured: what completions
-    say of them comes first."""
+    """Feed it registrations, completions, and the punctuations of one partition of each stage and exchange (they go to
+    all), in the order of each partition. `rosters`: the configured sources of each stream; the sources that completions
+    name override them."""
 
     def __init__(self, plans: Sequence[QueryPlan], rosters: Mapping[str, tuple[str, ...]]) -> None:
         stages = {(plan.stage.fingerprint, node.name): node for plan in plans for node in plan.stage.nodes}
@@ -40,7 +40,7 @@ class ProgressBoard:
         self._queries = {plan.name: _Query(plan, rosters, self._streams) for plan in plans}
 
     def registered(self, source: str, epoch: int, stream: str | None = None) -> None:
-        """`stream`: that it says it feeds; without, the configuration knows."""
+        """`stream`: the stream in its registration; None: take it from the configuration."""
         self._promises.registered(source, epoch)
         if stream is not None:
             self._streams[source] = stream
@@ -98,7 +98,7 @@ class _Query:
         if self._windows is not None:
             windows, count = self._windows.told(inputs, seen)
         elif self._sliding is not None:
-            count = -(-inputs.tuples[1] // self._sliding)  # some of them may end no window
+            count = -(-inputs.tuples[1] // self._sliding)  # an upper bound: some end no window
         counted = seen.open
         opened = tuple(self._window(number, waits) for number in windows)
         complete, front = seen.complete_to(plan.stage.buckets), inputs.frontier_ns
@@ -126,7 +126,7 @@ class _Query:
         return QueryInputs(self._plan.stage.fingerprint, self._reach.nodes, rosters, promises, now_ns)
 
     def _unlisted(self) -> Iterator[SourceProgress]:
-        """Those that are configured, and the job does not know."""
+        """The configured sources that the job does not know."""
         streams = {stream for node in self._reach.nodes for stream in node.streams}
         configured = {source for stream in streams for source in self._rosters.get(stream, ())}
         for source in sorted(configured - self._seen.sources) if self._seen.sources else ():

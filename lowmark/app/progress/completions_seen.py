@@ -1,4 +1,4 @@
-"""What buckets have told of a query's answer, in one generation of its results."""
+"""What completions and amendments say about a query's answer, in one generation of its results."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class CompletionsSeen:
     last: dict[int, Complete] = field(default_factory=dict)  # by bucket
     rows: int = 0
     tuples: int = 0
-    sources: set[str] = field(default_factory=set)  # that completions name
+    sources: set[str] = field(default_factory=set)  # sources that completions name
     _windows: LossyWindows = field(default_factory=LossyWindows)
-    _late: Counter[int] = field(default_factory=Counter)  # by bucket: each tells those of the whole stream
+    _late: Counter[int] = field(default_factory=Counter)  # by bucket: each reports those of the whole stream
     _dropped: Counter[int] = field(default_factory=Counter)
 
     def complete(self, record: Complete) -> None:
@@ -31,13 +31,13 @@ class CompletionsSeen:
         self._count(record, record.verdict.reasons)
 
     def amended(self, record: Amendment) -> None:
-        """A window that was complete is lossy from now on."""
+        """A complete window becomes lossy."""
         self._count(record, record.reasons)
 
     @property
     def lossy(self) -> int:
-        """Windows, and of an answer without windows the bounds up to which it was told, each once for all buckets; at
-        least so many."""
+        """Number of lossy windows, each counted once for all buckets; a lower bound. Without windows: number of lossy
+        completion bounds."""
         return self._windows.count
 
     @property
@@ -50,12 +50,12 @@ class CompletionsSeen:
 
     @property
     def open(self) -> OpenCount | None:
-        """Of partitions in all buckets: one that has told nothing has none. None: no bucket has told of such."""
+        """Open windows of partitions over all buckets; None: no bucket has reported any. A silent one counts as 0."""
         told = [last.open for last in self.last.values() if last.open is not None]
         return sum(told, OpenCount()) if told else None
 
     def complete_to(self, buckets: int) -> int | None:
-        """Up to where all of so many buckets are; None: one has told nothing."""
+        """The bound up to which all `buckets` buckets are complete; None: one has reported nothing."""
         return min(last.end for last in self.last.values()) if len(self.last) == buckets else None
 
     def _count(self, record: Complete | Amendment, reasons: frozenset[Reason]) -> None:

@@ -1,4 +1,4 @@
-"""Reads into a board what topics say of how far queries are."""
+"""Feeds a progress board from the topics."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ from lowmark.wire.records.verdicts import Amendment, Complete
 __all__ = ["ProgressFeed"]
 
 _Place = tuple[str, int]
-"""A topic and a partition of it."""
+"""A topic and one of its partitions."""
 
 _TAIL = 2_000
-"""Records at the end of each partition that are read: what they do not tell, later ones will."""
+"""Records read at the end of each partition; later records bring what these do not say."""
 
 
 class ProgressFeed:
-    """Has caught up when it has read what stood in the topics when it was entered: on a busy system there is always
-    more."""
+    """Has caught up when it has read what the topics held at its start: on a busy system there is always more."""
 
     def __init__(self, config: Config, plans: Sequence[QueryPlan], say: Callable[[str], None]) -> None:
         self._config = config
         self._plans = plans
         self._board = ProgressBoard(plans, {stream: config.roster(stream) for stream in config.streams})
         self._reader = PatientReader(config.kafka, "progress", say)
-        self._at: dict[_Place, int] = {}  # behind what has been read
-        self._ahead: dict[_Place, int] = {}  # what is to be read until it has caught up: up to here
+        self._at: dict[_Place, int] = {}  # next offset to read
+        self._ahead: dict[_Place, int] = {}  # where reading has caught up
 
     def __enter__(self) -> ProgressFeed:
         try:
@@ -60,11 +59,11 @@ class ProgressFeed:
 
     @property
     def left(self) -> int:
-        """Records until it has caught up, about."""
+        """Approximate number of records until it has caught up."""
         return sum(max(0, end - self._at[place]) for place, end in self._ahead.items())
 
     def taking(self, stop: Callable[[], bool], wait_s: float = 1.0) -> Iterator[int]:
-        """After each batch of records, how many there were; none after about `wait_s` without any. Until `stop`."""
+        """Yields the size of each batch of records, and 0 after about `wait_s` without records. Ends at `stop`."""
         for messages in self._reader.batches(stop, wait_s):
             for message in messages:
                 self._take(message)
@@ -75,8 +74,8 @@ class ProgressFeed:
         return self._board.progress(now_ns)
 
     def _parts(self) -> tuple[dict[_Place, int], dict[_Place, int]]:
-        """Of those that are there, where reading begins and what is behind their last records: all registrations, and
-        the ends of what a board is fed with."""
+        """For each existing partition, where reading begins and where its records end. Registrations are read from
+        their beginning, other partitions from their last records."""
         config, plans = self._config, self._plans
         there = admin(config.kafka).list_topics(timeout=10).topics
         sources = Topic(TopicKind.SOURCES, None, config.prefix).name
@@ -106,8 +105,8 @@ class ProgressFeed:
                 self._board.complete(complete)
 
     def _advance(self, messages: Sequence[Message]) -> None:
-        """Where a partition ends in the mark of a transaction, or its last records were compacted away, no record
-        comes from its end: the position alone tells that it has been reached."""
+        """A partition may end in a transaction mark, or its last records may have been compacted away. Then no record
+        comes from its end, and only the position shows that it is reached."""
         if not self._ahead:
             return
         for message in messages:

@@ -1,4 +1,4 @@
-"""Which windows of an answer are open, by what has been promised, told and completed."""
+"""Finds the open windows of an answer from promises, tuple counts and completions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["OpenWindows", "sliding_by_tuple"]
 
-_TOLD = 10  # open windows of a query that are told one by one, the oldest
+_TOLD = 10  # the oldest open windows of a query, shown one by one
 
 
 class OpenWindows:
-    """Of a query whose windows make one sequence."""
+    """The open windows of a query whose windows make one sequence."""
 
     def __init__(self, plan: QueryPlan, window: Window, reach: Reach) -> None:
         self._window = window
@@ -33,12 +33,12 @@ class OpenWindows:
         return self._first is not None
 
     def begin(self, inputs: QueryInputs) -> None:
-        """To be called until then, whenever something has been promised."""
+        """Call it after each promise until `begins` is true."""
         if inputs.frontier_ns not in (None, FOREVER):
             self._first = self._reach.of(inputs.granules())
 
     def told(self, inputs: QueryInputs, seen: CompletionsSeen) -> tuple[range, int | None]:
-        """The oldest, or the one to come when none has begun; and how many have begun, None: that is not known."""
+        """The oldest open windows, or the next one if none has begun; and how many have begun (None: not known)."""
         first = self._next(inputs, seen)
         if first is None:
             return range(0), 0
@@ -49,7 +49,7 @@ class OpenWindows:
         return range(first, first + (told if inputs.ended else max(told, 1))), count
 
     def _next(self, inputs: QueryInputs, seen: CompletionsSeen) -> int | None:
-        """The first that some bucket has not completed: of one without completions, the first of all."""
+        """The first window that some bucket has not completed; for a bucket without completions, the very first."""
         found = [last.windows.to + 1 for last in seen.last.values() if last.windows is not None]
         if len(found) < self._buckets:
             if self._reach.numbers_rows:
@@ -60,7 +60,7 @@ class OpenWindows:
         return min(found, default=None)
 
     def _begun(self, inputs: QueryInputs) -> int | None:
-        """The first window that no tuple has been told of."""
+        """The first window without a reported tuple."""
         if self._reach.numbers_rows:
             before, ahead = inputs.tuples
             return None if before is None else self._of(before + ahead)
@@ -77,14 +77,14 @@ class OpenWindows:
 
 
 def _grid(plan: QueryPlan, window: Window, of_nodes: bool) -> Pane | None:
-    """The panes of the window, in time; None: they are not of times."""
+    """The panes of the window in time; None: the window is not over time."""
     if of_nodes:
         return plan.stage.nodes[0].reduction.pane
     return Pane(window.axis.unit, window.axis.origin) if window.axis.kind is Kind.TIME else None
 
 
 def sliding_by_tuple(plan: QueryPlan) -> int | None:
-    """So many tuples end one window at most: where each partition counts its own, any tuple may end one. None: others
-    are its windows."""
+    """Number of tuples that end at most one window; 1 if each partition counts its own, since any tuple may end one.
+    None: the windows do not slide by tuple."""
     found = (step.plan for step in plan.steps if isinstance(step.plan, Counted))
     return next((1 if counted.partition else counted.window.slide for counted in found if counted.slides), None)

@@ -1,4 +1,4 @@
-"""What lanes have promised, by the punctuations of one partition: they go to all."""
+"""What lanes have promised, read from the punctuations of one partition: each goes to all partitions."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from lowmark.wire.rows.values import FOREVER
 __all__ = ["LaneSeen", "PromisesSeen"]
 
 _SLACK_NS = 5 * 10**9
-"""For the disorder of a source, what its table takes to let go of a pane, and clocks that differ."""
+"""Allowance for a source's disorder, the time until its table has let go of a pane, and clocks that differ."""
 
 _KEPT = 10_000
-"""Granules of a lane, the latest with tuples."""
+"""Number of granules kept for a lane: the latest ones with tuples."""
 
 
 @dataclass(slots=True)
 class LaneSeen:
-    """Of a source, or of a bucket before an exchange, at one node. Tuples are those that accounts tell, sent to all
-    partitions."""
+    """The lane of a source, or of a bucket before an exchange, at one node. Tuple counts come from accounts and cover
+    all partitions."""
 
     epoch: int
-    granule: int  # the first that is not promised
+    granule: int  # the first granule that is not promised
     promised_ns: int  # FOREVER: it has ended
     stopped: bool
     heard_ns: int  # when its last promise was written, by the broker's clock
-    counted: int | None  # tuples in this epoch; None: it does not say
-    former: int = 0  # tuples in epochs before
+    counted: int | None  # tuples in this epoch; None: not reported
+    former: int = 0  # tuples in earlier epochs
     tuples: dict[int, int] = field(default_factory=dict)  # by granule
     low: int | None = None  # the first granule with tuples that was read
-    since: int | None = None  # of granules before this one tuples may be missing; None: of none
+    since: int | None = None  # tuple counts of granules before this one may be incomplete; None: all are complete
 
     @property
     def ended(self) -> bool:
         return self.promised_ns == FOREVER
 
     def overdue(self, pane: Pane, now_ns: int) -> bool:
-        """It has promised nothing for longer than a source that is well ever does: a pane, by the clock."""
+        """Whether its last promise is older than a healthy source allows: a pane by the clock, plus 5 s."""
         pane_ns = pane.start(self.granule + 1) - pane.start(self.granule) if not self.ended else 0
         return not self.ended and now_ns - self.heard_ns > pane_ns + _SLACK_NS
 
     def ahead(self, frontier: int) -> int:
-        """Tuples of granules from here on."""
+        """Tuples of granules from `frontier` on."""
         return sum(count for granule, count in self.tuples.items() if granule >= frontier)
 
     def before(self, frontier: int) -> int | None:
-        """All tuples of granules before this one; None: they are not known."""
+        """All tuples of granules before `frontier`; None: not known."""
         if self.counted is None or (self.since is not None and frontier < self.since):
             return None
         return self.former + self.counted - self.ahead(frontier)
 
     def follow(self, before: LaneSeen) -> None:
-        """What was read of this lane until now, in this epoch or another."""
+        """Takes over what was read of this lane before, in this epoch or an earlier one."""
         self.tuples, self.low, self.since = before.tuples, before.low, before.since
         if before.epoch < self.epoch:
             self.former = before.former + (before.counted or 0)
@@ -74,7 +74,7 @@ class LaneSeen:
 
 
 class PromisesSeen:
-    """`panes` are those of the nodes that are of interest, by stage (or fingerprint of the exchanges) and name."""
+    """`panes`: the panes of the nodes of interest, by stage (or fingerprint of the exchanges) and node name."""
 
     def __init__(self, panes: Mapping[tuple[str, str], Pane]) -> None:
         self._panes = panes
@@ -85,11 +85,11 @@ class PromisesSeen:
         self._epochs[source] = max(epoch, self._epochs.get(source, epoch))
 
     def known(self, source: str) -> bool:
-        """Whether it has ever been seen."""
+        """Whether the source has ever been seen."""
         return source in self._epochs
 
     def lane(self, stage: str, node: str, source: str) -> LaneSeen | None:
-        """None: it has promised nothing in its present epoch."""
+        """The lane of a source; None: it has promised nothing in its present epoch."""
         lane = self._lanes.get((stage, node, source))
         return None if lane is None or lane.epoch < self._epochs.get(source, 0) else lane
 

@@ -1,4 +1,4 @@
-"""What the sources of one query have promised, at the nodes that it reads."""
+"""The promises of one query's sources at the nodes that it reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["QueryInputs"]
 
 
 class QueryInputs:
-    """As things stand."""
+    """A snapshot at `now_ns`."""
 
     def __init__(
         self, stage: str, nodes: tuple[Node, ...], rosters: Mapping[str, tuple[str, ...]], promises: PromisesSeen,
@@ -30,13 +30,13 @@ class QueryInputs:
 
     @property
     def _lanes(self) -> Iterator[tuple[str, LaneSeen | None]]:
-        """With the names of their nodes."""
+        """All lanes, each with the name of its node."""
         for lanes in self.sources.values():
             yield from ((node.name, lane) for node, lane in lanes)
 
     @property
     def frontier_ns(self) -> int | None:
-        """None: a source has promised nothing."""
+        """The least promise of all sources; None: a source has promised nothing."""
         bounds = [None if lane is None else lane.promised_ns for _, lane in self._lanes]
         return None if not bounds or None in bounds else min(bound for bound in bounds if bound is not None)
 
@@ -46,11 +46,11 @@ class QueryInputs:
 
     @property
     def furthest_ns(self) -> int | None:
-        """Up to where a source that has not ended has promised; None: no such source has promised anything."""
+        """The greatest promise of a source that has not ended; None: there is none."""
         return max((lane.promised_ns for _, lane in self._lanes if lane is not None and not lane.ended), default=None)
 
     def granules(self) -> dict[str, int]:
-        """By node, its frontier; NEVER: a source has promised nothing there."""
+        """The frontier of each node; NEVER: a source has promised nothing there."""
         found = dict.fromkeys((node.name for node in self._nodes), FOREVER)
         for node, lane in self._lanes:
             found[node] = min(found[node], NEVER if lane is None else lane.granule)
@@ -58,7 +58,7 @@ class QueryInputs:
 
     @cached_property
     def tuples(self) -> tuple[int | None, int]:
-        """Those before the frontier, None where they are not known; and those that were promised beyond it."""
+        """Tuples before the frontier (None: not known), and promised tuples beyond it."""
         front = self.frontier_ns
         panes = {node.name: node.reduction.pane for node in self._nodes}
         lanes = [
@@ -71,7 +71,7 @@ class QueryInputs:
         return before, sum(lane.ahead(granule) for granule, lane in lanes)
 
     def first_granules(self) -> dict[str, int]:
-        """By node, the first granule in which tuples were told."""
+        """By node: the first granule with reported tuples."""
         found: dict[str, int] = {}
         for node, lane in self._lanes:
             if lane is not None and lane.low is not None:
@@ -79,11 +79,11 @@ class QueryInputs:
         return found
 
     def last_granule(self) -> int | None:
-        """The last granule of all nodes, of like panes, in which tuples were told."""
+        """The last granule with reported tuples, over all nodes; their panes must be alike."""
         return max((max(lane.tuples) for _, lane in self._lanes if lane is not None and lane.tuples), default=None)
 
     def has_tuples(self, start_ns: int, stop_ns: int) -> bool:
-        """Whether tuples were told of a granule between these times."""
+        """Whether a granule between these times has reported tuples."""
         found = ((node.reduction.pane, lane) for lanes in self.sources.values() for node, lane in lanes)
         return any(
             start_ns <= pane.start(granule) and pane.start(granule + 1) <= stop_ns
@@ -105,7 +105,7 @@ class QueryInputs:
                 yield SourceProgress(source, self._state(lanes), bound, behind, heard, max(0, self.now_ns - heard))
 
     def _state(self, lanes: list[tuple[Node, LaneSeen | None]]) -> str:
-        """Of a source that has not ended, and has promised something at all of its nodes."""
+        """State of a source that has promised something at each of its nodes and has not ended."""
         found = [(node.reduction.pane, lane) for node, lane in lanes if lane is not None]
         if any(lane.stopped for _, lane in found):
             return "stopped"

@@ -1,4 +1,4 @@
-"""Where a query stands, as `lowmark watch --progress` tells it: the names are those of its JSON and of its table."""
+"""The progress of a query, as `lowmark watch --progress` shows it. Names are those of its JSON and its table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["ROWS", "TIME", "OpenWindow", "QueryProgress", "SourceProgress", "Wai
 _NS = 10**9
 
 Shown = int | str | None
-"""A value of an attribute, as rows show it."""
+"""An attribute value in the form that rows use."""
 
 
 TIME, ROWS = "time", "rows"
-"""What windows wait for that nobody holds up."""
+"""What a window waits for when nobody holds it up."""
 
 
 def _seconds(ns: int | None) -> float | None:
@@ -29,15 +29,15 @@ def _time(ns: int | None) -> str | None:
 
 
 def _span(ns: int) -> str:
-    """For people: what is below a tenth of a second they do not act on."""
+    """Seconds for people, rounded to tenths: nobody acts on less."""
     return f"{round(ns / _NS, 1):,.10g} s"
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """`who`: a source, `the job`, or `time` or `rows` where the window is short of them: then nobody holds it up.
-    `up_to`: how far a source has promised, or buckets have come; `behind_ns`: how far that is behind what is waited
-    for. `heard_ns`: when a source promised last; `silent_ns`: how long ago that is."""
+    """`who`: a source or `the job`; or `time` or `rows` if the window lacks those: then nobody holds it up. `up_to`:
+    how far a source has promised, or buckets have come. `behind_ns`: how far that is behind what is waited for.
+    `heard_ns`: when a source promised last. `silent_ns`: how long ago that is."""
 
     who: str
     why: str
@@ -61,7 +61,7 @@ class Waiting:
 
     @property
     def brief(self) -> str:
-        """In less than a line."""
+        """The text, short enough for part of a line."""
         if self.who == TIME or self.silent_ns is None:
             return replace(self, up_to=None).text
         return f"{self.who}: {self.why} (last promise {_span(self.silent_ns)} ago)"
@@ -76,7 +76,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class OpenWindow:
-    """Its bounds as rows show them; `start` is None of a landmark window."""
+    """Bounds as rows show them; `start` is None for a landmark window."""
 
     start: Shown
     end: int | str
@@ -94,14 +94,14 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """`state`: never seen, silent (it has promised nothing in its present life), promising, overdue (it has promised
-    nothing for longer than its pane), stopped or ended; or unlisted: it is configured, and the job, which began without
-    it, neither waits for it nor counts it."""
+    """`state`: never seen; silent (has promised nothing in its present life); promising; overdue (has promised nothing
+    for longer than its pane and 5 s); stopped; ended; unlisted (configured, but the job began without it, and neither
+    waits for it nor counts it)."""
 
     source: str
     state: str
-    promised_ns: int | None = None  # the least of what its nodes have; None: nothing, or it has ended
-    behind_ns: int | None = None  # the query's source that has promised most, and has not ended
+    promised_ns: int | None = None  # the least promise of its nodes; None: none, or it has ended
+    behind_ns: int | None = None  # distance from the source that has promised most and has not ended
     heard_ns: int | None = None  # when its last promise was written
     silent_ns: int | None = field(default=None, compare=False)  # how long ago that is
 
@@ -114,7 +114,7 @@ class SourceProgress:
 
     @property
     def text(self) -> str:
-        """What there is to say of the source that holds the frontier."""
+        """Text about the source that holds the frontier."""
         if self.silent_ns is None:
             return f"{self.source}, {_STATES[self.state]}"
         said = "" if self.state == "promising" else f"{_STATES[self.state]}, "
@@ -123,35 +123,34 @@ class SourceProgress:
 
 @dataclass(frozen=True, slots=True)
 class QueryProgress:
-    """Counts are over the records that were read."""
+    """The progress of one query. Counts cover the records that were read."""
 
     query: str
-    complete_to: Shown  # in all buckets; None: nothing is known to be complete
+    complete_to: Shown  # complete up to here in all buckets; None: nothing is known to be complete
     frontier: str | None  # the least promise of its sources; None: one has promised nothing, or all have ended
     sources: tuple[SourceProgress, ...]
     tuples_ahead: int  # tuples beyond the frontier that sources have promised
-    open: tuple[OpenWindow, ...]  # the oldest first: the next one, and those that have begun besides
-    open_windows: int | None  # how many of them there are at most; None: not known, or there are no windows
-    open_partitions: int | None  # of so many partitions, where each numbers its rows; None: not known, or none does
-    waiting: tuple[Waiting, ...]  # what the next window waits for, or the answer where it has no windows
-    ended: bool  # all sources have
+    open: tuple[OpenWindow, ...]  # oldest first: the next one, and others that have begun
+    open_windows: int | None  # upper bound of their number; None: not known, or no windows
+    open_partitions: int | None  # partitions that hold them, if each numbers its rows; None: not known, or none does
+    waiting: tuple[Waiting, ...]  # what the next window, or an answer without windows, waits for
+    ended: bool  # all sources have ended
     rows: int
     tuples: int
     late: int
     dropped: int
-    lossy_windows: int  # by completions and amendments, each once for all buckets
+    lossy_windows: int  # by completions and amendments, each counted once for all buckets
 
     @property
     def holders(self) -> tuple[SourceProgress, ...]:
-        """The sources that hold the frontier: those that have promised nothing, else the one that has promised
-        least."""
+        """The sources that hold the frontier: all that have promised nothing, else the one with the least promise."""
         unheard = tuple(at for at in self.sources if at.state in ("never seen", "silent"))
         promised = [at for at in self.sources if at.promised_ns is not None]
         return unheard or tuple(sorted(promised, key=lambda at: at.promised_ns or 0)[:1])
 
     @property
     def is_over(self) -> bool:
-        """All sources have ended, and all that they sent is answered."""
+        """Whether all sources have ended and everything that they sent is answered."""
         return self.ended and not self.waiting and not self.open
 
     @property

@@ -51,7 +51,7 @@ def watch_progress(
                 if once:
                     return
             elif live is not None:
-                # Half of what stands there would say of a window that it waits for what has long come.
+                # A state read by half would show windows waiting for records that came long ago.
                 live.update(Text(f"reading what the topics hold: {feed.left:,} records are left"), refresh=True)
             said_s = now_s
 

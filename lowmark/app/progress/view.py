@@ -1,4 +1,4 @@
-"""Where queries stand, as a terminal of any width shows it: lines that break between words and never within a time."""
+"""The progress of queries on a terminal of any width: lines break between words, never within a time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _HELD = "yellow"
 
 
 class ProgressView:
-    """A few lines for each query. Where they are more than the terminal has, those that nothing holds up go first, and
-    how many are left out is said."""
+    """A few lines for each query. If the terminal has too few lines, it leaves out queries, first those that nothing
+    holds up, and shows how many are left out."""
 
     def __init__(self, found: Sequence[QueryProgress]) -> None:
         self._found = found
@@ -45,7 +45,7 @@ def _held(item: QueryProgress) -> bool:
 
 
 def _query(item: QueryProgress) -> Group:
-    """Called as in JSON. Open windows that wait for the same are one line, with the distances of the first of them."""
+    """Uses the names of the JSON. Open windows that wait for the same share a line, with the distances of the first."""
     head = Text(item.query, "bold cyan")
     if item.complete_to is None:
         head.append("  nothing is complete yet", "not bold default")

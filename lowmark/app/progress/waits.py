@@ -1,4 +1,4 @@
-"""What a window waits for, or an answer that has none: sources, rows, an exchange, or buckets of the job."""
+"""What a window, or an answer without windows, waits for: sources, rows, an exchange, or buckets of the job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["QueryWaits"]
 _JOB = "the job"
 
 _APART = 2
-"""Panes: within so many a pane has left a source's table, and is promised."""
+"""Panes within which a healthy source has sent a pane from its table and promised it."""
 
 _UNHEARD = ("never seen", "silent")
 _FAULTS = (*_UNHEARD, "overdue", "stopped")
@@ -30,14 +30,14 @@ _WHY = {
     "never seen": "it has never been seen", "silent": "it has promised nothing yet", "stopped": "it has stopped",
     "overdue": "its promises do not come any more",
 }  # fmt: skip
-"""Of sources that are in no state to promise more."""
+"""Reasons for sources whose state does not let them promise more."""
 
 Short = Callable[[Node, LaneSeen], int | None]
-"""How far a lane's promise, in ns, is behind what is waited for; None: it is not waited for."""
+"""How far, in ns, a lane's promise is behind what is needed; None: nothing waits for it."""
 
 
 class QueryWaits:
-    """As things stand. `exchanged`: what buckets have promised before exchanges."""
+    """A snapshot. `exchanged`: what buckets have promised before exchanges."""
 
     def __init__(
         self, plan: QueryPlan, reach: Reach, inputs: QueryInputs, exchanged: PromisesSeen, seen: CompletionsSeen
@@ -57,7 +57,7 @@ class QueryWaits:
         return tuple(self._short(number + 1, "it has not promised to be past it")) or tuple(self._job(number))
 
     def answer(self) -> tuple[Waiting, ...]:
-        """Of one without windows; of others before the first window is known, or when all sources have ended."""
+        """What an answer waits for that has no windows, or no first window yet, or whose sources have all ended."""
         window, goal = self._reach.window, self._reach.of(self._inputs.granules())
         if goal == NEVER or (window is not None and (goal != FOREVER or window.axis.kind is not Kind.TIME)):
             return tuple(self._behind())
@@ -90,8 +90,8 @@ class QueryWaits:
         return self._seen.open is not None and self._seen.open.windows > 0
 
     def _short(self, goal: int, why: str) -> Iterator[Waiting]:
-        """What the answer needs to come to this: the sources that hold it up, by what they are or because they are
-        behind another that has promised enough; when none does, time."""
+        """What the answer needs to reach `goal`: the sources that hold it up, because of their state or because they
+        are behind another one that has promised enough; if there are none, time."""
 
         def short(node: Node, lane: LaneSeen) -> int | None:
             needed = self._reach.needed(node.name, goal)
@@ -112,8 +112,8 @@ class QueryWaits:
         return iter((Waiting(TIME, "more must come", None if up_to is None else values.time(up_to), _told(most)),))
 
     def _behind(self) -> Iterator[Waiting]:
-        """Sources that have promised nothing; else those that are behind the one that has promised most, or that will
-        promise no more; else those that do not promise any more."""
+        """Sources that have promised nothing; else those that are behind the one that has promised most or have
+        stopped, or all if one has ended; else those that are overdue."""
         furthest, others_ended = self._inputs.furthest_ns or 0, any(at.state == "ended" for at in self._progress)
         unheard = any(at.state in _UNHEARD for at in self._progress)
 
@@ -129,11 +129,11 @@ class QueryWaits:
         return iter(behind or tuple(self._sources(overdue, why, _ANY)))
 
     def _is_behind(self, node: Node, lane: LaneSeen) -> bool:
-        """The source that has promised most, by more than sources that are well are apart."""
+        """Whether it is behind the source that has promised most by more than healthy sources are apart."""
         return lane.granule + _APART < node.reduction.pane.index(self._inputs.furthest_ns or 0)
 
     def _sources(self, short: Short, why: str, states: Collection[str]) -> Iterator[Waiting]:
-        """Those in such a state that are short."""
+        """The sources in one of `states` whose promise is short."""
         for at in self._progress:
             if at.state not in states:
                 continue
@@ -149,7 +149,7 @@ class QueryWaits:
         return max((each for each in found if each is not None), default=None)
 
     def _job(self, number: int) -> Iterator[Waiting]:
-        """All sources are past a window's end."""
+        """What a window waits for when all sources are past its end."""
         assert self._reach.window is not None
         end = self._reach.window.end(number)
         sending = tuple(self._exchange(number + 1, end))
@@ -166,7 +166,7 @@ class QueryWaits:
             yield self._of_job(f"all sources are past it, {_named(buckets)} {what}", reached, end)
 
     def _exchange(self, goal: int, end: int) -> Iterator[Waiting]:
-        """The first exchange into which buckets have not sent all that the answer needs to come to this."""
+        """The first exchange into which buckets have not sent all that the answer needs to reach `goal`."""
         exchanges = () if self._plan.exchanges is None else self._plan.exchanges.each
         for exchange in exchanges:
             behind = dict(self._not_sent(exchange, goal))
@@ -179,7 +179,7 @@ class QueryWaits:
                 return
 
     def _not_sent(self, exchange: Exchange, goal: int) -> Iterator[tuple[int, int]]:
-        """Buckets, and how far the answer would come by what each has promised."""
+        """Buckets that are behind, each with how far its promise lets the answer come."""
         assert self._plan.exchanges is not None
         node = exchange.node.name
         for bucket in range(self._plan.stage.buckets):
@@ -189,7 +189,7 @@ class QueryWaits:
                 yield bucket, reached
 
     def _untold(self, goal: int) -> Iterator[Waiting]:
-        """How far an answer without windows is complete is only told when there were rows, and at its end."""
+        """Buckets that may be behind. An answer without windows reports its bound only with rows, and at its end."""
         reached = max((last.end for last in self._seen.last.values()), default=None)
         if self._inputs.ended and self._open_in_partitions:
             yield self._of_job("all sources have ended, and it has not closed all windows", reached, goal)
@@ -207,7 +207,7 @@ class QueryWaits:
 
 
 def _told(behind_ns: int) -> int | None:
-    """What is needed may be a source's end: that is at no distance."""
+    """The distance to show; None if what is needed is a source's end, which has no distance."""
     return behind_ns if 0 < behind_ns < FOREVER // 2 else None
 
 

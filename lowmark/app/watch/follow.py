@@ -1,4 +1,4 @@
-"""Following a query's topics: rows, which windows are complete and exact, and what late tuples change or would have."""
+"""Follows a query's topics: rows, complete windows with their verdicts, late rows, corrections and amendments."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from lowmark.wire.rows import values
 __all__ = ["Amendments", "amendment_text", "completion_line", "follow", "show_window", "verdict_text", "watch"]
 
 _MAX_ROWS = 25
-"""Of a window that a table shows."""
+"""Most rows of a window that a table shows."""
 
 _LOSSY = 4
 
 _MOST_TOLD = 10_000
-"""Amendments that are remembered."""
+"""Number of amendments that are remembered."""
 
 
 def watch(
     config: Config, query: str, *, beginning: bool, windows: int | None, between: WatchRange, as_json: bool,
     stop: Callable[[], bool] = lambda: False,
 ) -> int:  # fmt: skip
-    """Until `stop`, until so many windows have been shown, or until all of `between` has: then the exit code says
-    whether any of them is lossy. JSON: rows a line each on standard output, of all times as soon as they are visible,
-    else when their window is complete; completions, late rows, corrections and amendments a line each on standard
-    error. Else a table for each complete window, and for what is late a line. On a terminal a line says what is waited
-    for."""
+    """Runs until `stop`, until `windows` windows have been shown, or until all of `between` has; the exit code says
+    whether any of them is lossy. JSON: one line for each row on standard output, as soon as it is visible, or with
+    `between` when its window is complete; one line for each completion, late row, correction and amendment on standard
+    error. Otherwise: a table for each complete window, and a line for anything late. On a terminal, a line also shows
+    what the query waits for."""
     console, shown, amendments, lossy = Console(), 0, Amendments(), False
     with ExitStack() as stack:
         tell = stack.enter_context(telling())
@@ -64,7 +64,7 @@ def watch(
                 found = quiet.progress() if tell.on_terminal or between else None
                 if found is not None:
                     tell.passing(f"{query}: {waiting_text(found)}")
-                # What has become visible meanwhile comes first.
+                # Show first what has become visible meanwhile.
                 if over and between:
                     break
                 over = found is not None and found.is_over
@@ -86,7 +86,7 @@ def _show(
     console: Console, tell: Teller, query: str, event: ResultRow | FinishedWindow | LateNews, amendments: Amendments,
     as_json: bool, whole: bool,
 ) -> None:  # fmt: skip
-    """`whole`: rows are shown with their windows."""
+    """`whole`: show rows together with their window, not as they come."""
     match event:
         case ResultRow(row=row):
             if as_json and not whole:
@@ -115,7 +115,7 @@ def follow(
     kafka: KafkaSettings, prefix: str, query: str, *, beginning: bool, stop: Callable[[], bool],
     say: Callable[[str], None], between: WatchRange = EVERYTHING,
 ) -> Iterator[ResultRow | FinishedWindow | LateNews | None]:  # fmt: skip
-    """The rows of a query as they become visible, its windows as they become complete in all buckets, and late rows and
+    """Yields rows of a query as they become visible, windows as they become complete in all buckets, and late rows and
     what they change; None about once a second while nothing comes. Ends when all of `between` has come: other windows
     are left out. EnvironmentNotReady when there is no result topic. `say` gets a line when the broker goes away."""
     topic = Topic(TopicKind.RESULTS, query, prefix).name
@@ -138,7 +138,7 @@ def follow(
 
 
 def _partitions(kafka: KafkaSettings, topic: str, query: str, late: str) -> tuple[int, list[TopicPartition]]:
-    """How many the result topic has, and those of the topic of late rows, where there is one."""
+    """Number of partitions of the result topic, and the partitions of the topic of late rows, if it exists."""
     there = admin(kafka).list_topics(timeout=10).topics
     found = there.get(topic)
     if found is None or found.error is not None:
@@ -170,7 +170,7 @@ def _events(
 
 
 class Amendments:
-    """What each bucket tells is of the whole stream: which of their amendments tell something new."""
+    """Finds amendments that say something new: each bucket repeats those of the whole stream."""
 
     def __init__(self) -> None:
         self._told: Counter[tuple[object, ...]] = Counter()
@@ -190,7 +190,7 @@ class Amendments:
 
 
 def _show_late(console: Console, news: LateNews) -> None:
-    """In a line or two: a person who watches has little use for all of it."""
+    """Shows late news in a few lines: a person has little use for all of it."""
     match news:
         case Amendment():
             text = amendment_text(news)
@@ -206,7 +206,7 @@ def _show_late(console: Console, news: LateNews) -> None:
 
 
 def amendment_text(news: Amendment) -> str:
-    """What was shown as exact is not any more."""
+    """Text for a window that was shown as exact and is now lossy."""
     reasons = ", ".join(reason.value for reason in Reason if reason in news.reasons)
     where = f"{news.start if news.start is not None else 'the beginning'} … {news.end}"
     return f"amendment  {where}: lossy: {reasons} ({news.late} late, {news.dropped} dropped)"
@@ -235,7 +235,7 @@ def _span(window: FinishedWindow) -> str:
 
 
 def show_window(console: Console, query: str, window: FinishedWindow) -> None:
-    """A window as a table of its first rows, with its verdict."""
+    """Shows a window as a table of its first rows, with its verdict."""
     title = Text.assemble((query, "bold cyan"), "  ", _span(window), "  ", verdict_text(window))
     missing = "" if window.merged == window.promised else f"{window.merged:,} of "
     title.append(f"  {counted(len(window.rows), 'row')}, {missing}{counted(window.promised, 'tuple')}", "dim")
@@ -253,12 +253,12 @@ def _show_rows(console: Console, rows: list[dict[str, object]]) -> None:
 
 
 def _text(value: object) -> str:
-    """As `lowmark query` shows it."""
+    """A value in the form of `lowmark query`."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def completion_line(window: FinishedWindow) -> str:
-    """Bounds as rows show them. Of an answer without windows: up to which value of which attribute it is complete."""
+    """Bounds as rows show them; without windows, the attribute and the value up to which the answer is complete."""
     kind = window.of.kind
     start = None if window.start is None else values.show(kind, window.start)
     end = values.show(kind, window.end)

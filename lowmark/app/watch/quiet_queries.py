@@ -1,4 +1,4 @@
-"""What a query waits for while nothing of it comes, in a line."""
+"""One line about what a query waits for while no results come."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lowmark.wire.kafka.clients import KafkaUnavailable
 __all__ = ["Quiet", "waiting_text"]
 
 _AT_MOST_S = 1.0
-"""For what has come since it was looked at last."""
+"""Limit for reading what has come since the last look."""
 
 
 class Quiet:
-    """Inert until it is asked: most who watch see windows come. Its reader ends with the `stack`."""
+    """Opens its reader when first asked: mostly windows come, and nobody asks. The reader ends with the `stack`."""
 
     def __init__(self, config: Config, query: str, stack: ExitStack) -> None:
         self._config = config
@@ -28,8 +28,8 @@ class Quiet:
         self._feed: ProgressFeed | None = None
 
     def progress(self) -> QueryProgress | None:
-        """As it stands now. None: that is not known, because what stands in the topics has not been read yet, the
-        broker is away, or the configuration has no such query (any more)."""
+        """The present progress. None: not known, because the topics have not been read to their end yet, the broker is
+        away, or the configuration has no such query (any more)."""
         if self._feed is None:
             try:
                 feed = ProgressFeed(self._config, plan_queries(self._config, [self._query]), lambda text: None)

@@ -1,5 +1,5 @@
-"""Result rows for people: a table where it fits, else each row as lines of names and values. No value is broken that
-fits a line."""
+"""Shows result rows to people: as a table if it fits, else each row as lines of names and values. A value that fits a
+line is never broken."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BOUNDS = ["window_start", "window_end"]
 
 
 def window_of(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
-    """The window that all of these rows are of, and show first; None: there is none, or are several."""
+    """The bounds of the one window of all these rows, which must be the first two columns; None: no such window."""
     if [*names[:2]] != _BOUNDS or len(names) == 2 or len({(row[0], row[1]) for row in rows}) != 1:
         return None
     start, end = rows[0][:2]
@@ -27,7 +27,7 @@ def window_of(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None
 def show_rows(
     console: Console, names: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str]
 ) -> None:  # fmt: skip
-    """`numbers`: the columns that are set to the right."""
+    """`numbers`: the columns that are aligned right."""
     table = Table(header_style="bold")
     for name in names:
         table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
@@ -41,7 +41,7 @@ def show_rows(
 
 
 class RowList:
-    """Rows that come a few at a time, under one header."""
+    """Shows rows that come a few at a time under one header."""
 
     def __init__(self, console: Console, names: Sequence[str], numbers: Collection[str]) -> None:
         self._console = console

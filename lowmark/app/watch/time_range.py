@@ -1,4 +1,4 @@
-"""From where to where results are watched: `--since`, `--until`."""
+"""The range of results to watch: `--since`, `--until`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Edge:
 
 
 def edge_of(text: str, option: str) -> Edge:
-    """A time, or the number of a row where windows are over rows. OutputError for anything else."""
+    """Parses a time, or a row number for windows over rows. OutputError for anything else."""
     if text.isdecimal():
         return Edge(Kind.INT, int(text))
     try:
@@ -35,8 +35,8 @@ def edge_of(text: str, option: str) -> Edge:
 
 @dataclass(frozen=True, slots=True)
 class WatchRange:
-    """The windows that begin at `since` or later and end at `until` or before; landmark windows that end behind
-    `since`; rows without windows that were told to be complete anywhere between. None: no such edge."""
+    """Windows that begin at `since` or later and end at `until` or earlier; landmark windows that end after `since`;
+    rows without windows whose completion lies at least partly between. None: no limit on that side."""
 
     since: Edge | None = None
     until: Edge | None = None
@@ -57,12 +57,12 @@ class WatchRange:
             case FinishedWindow():
                 return self.holds(event)
             case ResultRow():
-                return not self  # of which time it is its window says
+                return not self  # its window decides whether it is in the range
         return self.touches(event)
 
     def holds(self, window: FinishedWindow) -> bool:
         start, end = window.start, window.end
-        if window.window is None:  # its rows are of any time between
+        if window.window is None:  # its rows may be of any time between
             return (self.since is None or end > self.since.value) and (
                 self.until is None or start is None or start < self.until.value
             )
@@ -70,13 +70,13 @@ class WatchRange:
         return begun and (self.until is None or end <= self.until.value)
 
     def touches(self, news: LateNews) -> bool:
-        """Whether something of it lies in here."""
+        """Whether any part of it lies in the range."""
         start, end = _value(news.start), _value(news.end)
         above = self.since is None or end is None or end > self.since.value
         return above and (self.until is None or start is None or start < self.until.value)
 
     def is_over(self, complete_to: int | None) -> bool:
-        """When all buckets are complete up to there."""
+        """Whether all buckets are complete up to `until`."""
         return self.until is not None and complete_to is not None and complete_to >= self.until.value
 
 

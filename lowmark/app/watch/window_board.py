@@ -1,4 +1,4 @@
-"""Puts the buckets of a result topic together again: which windows are complete in all of them, with their rows."""
+"""Joins the buckets of a result topic: finds windows that are complete in all of them, with their rows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["FinishedWindow", "WindowBoard"]
 
 @dataclass(frozen=True, slots=True)
 class FinishedWindow:
-    """A window that every bucket has completed. `window` is None for a query without windows: a bucket's rows since it
-    was complete up to `start`."""
+    """A window that every bucket has completed. `window` None: the query has no windows, and this holds a bucket's rows
+    from `start`, its former bound, up to `end`."""
 
     window: int | None
     start: int | None  # values of the attribute
@@ -27,7 +27,7 @@ class FinishedWindow:
     dropped: int
     late: int
     verdict: Verdict
-    of: Complete  # a bucket's completion of it: what they all agree on
+    of: Complete  # one bucket's completion of it, for what all buckets agree on
 
 
 @dataclass(slots=True)
@@ -40,8 +40,8 @@ class _Bucket:
 
 
 class WindowBoard:
-    """Feed it the records of one query in the order of each partition. Records of older generations are left out;
-    unless they are read `from_beginning`, so are the windows that some bucket may have begun to write before."""
+    """Feed it the records of one query in the order of each partition. It ignores records of older generations. Unless
+    `from_beginning`, it also ignores windows of which some bucket may have written rows before reading began."""
 
     def __init__(self, buckets: int, from_beginning: bool = True) -> None:
         self._buckets = [_Bucket() for _ in range(buckets)]
@@ -55,8 +55,8 @@ class WindowBoard:
                 self._buckets[bucket].pending.append(row.row)
 
     def complete(self, complete: Complete) -> Iterator[FinishedWindow]:
-        """The windows that this completion makes complete in all buckets, in order; windows without rows are left
-        out, unless something is wrong with them."""
+        """The windows that this completion makes complete in all buckets, in order. A window without rows is left out,
+        unless it is lossy."""
         if not self._current(complete.generation):
             return
         bucket = self._buckets[complete.bucket]
@@ -76,12 +76,12 @@ class WindowBoard:
 
     @property
     def complete_to(self) -> int | None:
-        """Up to where all buckets are complete; None: one has told nothing."""
+        """The bound up to which all buckets are complete; None: one has reported nothing."""
         ends = [bucket.end for bucket in self._buckets]
         return None if None in ends else min(end for end in ends if end is not None)
 
     def amend(self, amendment: Amendment) -> None:
-        """A window that has yet to be shown is not shown as exact."""
+        """Makes a window that has yet to be shown lossy."""
         if self._current(amendment.generation) and amendment.windows is not None:
             self._amended.append((amendment.windows, Verdict(amendment.reasons)))
             self._forget_amended()
@@ -93,7 +93,7 @@ class WindowBoard:
 
     def _current(self, generation: int) -> bool:
         if generation > self._generation:
-            self._from_beginning |= self._generation >= 0  # all of a later one is read
+            self._from_beginning |= self._generation >= 0  # a later generation is read from its beginning
             self._generation = generation
             self._buckets = [_Bucket() for _ in self._buckets]
             self._amended = []
