@@ -77,10 +77,10 @@ class Teller:
         """Writes a line for programs, unchanged."""
         self._console.print(text, markup=False, soft_wrap=True)
 
-    def note(self, text: str) -> None:
-        """Writes a line that stays. A repeated text is written once."""
-        if text not in self._noted:
-            self._noted.add(text)
+    def note(self, text: str | Text) -> None:
+        """Writes a line that stays; a `str` is written as it is, without markup. A repeated text is written once."""
+        if str(text) not in self._noted:
+            self._noted.add(str(text))
             self._console.print(text, markup=False, soft_wrap=True)
 
 

@@ -222,7 +222,7 @@ def test_windows_with_gaps_are_said(lowmark: Command, capture: Path) -> None:
     run = lowmark("query", "-r", str(capture), sql.format("10 s"))
     assert (run.code, run.out) == (0, "")
     assert "0 rows: exact" in run.err
-    assert said in run.err
+    assert f"note: {said}" in run.err
     assert said in lowmark("explain", sql.format("10 s")).out
     whole = lowmark("query", "-r", str(capture), sql.format("1 minute"))
     assert "gaps" not in whole.err + lowmark("explain", sql.format("1 minute")).out

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from ingest.disorder.declarations import parse_disorder
 from ingest.live.interfaces import ANY, ANY_PROMISCUOUS
@@ -82,7 +82,7 @@ def answer(request: Request) -> int:
         )  # fmt: skip
         run.audit.notes += notes
         for text in gaps(plan.steps):
-            tell.note(f"[yellow]note:[/] {escape(text)}")
+            tell.note(Text.assemble(("note:", "yellow"), " ", text))
         try:
             run.start()
             with _stopped_by_signals(run):
