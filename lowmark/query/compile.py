@@ -53,7 +53,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The result of the passes so far; each pass fills in or replaces the field named beside it in `PASSES`."""
+    """The result of the passes so far; each pass fills in or replaces some of the fields."""
 
     asked: Question
     script: Script | None = None

@@ -89,17 +89,17 @@ def _ways_ended(base: Grouped | Joined, found: Places) -> Iterator[tuple[str, Ki
         yield WINDOW_END, base.window.axis.kind
 
 
-def reasons_for_one(relation: Relation, exchanging: bool) -> Iterator[str]:
-    """Why a query's rows must all meet in one bucket, as sentences; nothing if they need not. `exchanging`: rows may
-    change their bucket on the way."""
+def reasons_for_one(relation: Relation, found: Places, exchanging: bool) -> Iterator[str]:
+    """Why a query's rows must all meet in one bucket, as sentences; nothing if they need not. `found`: the relation's
+    places. `exchanging`: rows may change their bucket on the way."""
     if exchanging:
         apart = any(isinstance(arm.base, Packets) for arm in relation.arms)  # packets have no key, and need none
-        if not apart and not any(places(relation).keys.values()):
+        if not apart and not any(found.keys.values()):
             yield from _needing(relation, _without_keys)
         yield from _needing(relation, _by_nature)
         return
-    found = tuple(_needing(relation, _without_exchange))
-    yield from found or ((_APART,) if places(relation).moved else ())
+    needing = tuple(_needing(relation, _without_exchange))
+    yield from needing or ((_APART,) if found.moved else ())
 
 
 def _needing(relation: Relation, of: Callable[[Grouped | Joined], Iterator[str]]) -> Iterator[str]:

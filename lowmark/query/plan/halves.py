@@ -48,10 +48,9 @@ def _without_texts(part: _T) -> _T:
 
 def _mentions_text(halves: Halves) -> bool:
     """Whether a text can occur anywhere in the halves."""
-    schemas = [halves.output, *(node.reduction.schema for node in halves.nodes)]
-    schemas += [step.plan.reduction.schema for step in halves.steps if isinstance(step.plan, Reduce)]
     reductions = [node.reduction for node in halves.nodes]
     reductions += [step.plan.reduction for step in halves.steps if isinstance(step.plan, Reduce)]
+    schemas = [halves.output, *(reduction.schema for reduction in reductions)]
     exprs = [expr for reduction in reductions for expr in expressions_of(reduction)]
     return any(column.kind is Kind.STR for schema in schemas for column in schema) or any(map(_reads_text, exprs))
 

@@ -70,7 +70,7 @@ class _Split:
     def _may_exchange(self) -> bool:
         """Whether every reason for a single bucket goes away with exchanges."""
         relation = self._relation
-        if relation.order or self._reads.number_packets or any(reasons_for_one(relation, True)):
+        if relation.order or self._reads.number_packets or any(reasons_for_one(relation, self._places, True)):
             return False
         self._stuck = bound_to_no_time(relation, self._places)
         return self._stuck is None
@@ -116,7 +116,7 @@ class _Split:
             self._union(window)
         else:
             self._selection()
-        reasons = list(reasons_for_one(self._relation, self._exchanging))
+        reasons = list(reasons_for_one(self._relation, self._places, self._exchanging))
         if self._relation.order:
             reasons.append("ORDER BY is over the whole stream")
         if self._made.counts_rows:
