@@ -9,8 +9,7 @@ from highlevel.progress.lanes import Lane, accounted_losses, loss_counters
 from highlevel.progress.ledger import ROW_NUMBER, Ledger, account_reasons
 from highlevel.progress.roster import Roster
 from highlevel.verdicts.marks import Finding
-from lowmark.wire.records.punctuations import Account, Punctuation, Taint
-from lowmark.wire.records.punctuations import LaneLedger as Told
+from lowmark.wire.records.punctuations import Account, LaneLedger, Punctuation, Taint
 from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.verdicts import Reason, Verdict
 from lowmark.wire.rows.values import NEVER
@@ -104,7 +103,7 @@ def _account(lane: Lane, ledger: Ledger, account: Account, final: bool) -> list[
     return [(account.granule, account.granule + 1, found)]
 
 
-def _settle_suspicion(lane: Lane, ledger: Ledger, after: int, told: Told) -> list[News]:
+def _settle_suspicion(lane: Lane, ledger: Ledger, after: int, told: LaneLedger) -> list[News]:
     """Resolve a suspicion when a promise arrives. After a gap, a lost record may have held the accounts that are
     missing now, and losses in granules promised before; the counters would show the latter."""
     counters, news = loss_counters(told.counters), []

@@ -231,7 +231,7 @@ class TransactionalSink:
         """The exception to raise; the transaction has been undone if it can be retried."""
         if problem.txn_requires_abort() and self._producer is not None:
             return self._undone(self._producer, str(translate(problem, self._settings)))
-        return self._taken_over() if problem.code() in _FENCED else translate(problem, self._settings)
+        return self._refused(problem)
 
     def _undone(self, producer: Producer, reason: str) -> Exception:
         """Undo the transaction; returns the exception to raise, also if that fails."""
@@ -239,9 +239,12 @@ class TransactionalSink:
             with self._watchdog.within(_RETURN_WITHIN_S, _name(producer.abort_transaction)):
                 producer.abort_transaction(_ANSWER_WITHIN_S)
         except KafkaException as error:
-            problem: KafkaError = error.args[0]
-            return self._taken_over() if problem.code() in _FENCED else translate(problem, self._settings)
+            return self._refused(error.args[0])
         return _Undone(reason)
+
+    def _refused(self, problem: KafkaError) -> Exception:
+        """The exception for a problem that no retry helps."""
+        return self._taken_over() if problem.code() in _FENCED else translate(problem, self._settings)
 
     def _taken_over(self) -> TakenOver:
         return TakenOver(

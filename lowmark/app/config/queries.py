@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from lowmark.app.config.file import Config
 from lowmark.app.config.toml_tables import ConfigError
@@ -14,7 +14,7 @@ from lowmark.query.plan.nodes import QueryPlan
 from lowmark.query.plan.sharing import CannotShare, share
 from lowmark.wire.kafka.topics import Topic, TopicKind, TopicSettings, settings_of
 
-__all__ = ["plan_queries", "topics_of"]
+__all__ = ["plan_queries", "result_topics", "topics_of"]
 
 
 def plan_queries(config: Config, names: Sequence[str] | None = None) -> tuple[QueryPlan, ...]:
@@ -63,6 +63,11 @@ def _plan(config: Config, name: str) -> QueryPlan:
         raise ConfigError(f"{config.path}: query {name}: {error.render()}") from None
     except UnknownInput as error:
         raise ConfigError(f"{config.path}: queries.{name}: {error}") from None
+
+
+def result_topics(config: Config, plans: Iterable[QueryPlan]) -> dict[str, str]:
+    """The name of each query's result topic, by query."""
+    return {plan.name: Topic(TopicKind.RESULTS, plan.name, config.prefix).name for plan in plans}
 
 
 def topics_of(config: Config, plans: Sequence[QueryPlan]) -> tuple[TopicSettings, ...]:

@@ -3,7 +3,8 @@ may be running."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import cache
 
 from confluent_kafka import KafkaException
 
@@ -11,6 +12,7 @@ from highlevel.spark.checkpoint import CheckpointFolder
 from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat
 from highlevel.spark.opening import StartState, begun_anew, carried_on
 from highlevel.spark.sink.messages import Position
+from highlevel.spark.sink.results_history import History
 from highlevel.spark.sink.transaction import places, token_and_positions
 from lowmark.app.config.file import Config
 from lowmark.app.job.start import JobStart, job_name
@@ -34,20 +36,21 @@ def foresee_job(config: Config, plans: Sequence[QueryPlan], there: Collection[st
     if start.token_topic not in there:
         return f"{name}: it begins, with the checkpoint {folder.path}"
     standing = start.standing(folder, *_committed(start))
+    history = cache(start.history)  # reads the ends of all result topics: once
     try:
-        anew = carried_on(standing, start.history).run == 1
+        anew = carried_on(standing, history).run == 1
     except CheckpointRefused as refused:
-        said = f"{refused}{_repeated(start, standing)}"
+        said = f"{refused}{_repeated(standing, history)}"
         if folder.there:
             raise CheckpointRefused(said) from None
         return f"{name}: not here, for {said}"
     return f"{name}: it {'begins' if anew else 'goes on'}, with the checkpoint {folder.path}"
 
 
-def _repeated(start: JobStart, standing: StartState) -> str:
+def _repeated(standing: StartState, history: Callable[[], History]) -> str:
     """The rows that a new generation, which is the way out, would write again."""
     try:
-        begun_anew(standing, start.history())
+        begun_anew(standing, history())
     except RowsWouldRepeat as repeated:
         return f"\n     Of that, {repeated}"
     return ""

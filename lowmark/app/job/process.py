@@ -24,7 +24,7 @@ from highlevel.spark.session import MOVES_BYTES, Spark, SparkSettings
 from highlevel.spark.sink.transaction import TransactionalSink
 from highlevel.spark.source import SourceSettings
 from lowmark.app.config.file import Config
-from lowmark.app.config.queries import plan_queries, topics_of
+from lowmark.app.config.queries import plan_queries, result_topics, topics_of
 from lowmark.app.console import error_console
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, living
@@ -36,7 +36,6 @@ from lowmark.app.kafka.waiting import await_kafka
 from lowmark.app.process_metrics import process_registry
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import admin, ensure_topics, topic_ids
-from lowmark.wire.kafka.topics import Topic, TopicKind
 
 __all__ = ["NewGeneration", "run_job"]
 
@@ -194,7 +193,7 @@ class _Job:
     def _ensure_topics(self, stored: Checkpoint | None) -> dict[str, str]:
         """Creates missing topics. Returns Kafka's ids of the result topics, by name."""
         client = admin(self._config.kafka)
-        names = {plan.name: Topic(TopicKind.RESULTS, plan.name, self._config.prefix).name for plan in self._plans}
+        names = result_topics(self._config, self._plans)
         if stored is not None:
             written = [topic for query, topic in names.items() if query in stored.queries]
             same_topics(stored, topic_ids(client, written), written)

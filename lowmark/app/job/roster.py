@@ -7,11 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from highlevel.spark.sink.results_history import last_completions
 from lowmark.app.config.file import Config
-from lowmark.app.config.queries import plan_queries
+from lowmark.app.config.queries import plan_queries, result_topics
 from lowmark.app.config.toml_tables import ConfigError
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.kafka.clients import KafkaProblem, admin
-from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.verdicts import Complete
 
 __all__ = ["listed_now", "listing", "roster_of_job"]
@@ -50,8 +49,8 @@ def listed_now(config: Config) -> Listed:
 def named_sources(config: Config, plans: Sequence[QueryPlan]) -> dict[str, frozenset[str]]:
     """By query: the sources that the last completions of its buckets name. A query without completions is left out."""
     there = admin(config.kafka).list_topics(timeout=10).topics
-    results = {plan.name: (Topic(TopicKind.RESULTS, plan.name, config.prefix).name, plan) for plan in plans}
-    topics = {query: (topic, plan.stage.buckets) for query, (topic, plan) in results.items() if topic in there}
+    names = result_topics(config, plans)
+    topics = {plan.name: (names[plan.name], plan.stage.buckets) for plan in plans if names[plan.name] in there}
     found: dict[str, list[Complete]] = {}
     for (query, _), complete in last_completions(config.kafka, topics).items():
         found.setdefault(query, []).append(complete)

@@ -14,6 +14,7 @@ from highlevel.spark.replay import Replay, replays
 from highlevel.spark.sink.messages import Position
 from highlevel.spark.sink.results_history import History, read_history
 from lowmark.app.config.file import Config
+from lowmark.app.config.queries import result_topics
 from lowmark.app.kafka.rights import job_group
 from lowmark.query.plan.nodes import QueryPlan, Stage
 from lowmark.wire.kafka.topics import Topic, TopicKind
@@ -107,7 +108,7 @@ class JobStart:
         )
 
     def history(self) -> History:
-        results = {plan.name: (Topic(TopicKind.RESULTS, plan.name, self._prefix).name, plan) for plan in self.plans}
+        results = result_topics(self.config, self.plans)
         exchanges = {
             Topic(TopicKind.EXCHANGE, plan.exchanges.fingerprint, self._prefix).name: plan.stage.buckets
             for plan in self.plans
@@ -115,7 +116,11 @@ class JobStart:
         }
         return read_history(
             self.config.kafka,
-            {query: (topic, plan.stage.buckets) for query, (topic, plan) in results.items() if self._is(topic)},
+            {
+                plan.name: (results[plan.name], plan.stage.buckets)
+                for plan in self.plans
+                if self._is(results[plan.name])
+            },
             {topic: buckets for topic, buckets in exchanges.items() if self._is(topic)},
             self._inputs,
             self.group,
