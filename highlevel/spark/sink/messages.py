@@ -1,7 +1,7 @@
 """The output of an executor: encoded messages for one partition of one topic, and a report of each bucket.
 
-A bundle's messages share their headers. Bundles leave in parcels (`parcels`) with the position of the bucket's input,
-reports as Spark's rows.
+A bundle's messages share their headers. Bundles leave in parcels (`result_files`) with the position of the bucket's
+input, reports as Spark's rows.
 """
 
 from __future__ import annotations
