@@ -118,7 +118,7 @@ class Buffer:
         index = self.index(state)
         bins, places = index.bins[positions], index.places[positions]
         rows = np.empty((len(positions), self._schemas[self._port].words), np.uint64)
-        for key in np.unique(bins).tolist():
+        for key in sorted(set(bins.tolist())):
             piece = state.get(self.space, key)
             assert piece is not None, "what is in the index is in a bin"
             which = bins == key

@@ -9,7 +9,7 @@ they are all done.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -137,25 +137,32 @@ class SharedJoinOperator:
         An output has the results of a row when it has all of older rows. Those of the row whose turn it is leave before
         its scan of the window has ended: as they are found, or (SWF: the paper's fig. 3) after each of its scans."""
         joins = len(self._plan.joins)
-        for output in range(joins):
-            turn = int(complete[output + 1])
-            early = self._plan.scheduling is not Scheduling.SWF or last == turn
-            may = (waiting.outer < turn + early) & (waiting.ring <= output) & (waiting.sent >> output & 1 == 0)
-            due = np.flatnonzero(may)
-            if len(due):
-                due = due[np.argsort(waiting.outer[due], kind="stable")]
-                waiting.sent[due] |= 1 << output
-                for start in range(0, len(due), _ROOM):
-                    self._emit(output, waiting, due[start : start + _ROOM], state, out)
-        full = (1 << joins) - (1 << waiting.ring)
-        waiting.keep_results(waiting.sent != full)
+        if len(waiting.outer):
+            outputs, turns = np.arange(joins)[:, None], complete[1:, None]
+            early = True if self._plan.scheduling is not Scheduling.SWF else turns == last
+            may = (waiting.outer < turns + early) & (waiting.ring <= outputs) & (waiting.sent >> outputs & 1 == 0)
+            self._emit(may, waiting, state, out)
+            waiting.sent |= (may << outputs).sum(axis=0)
+            waiting.keep_results(waiting.sent != (1 << joins) - (1 << waiting.ring))
         waiting.drop(int(complete[joins]))
 
-    def _emit(self, output: int, waiting: Waiting, due: Ints, state: State, out: Out) -> None:
-        ports, own, partners = waiting.port[waiting.outer[due]], waiting.at[waiting.outer[due]], waiting.partner[due]
-        parts = {
-            port: self._buffers[port].rows_at(np.where(ports == port, own, partners), state) for port in (0, 1)
-        }  # fmt: skip
+    def _emit(self, may: npt.NDArray[np.bool_], waiting: Waiting, state: State, out: Out) -> None:
+        """Emit these results, of each output (a line each), in the order of the rows that waited."""
+        due = np.flatnonzero(may.any(axis=0))
+        due = due[np.argsort(waiting.outer[due], kind="stable")]
+        for start in range(0, len(due), _ROOM):
+            chosen = due[start : start + _ROOM]
+            outer, partner = waiting.outer[chosen], waiting.partner[chosen]
+            ports, own = waiting.port[outer], waiting.at[outer]
+            parts = {
+                port: buffer.rows_at(np.where(ports == port, own, partner), state)
+                for port, buffer in enumerate(self._buffers)
+            }
+            for output, mine in enumerate(may[:, chosen]):
+                if mine.any():
+                    self._emit_rows(output, {port: rows[mine] for port, rows in parts.items()}, out)
+
+    def _emit_rows(self, output: int, parts: Mapping[int, Words], out: Out) -> None:
         pairs = self._combines[output].rows(parts)
         where = self._plan.joins[output].where
         if where is not None:
