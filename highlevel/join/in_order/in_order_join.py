@@ -50,6 +50,15 @@ class InOrderJoinOperator(JoinOperator):
         """Whether rows meet their partners at once, as things stand."""
         return self._state(state).filters
 
+    def switches(self, state: State) -> int:
+        """How often the adaptive choice has changed."""
+        return self._state(state).switches
+
+    def passed(self, state: State) -> int:
+        """All rows of the output that are older than this time are out."""
+        known = state.get(self._told, ONLY)
+        return INT64_MIN if known is None else known.times[0]
+
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         rows = self._kept.timely(port, rows, self._kept.bounds(state), out)
         rows = rows[matchable(self._schemas[port], rows, self._plan.keys(port))]
@@ -109,8 +118,7 @@ class InOrderJoinOperator(JoinOperator):
             out.rows(0, rows)
         for port in range(len(still)):
             self._kept.let_go(port, still, state)
-        known = state.get(self._told, ONLY)
-        told = INT64_MIN if known is None else known.times[0]
+        told = self.passed(state)
         if passed > told:
             state.put(self._told, ONLY, Bounds((passed,)))
             # Each later row holds one at this time or later, of any input.

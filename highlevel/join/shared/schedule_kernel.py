@@ -13,7 +13,7 @@ import numpy.typing as npt
 from highlevel.join.probe_kernel import START, equal_at, hash_of
 from lowmark.jit.compiled import compiled
 
-__all__ = ["LWO", "MQT", "SWF", "link_rows", "scan_rows"]
+__all__ = ["LWO", "MQT", "SWF", "find_due", "link_rows", "scan_rows"]
 
 Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
@@ -48,6 +48,7 @@ def link_rows(order: Ints, keys: Words, times: Ints, heads: Ints, older: Ints, n
 @compiled
 def _chosen(schedule: int, complete: Ints, level: Ints, gain: Floats) -> int:
     """The waiting row that is served next, always the oldest of those that have met as many windows; -1: none waits.
+    Of rows of equal throughput it is the one that has met fewest (fig. 6: over uniform windows MQT works as SWF does).
 
     `complete[n]` rows have met n windows at least: rows in order of arrival never have met more than an older one.
     """
@@ -65,7 +66,7 @@ def _chosen(schedule: int, complete: Ints, level: Ints, gain: Floats) -> int:
                 best = row
             else:
                 upto = level[row - 1] if row > 0 else windows
-                if gain[met, upto] > most:
+                if gain[met, upto] >= most:
                     most = gain[met, upto]
                     best = row
     return best
@@ -173,3 +174,31 @@ def scan_rows(
         scans += 1
         last = row
     return scans, found, examined, last
+
+
+@compiled
+def find_due(
+    schedule: int, complete: Ints, last: int, outer: Ints, ring: Ints, sent: Ints, due: Ints
+) -> tuple[int, int]:  # fmt: skip
+    """Set, for each result, a bit in `due` for each output that it may leave for now, and in `sent`. Returns how many
+    results are due anywhere, and how many have left for all outputs.
+
+    An output has the results of a row when it has all of older rows. Those of the row whose turn it is leave before its
+    scan of the window has ended: as they are found, or (SWF: the paper's fig. 3) after each of its scans."""
+    windows = complete.shape[0] - 1
+    found = 0
+    gone = 0
+    for i in range(outer.shape[0]):
+        bits = 0
+        for output in range(ring[i], windows):
+            turn = complete[output + 1]
+            early = outer[i] == turn and (schedule != SWF or last == turn)
+            if (outer[i] < turn or early) and sent[i] >> output & 1 == 0:
+                bits |= 1 << output
+        due[i] = bits
+        if bits != 0:
+            sent[i] |= bits
+            found += 1
+        if sent[i] >> ring[i] == (1 << (windows - ring[i])) - 1:
+            gone += 1
+    return found, gone

@@ -23,11 +23,11 @@ from highlevel.join.output import Combine
 from highlevel.join.output_promises import Promising
 from highlevel.join.probe_kernel import START
 from highlevel.join.shared.buffer import SEED, Buffer, Index
-from highlevel.join.shared.schedule_kernel import scan_rows
+from highlevel.join.shared.schedule_kernel import find_due, scan_rows
 from highlevel.join.shared.scheduling import number_of, throughputs
 from highlevel.join.shared.waiting import Told, Waiting, waiting_space
 from lowmark.query.expr.evaluate import evaluate, holds
-from lowmark.query.plan.shared_joins import Scheduling, SharedJoin
+from lowmark.query.plan.shared_joins import SharedJoin
 from lowmark.wire.records.punctuations import Promise
 from lowmark.wire.records.verdicts import Reason
 
@@ -132,33 +132,29 @@ class SharedJoinOperator:
         return done
 
     def _release(self, waiting: Waiting, complete: Ints, last: int, state: State, out: Out) -> None:
-        """Emit the results that may leave, and let go of the rows that have met all windows.
+        """Emit the results that may leave, and let go of the rows that have met all windows."""
+        due = np.empty_like(waiting.sent)
+        some, gone = find_due(self._schedule, complete, last, waiting.outer, waiting.ring, waiting.sent, due)
+        if some:
+            self._emit(due, waiting, state, out)
+        if gone:
+            waiting.keep_results(waiting.sent >> waiting.ring != (1 << len(self._plan.joins) - waiting.ring) - 1)
+        waiting.drop(int(complete[-1]))
 
-        An output has the results of a row when it has all of older rows. Those of the row whose turn it is leave before
-        its scan of the window has ended: as they are found, or (SWF: the paper's fig. 3) after each of its scans."""
-        joins = len(self._plan.joins)
-        if len(waiting.outer):
-            outputs, turns = np.arange(joins)[:, None], complete[1:, None]
-            early = True if self._plan.scheduling is not Scheduling.SWF else turns == last
-            may = (waiting.outer < turns + early) & (waiting.ring <= outputs) & (waiting.sent >> outputs & 1 == 0)
-            self._emit(may, waiting, state, out)
-            waiting.sent |= (may << outputs).sum(axis=0)
-            waiting.keep_results(waiting.sent != (1 << joins) - (1 << waiting.ring))
-        waiting.drop(int(complete[joins]))
-
-    def _emit(self, may: npt.NDArray[np.bool_], waiting: Waiting, state: State, out: Out) -> None:
-        """Emit these results, of each output (a line each), in the order of the rows that waited."""
-        due = np.flatnonzero(may.any(axis=0))
-        due = due[np.argsort(waiting.outer[due], kind="stable")]
-        for start in range(0, len(due), _ROOM):
-            chosen = due[start : start + _ROOM]
+    def _emit(self, due: Ints, waiting: Waiting, state: State, out: Out) -> None:
+        """Emit results, each for the outputs whose bits are set, in the order of the rows that waited."""
+        some = np.flatnonzero(due)
+        some = some[np.argsort(waiting.outer[some], kind="stable")]
+        for start in range(0, len(some), _ROOM):
+            chosen = some[start : start + _ROOM]
             outer, partner = waiting.outer[chosen], waiting.partner[chosen]
             ports, own = waiting.port[outer], waiting.at[outer]
             parts = {
                 port: buffer.rows_at(np.where(ports == port, own, partner), state)
                 for port, buffer in enumerate(self._buffers)
             }
-            for output, mine in enumerate(may[:, chosen]):
+            for output in range(len(self._plan.joins)):
+                mine = due[chosen] >> output & 1 == 1
                 if mine.any():
                     self._emit_rows(output, {port: rows[mine] for port, rows in parts.items()}, out)
 
