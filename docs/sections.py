@@ -19,7 +19,7 @@ from ingest.metrics import IngestMetrics
 from lowlevel.metrics import LowLevelMetrics
 from lowmark.app.cli import app
 from lowmark.app.kafka.reachability import KafkaReach
-from lowmark.app.process_metrics import process_registry
+from lowmark.app.process_metrics import ThreadMetrics, process_registry
 from lowmark.query.aggregates import calls, sketches
 from lowmark.query.catalog import DERIVED_FIELDS, field_table
 from lowmark.query.parse import size_limits
@@ -91,6 +91,7 @@ def _registries() -> dict[str, CollectorRegistry]:
     HighLevelMetrics(job, (), {})
     for registry in (capture, job):
         KafkaReach(KafkaSettings("localhost:9092"), registry)
+        ThreadMetrics(registry, lambda: ())
     return {"capture": capture, "job": job}
 
 
