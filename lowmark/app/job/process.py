@@ -236,6 +236,7 @@ class _Job:
     def _spec(self, folder: CheckpointFolder, checkpoint: Checkpoint) -> JobSpec:
         config = self._config
         return JobSpec(
+            job=self._name,
             plans=self._plans,
             roster=self._start.roster,
             kinds=self._start.kinds,
