@@ -50,7 +50,8 @@ fanout = 2
 [queries.talkers]
 sql = "SELECT srcIP, count(*) AS packets [RANGE 2 s, SLIDE 1 s] FROM Paced GROUP BY srcIP HAVING total(count(*)) > 0"
 [queries.wire]
-sql = "SELECT proto, count(*) AS packets [RANGE 1 s] FROM Wire GROUP BY proto"
+sql = "SELECT proto, count(*) [RANGE 1 s] FROM Wire GROUP BY proto"
+names = "ecs"
 """
 
 _PROMETHEUS = """\
@@ -96,6 +97,7 @@ class Prometheus:
 
 @dataclass(frozen=True)
 class Observed:
+    config: Path
     capture: Command
     job: Command
     pages: dict[str, str]  # address of the metrics, by process
@@ -116,7 +118,7 @@ def observed(folder: Path, broker: str) -> Iterator[Observed]:
         with Command("capture", "-c", str(config), "--pace", "1", "--rebase") as capture:
             pages = {"capture": f"{capture.url()}/metrics", "job": f"{job.url()}/metrics"}
             with _prometheus(folder, pages) as prometheus:
-                seen = Observed(capture, job, pages, prometheus)
+                seen = Observed(config, capture, job, pages, prometheus)
                 _await_windows(seen)
                 yield seen
 

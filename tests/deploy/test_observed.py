@@ -21,7 +21,7 @@ from ingest.live.ring import Ring
 from tests.deploy.observed import RULES, Observed, Prometheus, metric_names, observed
 from tests.docs.pages import ROOT
 from tests.integration.jobprocess import await_true
-from tests.integration.processes import get
+from tests.integration.processes import Command, get
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -126,6 +126,14 @@ def test_no_panel_is_without_data(running: Observed, board: str, title: str, exp
         return [series.value for series in running.prometheus.query(asked)]
 
     await_true(lambda: any(math.isfinite(value) for value in values()))
+
+
+def test_rows_on_a_result_topic_have_the_names_that_were_asked_for(running: Observed) -> None:
+    with Command("watch", "wire", "-c", str(running.config), "--json", "--windows", "1") as watch:
+        assert watch.wait() == 0, watch.error
+    assert watch.rows
+    for row in watch.rows:
+        assert list(row) == ["event.start", "event.end", "network.iana_number", "network.packets"]
 
 
 def test_a_capture_that_dies_is_an_alert(running: Observed) -> None:

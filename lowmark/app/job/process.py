@@ -34,6 +34,7 @@ from lowmark.app.kafka.java import Java, find_java, spark_java_home
 from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.app.process_metrics import ThreadMetrics, process_registry
 from lowmark.helpers import Helper
+from lowmark.query.result_names import result_names
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import admin, ensure_topics, topic_ids
 
@@ -248,6 +249,7 @@ class _Job:
             prefix=config.prefix,
             parcels=str(folder.path / "parcels"),
             formats={plan.name: config.queries[plan.name].format for plan in self._plans},
+            names={plan.name: result_names(plan, config.queries[plan.name].names) for plan in self._plans},
         )
 
     def _spark_settings(self, folder: CheckpointFolder, java: Java, jars: Sequence[Path]) -> SparkSettings:
