@@ -20,7 +20,7 @@ from tests.integration.jobprocess import await_true
 from tests.integration.processes import Command, get, samples
 
 ROOT = Path(__file__).parents[2]
-RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
+RULES = ROOT / "deploy" / "prometheus" / "rules" / "lowmark.yml"
 
 _SECONDS = 240  # of traffic: more than the tests take
 

@@ -13,7 +13,7 @@ from tests.docs.pages import ROOT, section, text
 from tests.docs.test_docs import anchors, load_sections
 
 FOLDER = ROOT / "deploy" / "prometheus"
-RULES = (FOLDER / "rules.yml").read_text(encoding="utf-8")
+RULES = (FOLDER / "rules" / "lowmark.yml").read_text(encoding="utf-8")
 ALERTS = re.findall(r"- alert: (\w+)", RULES)
 PAGE = "docs/alerts.md"
 
@@ -28,8 +28,8 @@ def run(*arguments: str) -> str:
 
 @promtool
 def test_the_rules_are_valid_and_so_is_the_example() -> None:
-    assert f"{len(ALERTS)} rules found" in run("check", "rules", "rules.yml")
-    assert "rules.yml" in run("check", "config", "prometheus.yml")
+    assert f"{len(ALERTS)} rules found" in run("check", "rules", "rules/lowmark.yml")
+    assert "rules/lowmark.yml" in run("check", "config", "prometheus.yml")
 
 
 @promtool
@@ -69,7 +69,7 @@ def exported() -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "path", [FOLDER / "rules.yml", FOLDER / "tests.yml", *sorted((ROOT / "deploy" / "grafana").glob("*.json"))],
+    "path", [FOLDER / "rules" / "lowmark.yml", FOLDER / "tests.yml", *sorted((ROOT / "deploy" / "grafana").glob("*.json"))],
     ids=lambda path: path.name,
 )  # fmt: skip
 def test_every_metric_that_is_asked_for_exists(path: Path) -> None:

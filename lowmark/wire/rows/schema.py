@@ -104,6 +104,8 @@ class Schema:
 
     def renamed(self, names: Mapping[str, str]) -> Schema:
         """The same columns under these names; those not in `names` keep theirs."""
+        if not names:
+            return self
         return Schema(tuple(replace(column, name=names.get(column.name, column.name)) for column in self), self.strings)
 
     def to_json(self) -> str:
