@@ -69,9 +69,10 @@ def exported() -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "path", [FOLDER / "rules" / "lowmark.yml", FOLDER / "tests.yml", *sorted((ROOT / "deploy" / "grafana").glob("*.json"))],
+    "path",
+    [FOLDER / "rules" / "lowmark.yml", FOLDER / "tests.yml", *sorted((ROOT / "deploy" / "grafana").glob("*.json"))],
     ids=lambda path: path.name,
-)  # fmt: skip
+)
 def test_every_metric_that_is_asked_for_exists(path: Path) -> None:
     asked = set(re.findall(r"\blowmark_\w+", path.read_text(encoding="utf-8")))
     assert asked
