@@ -24,7 +24,7 @@ for result in run_checks(Path("lowmark.toml"), tuple(Role), lambda text: print("
     if result.what.startswith("Java"):
         break
     print(result.what, "|", result.problem, "|", result.exit_code)
-print("numba" in sys.modules)
+print("lowmark.jit.llvm_compiler" in sys.modules)
 """
 
 _LIST = ", ".join(f"10.0.{number // 256}.{number % 256}" for number in range(0, 2_000, 2))
