@@ -37,6 +37,10 @@ _ORDER = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 class TranslationError(Exception):
     """A function uses something that cannot be translated."""
 
+    def __init__(self, problem: str, statement: str | None = None) -> None:
+        super().__init__(problem if statement is None else f"{problem}, in {statement}")
+        self.has_place = statement is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Const:

@@ -223,10 +223,10 @@ class _Function:
             try:
                 self._statement(statement)
             except TranslationError as error:
-                if error.args[1:]:
+                if error.has_place:
                     raise
-                text = f"{self._function.name}: {error}: {ast.unparse(statement).splitlines()[0]}"
-                raise TranslationError(text, statement) from None
+                line = ast.unparse(statement).splitlines()[0]
+                raise TranslationError(str(error), f"`{line}` of {self._function.name}") from None
 
     def _statement(self, statement: ast.stmt) -> None:
         writer = self._writer
