@@ -1,4 +1,4 @@
-"""The pure driver of one bucket of a stage: lanes, fencing, ledger, frontiers and the chains of operators.
+"""The pure driver of one bucket of a stage: lanes, fencing, ledger, frontiers and the graph of operators.
 
 It serves both runners. What a query sends into an exchange comes back as rows of an ordinary node whose sources are the
 buckets. The same records in the same order give the same outputs, wherever the order is cut into micro-batches; only
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from highlevel.chain import Build, build
+from highlevel.graph import Build, Graph, build
 from highlevel.interface import Space, State, Words
 from highlevel.operators.incoming import panes_of
 from highlevel.progress.apply_punctuation import receive
@@ -81,12 +81,13 @@ class BucketDriver:
         self._ledgers = {name: Ledger(node, state, name in self._exchanges) for name, node in self._nodes.items()}
         self._standing = Standing(stage.nodes, self._ledgers, self._lanes, lambda: self._roster)
         place = Place(bucket, stage.buckets, generation)
+        self._graph = Graph(sorted(plans, key=lambda plan: plan.name), build, state)
         self._queries = [
-            Completions(plan, build, self._ledgers, place, state, self._standing.witness)
-            for plan in sorted(plans, key=lambda plan: plan.name)
+            Completions(answer, self._ledgers, place, state, self._standing.witness)
+            for answer in self._graph.answers.values()
         ]
         self._readers = {
-            name: tuple(query for query in self._queries if name in query.chain.nodes) for name in self._nodes
+            name: tuple(query for query in self._queries if name in query.answer.nodes) for name in self._nodes
         }
         self._pending: dict[str, list[Words]] = {name: [] for name in self._nodes}
         self._tally = Tally()
@@ -141,10 +142,12 @@ class BucketDriver:
         """End a micro-batch: hand pending runs to the operators, put the driver's pieces into the state (the runner
         then commits it), and return everything since the last flush."""
         self._merge_pending()
+        self._graph.work()
         for query in self._queries:
             self._tally.extend(query.collect())
             self._tally.extend(query.forward())
             query.save()
+        self._graph.save()
         for ledger in self._ledgers.values():
             ledger.save()
         self._state.put(LANES, 0, self._lanes)
@@ -154,6 +157,11 @@ class BucketDriver:
         outcome = self._tally.outcome(self._retired)
         self._tally = Tally()
         return outcome
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """After an operator has raised an exception: the queries that read it."""
+        return self._graph.failed
 
     def progress(self) -> Progress:
         complete_to = tuple((query.plan.name, query.complete_to()) for query in self._queries)
@@ -247,8 +255,7 @@ class BucketDriver:
             if parts:
                 rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
                 self._pending[name] = []
-                for query in self._readers[name]:
-                    query.chain.feed(name, rows)
+                self._graph.feed(name, rows)
 
     def _punctuation(self, record: Punctuation, lane: Lane) -> None:
         known = self._together(lane.node)
@@ -260,8 +267,7 @@ class BucketDriver:
         for promise in self._together(lane.node):
             if promise not in known:
                 self._merge_pending()
-                for query in self._readers[lane.node]:
-                    query.chain.promise_jointly(lane.node, promise)
+                self._graph.promise_jointly(lane.node, promise)
 
     def _together(self, node: str) -> list[Promise]:
         """The joint promises of all buckets about what comes back from them."""
@@ -292,5 +298,9 @@ class BucketDriver:
         self._merge_pending()
         ledger.settle(*ended, lanes, self._roster.members(node.streams))
         for query in self._readers[name]:
-            self._tally.extend(query.advance(name, *ended))
+            query.ending(name, *ended)
+        self._graph.promise(name, value)
+        self._graph.work()
+        for query in self._readers[name]:
+            self._tally.extend(query.ended(name, *ended))
         ledger.prune(min((query.needs(name) for query in self._readers[name]), default=value))
