@@ -37,6 +37,8 @@ from highlevel.operators.partitioned_rows import PartitionedRowsOperator
 from highlevel.operators.reduce import ReduceOperator
 from highlevel.operators.slide_by_tuple import SlideByTupleOperator
 from highlevel.progress.joint_promises import JointPromises, joint_promises
+from highlevel.progress.value_promises import ValuePromises, about_values, news, of_all
+from highlevel.scheduler import IN_ORDER, Scheduler, Waiting
 from highlevel.state import ScopedState
 from highlevel.views import Viewer
 from lowmark.query.options import Strategy
@@ -70,16 +72,37 @@ R = TypeVar("R")
 
 Build = Callable[[StepPlan, GroupLimit], Operator]
 
-_JOINT: Space[JointPromises] = Space(
-    "joint", lambda piece: json.dumps(piece.rows()).encode(), lambda piece: JointPromises(json.loads(piece))
-)
-"""The joint promises of a step, by the number of the input."""
+
+@dataclass(slots=True)
+class _Kept:
+    """What one input of a union has promised besides panes."""
+
+    joint: JointPromises
+    values: ValuePromises
+
+    def encode(self) -> bytes:
+        return json.dumps([self.joint.rows(), self.values.rows()]).encode()
+
+    @classmethod
+    def decode(cls, piece: bytes) -> _Kept:
+        joint, values = json.loads(piece)
+        return cls(JointPromises(joint), ValuePromises.of_rows(values))
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What holds for all inputs of a port: the first pane not ended, joint promises, those about values."""
+
+    ended: int
+    joint: list[Promise]
+    values: ValuePromises
+
+
+_KEPT: Space[_Kept] = Space("promised", _Kept.encode, _Kept.decode)
+"""By the number of the input."""
 
 _FRONTS: Space[list[int]] = Space("fronts", lambda piece: json.dumps(piece).encode(), json.loads)
 """By input of a step, the first pane not ended at an input that brings panes."""
-
-_WORK = 1 << 16
-"""Units of deferred work requested at a time; only that it is positive matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +208,8 @@ class Answer:
 class _Step:
     """A step of the graph, and the `Out` of its operator."""
 
-    def __init__(self, graph: Graph, plan: Step, operator: Operator, state: State) -> None:
+    def __init__(self, graph: Graph, digest: str, plan: Step, operator: Operator, state: State) -> None:
+        self.digest = digest
         self.plan = plan.plan
         self.operator = operator
         self.ports = tuple(map(plan.port, range(len(plan.inputs))))
@@ -194,6 +218,8 @@ class _Step:
         self.readers: dict[int, list[_Input]] = {}  # by port
         self.read_by: list[tuple[Answer, int]] = []  # the queries, and the number of the step in the plan of each
         self.answers: list[Answer] = []  # the queries whose rows come out here
+        self.left: int | None = None
+        """Units of deferred work, as its operator said last; None: not known, since it has got something."""
         self._graph = graph
 
     @property
@@ -210,7 +236,7 @@ class _Step:
         self._graph.pass_rows(self.readers.get(port, ()), rows)
 
     def promise(self, port: int, promise: Promise) -> None:
-        if isinstance(self.plan, Send) and len(promise.bounds) > 1:
+        if isinstance(self.plan, Send) and (len(promise.bounds) > 1 or about_values(promise)):
             self._send(promise)
         self._graph.pass_promise(self.readers.get(port, ()), promise)
 
@@ -227,6 +253,37 @@ class _Step:
         for answer, number in self.read_by:
             answer.events.flaws.append((number, window, reason))
 
+    def united(self, number: int, promise: Promise) -> Sequence[Promise]:
+        """What the port of this input gets when the input promises this. Inputs of one port are a union: it gets what
+        holds for all of them, and was not known before."""
+        port, pane = self.ports[number], promise.below(PANE)
+        known = self._known(port) if self.ports.count(port) > 1 else None
+        if pane is not None:
+            self.fronts[number] = max(self.fronts[number], pane)
+        if known is None:
+            return (promise,)
+        kept = self.state.get(_KEPT, number) or _Kept(JointPromises(), ValuePromises())
+        if len(promise.bounds) > 1 or about_values(promise):
+            kept.joint.take(promise)
+            kept.values.take(promise)
+            kept.values.prune(self.fronts[number])
+            self.state.put(_KEPT, number, kept)
+        now = self._known(port)
+        ended = [Promise((Bound(PANE, now.ended),), now.ended == FOREVER)] if known.ended < now.ended else []
+        joint = [each for each in now.joint if each not in known.joint]
+        return (*ended, *joint, *news(known.values, now.values))
+
+    def _known(self, port: int) -> _Known:
+        """What holds for all inputs of a port."""
+        numbers = [number for number, of in enumerate(self.ports) if of == port]
+        fronts = [self.fronts[number] for number in numbers]
+        kept = [self.state.get(_KEPT, number) or _Kept(JointPromises(), ValuePromises()) for number in numbers]
+        return _Known(
+            min(fronts),
+            joint_promises([(front, each.joint) for front, each in zip(fronts, kept, strict=True)]),
+            of_all([(front, each.values) for front, each in zip(fronts, kept, strict=True)]),
+        )
+
     def _send(self, sent: Words | Promise) -> None:
         for answer, number in self.read_by:
             answer.events.sent.append((number, sent))
@@ -239,7 +296,8 @@ _Input = tuple[_Step, int]
 class Graph:
     """`plans` are the queries, in the order in which they get rows."""
 
-    def __init__(self, plans: Sequence[QueryPlan], build: Build, state: State) -> None:
+    def __init__(self, plans: Sequence[QueryPlan], build: Build, state: State, scheduler: Scheduler = IN_ORDER) -> None:
+        self._scheduler = scheduler
         self.answers: dict[str, Answer] = {}
         self.failed: tuple[str, ...] = ()
         """The queries that read the operator that raised an exception."""
@@ -269,8 +327,11 @@ class Graph:
 
     def work(self) -> None:
         """Do all deferred work of all steps: the work of one step may create work for another."""
-        while sum(self._attributed(step, step.operator.work, step.state, step, _WORK) for step in self._steps.values()):
-            pass
+        while waiting := [step for step in self._steps.values() if step.left != 0]:
+            place, budget = self._scheduler.turn([Waiting(at.digest, at.plan, at.queries, at.left) for at in waiting])
+            step = waiting[place]
+            left = self._attributed(step, step.operator.work, step.state, step, max(1, budget))
+            step.left = left
 
     def save(self) -> None:
         for step in self._steps.values():
@@ -282,24 +343,12 @@ class Graph:
                 self._attributed(step, step.operator.on_batch, step.ports[number], rows, step.state, step)
 
     def pass_promise(self, readers: Iterable[_Input], promise: Promise) -> None:
-        pane = promise.below(PANE)
         for step, number in readers:
-            port, fronts = step.ports[number], step.fronts
-            union = step.ports.count(port) > 1
-            before, known = _ended(step, port), _together(step, port) if union else []
-            if pane is not None:
-                fronts[number] = max(fronts[number], pane)
-            if not union:
-                made = [promise]
-            else:
-                _keep(step, number, promise)
-                ended = _ended(step, port)
-                made = [Promise((Bound(PANE, ended),), ended == FOREVER)] if before < ended else []
-                made += (joint for joint in _together(step, port) if joint not in known)
-            for each in made:
-                self._attributed(step, step.operator.on_promise, port, each, step.state, step)
+            for each in step.united(number, promise):
+                self._attributed(step, step.operator.on_promise, step.ports[number], each, step.state, step)
 
     def _attributed(self, step: _Step, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        step.left = None
         try:
             return call(*args, **kwargs)
         except Exception:
@@ -314,7 +363,7 @@ class Graph:
             if digest in self._steps:
                 continue
             scoped = ScopedState(state, f"step.{digest}.")
-            self._steps[digest] = made = _Step(self, step, build(step.plan, limits[digest]), scoped)
+            self._steps[digest] = made = _Step(self, digest, step, build(step.plan, limits[digest]), scoped)
             for number, source in enumerate(step.inputs):
                 if isinstance(source, NodeInput):
                     by_view = self._readers.setdefault(source.node, {})
@@ -337,27 +386,6 @@ def _limits(plans: Iterable[QueryPlan]) -> dict[str, GroupLimit]:
             limit = GroupLimit(plan.name, plan.limits.groups)
             found[digest] = min(found.get(digest, limit), limit, key=lambda limit: limit.most)
     return found
-
-
-def _ended(step: _Step, port: int) -> int:
-    """Inputs of one port are a union: a pane has ended there once it has ended in all of them."""
-    return min(front for front, of in zip(step.fronts, step.ports, strict=True) if of == port)
-
-
-def _keep(step: _Step, number: int, promise: Promise) -> None:
-    """Keep what one input of a union promises jointly."""
-    if len(promise.bounds) > 1:
-        joint = step.state.get(_JOINT, number) or JointPromises()
-        joint.take(promise)
-        step.state.put(_JOINT, number, joint)
-
-
-def _together(step: _Step, port: int) -> list[Promise]:
-    """What all inputs of a union promise jointly."""
-    numbers = [number for number, of in enumerate(step.ports) if of == port]
-    return joint_promises(
-        [(step.fronts[number], step.state.get(_JOINT, number) or JointPromises()) for number in numbers]
-    )
 
 
 def _viewer(plan: QueryPlan, view: NodeView) -> Viewer:

@@ -27,6 +27,8 @@ from highlevel.progress.place import Place
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.progress.roster import Roster
 from highlevel.progress.source_status import Progress, Standing
+from highlevel.progress.value_promises import ValuePromises, news, of_all
+from highlevel.scheduler import IN_ORDER, Scheduler
 from highlevel.verdicts.completions import Completions
 from highlevel.verdicts.marks import Finding
 from lowmark.query.plan.nodes import QueryPlan, Stage
@@ -59,7 +61,7 @@ class BucketDriver:
 
     def __init__(
         self, stage: Stage, plans: tuple[QueryPlan, ...], bucket: int, state: State, roster: Roster, generation: int,
-        build: Build = build,
+        build: Build = build, scheduler: Scheduler = IN_ORDER,
     ) -> None:  # fmt: skip
         self._stage = stage
         self._state = state
@@ -81,7 +83,7 @@ class BucketDriver:
         self._ledgers = {name: Ledger(node, state, name in self._exchanges) for name, node in self._nodes.items()}
         self._standing = Standing(stage.nodes, self._ledgers, self._lanes, lambda: self._roster)
         place = Place(bucket, stage.buckets, generation)
-        self._graph = Graph(sorted(plans, key=lambda plan: plan.name), build, state)
+        self._graph = Graph(sorted(plans, key=lambda plan: plan.name), build, state, scheduler)
         self._queries = [
             Completions(answer, self._ledgers, place, state, self._standing.witness)
             for answer in self._graph.answers.values()
@@ -89,6 +91,7 @@ class BucketDriver:
         self._readers = {
             name: tuple(query for query in self._queries if name in query.answer.nodes) for name in self._nodes
         }
+        self._valued = self._lanes.valued() | self._upstream.valued()
         self._pending: dict[str, list[Words]] = {name: [] for name in self._nodes}
         self._tally = Tally()
         self._retired = False
@@ -258,16 +261,18 @@ class BucketDriver:
                 self._graph.feed(name, rows)
 
     def _punctuation(self, record: Punctuation, lane: Lane) -> None:
-        known = self._together(lane.node)
+        known, values = self._together(lane.node), self._values(lane.node)
         for start, stop, finding in receive(record, lane, self._ledgers[lane.node], self._roster):
             if lane.node not in self._exchanges or lane.source != self._own:  # a bucket knows its own findings
                 self._amend(lane.node, start, stop, finding)
         if self._ledgers[lane.node].frontier.passed_by(lane.source, lane.promised):
             self._advance(lane.node)
-        for promise in self._together(lane.node):
-            if promise not in known:
-                self._merge_pending()
-                self._graph.promise_jointly(lane.node, promise)
+        if lane.values:
+            self._valued.add(lane.node)
+        made = [promise for promise in self._together(lane.node) if promise not in known]
+        for promise in (*made, *news(values, self._values(lane.node))):
+            self._merge_pending()
+            self._graph.promise_jointly(lane.node, promise)
 
     def _together(self, node: str) -> list[Promise]:
         """The joint promises of all buckets about what comes back from them."""
@@ -275,6 +280,15 @@ class BucketDriver:
             return []
         members = self._roster.members(self._nodes[node].streams)
         return self._upstream.together(node, [member.source for member in members])
+
+    def _values(self, node: str) -> ValuePromises:
+        """What all sources of the node have promised about values."""
+        if node not in self._valued:
+            return ValuePromises()
+        lanes, members = self._lanes_of(node), self._roster.members(self._nodes[node].streams)
+        return of_all(
+            [(each.bound(lanes.promised(each.source, node)), lanes.values(node, each.source)) for each in members]
+        )
 
     def _control(self, control: Control) -> None:
         if isinstance(control, Retirement):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,25 +13,35 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from highlevel.graph import Build, build
-from highlevel.interface import Operator, Out, State, Words
+from highlevel.interface import Operator, Out, Space, State, Words
 from highlevel.limits import GroupLimit, LimitReached
 from highlevel.operators.finish import FinishOperator
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Forward, Outcome, Output, ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.progress.roster import Roster
+from highlevel.scheduler import IN_ORDER, Scheduler, Waiting
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
 from lowmark.query.options import Limits
 from lowmark.query.plan.fingerprint import step_digests
 from lowmark.query.plan.nodes import Aggregate, Finish, QueryPlan, StepPlan
 from lowmark.query.plan.sharing import share
+from lowmark.wire.records.punctuations import Promise
 from tests.acceptance.bucketrun import records_of
 from tests.acceptance.interleaved import packets_of
 from tests.acceptance.test_shared import sets
 from tests.acceptance.traffic import Traffic, traffic
 
 GROUPED = "SELECT srcIP, count(*) AS c [RANGE {}, SLIDE 5 s] FROM A GROUP BY srcIP"
+_INNER = "(SELECT proto, count(*) AS c [RANGE 5 s, WA ts] FROM A GROUP BY proto)"
+_BOTH = "A [RANGE 5 s, WA ts] AS M1, B [RANGE 2 s, WA ts] AS M2 WHERE M1.destIP = M2.destIP"
+DEFERRED = (
+    GROUPED.format("10 s") + " ORDER BY c DESC LIMIT 2",
+    f"SELECT M1.srcIP, count(*) AS c [RANGE 10 s, WA M1.ts] FROM {_BOTH} GROUP BY M1.srcIP",
+    f"SELECT max(c) AS top, total(sum(c)) AS t [RANGE 20 s, WA window_end] FROM {_INNER}",
+    "SELECT ts, srcIP FROM A WHERE len > 100",
+)
 ROSTER = Roster.of({"A": ("A-0",)})
 SENT = Traffic(7, (("A", 120),), 3, True)
 
@@ -46,7 +57,11 @@ def plain(output: Output) -> object:
 class Buckets:
     """The buckets of a stage, over bytes: each record is a micro-batch, and what goes into exchanges comes at once."""
 
-    def __init__(self, plans: Sequence[QueryPlan], roster: Roster = ROSTER, build: Build = build) -> None:
+    def __init__(
+        self, plans: Sequence[QueryPlan], roster: Roster = ROSTER, build: Build = build,
+        scheduler: Scheduler = IN_ORDER,
+    ) -> None:  # fmt: skip
+        self.scheduler = scheduler
         self.stage = plans[0].stage
         self.plans, self.roster, self.build = tuple(plans), roster, build
         self.stores = [MemoryByteStore() for _ in range(self.stage.buckets)]
@@ -58,7 +73,7 @@ class Buckets:
         while coming:
             at, record = coming.pop(0)
             state = PiecewiseState(self.stores[at], self.stage.fingerprint)
-            driver = BucketDriver(self.stage, self.plans, at, state, self.roster, 1, self.build)
+            driver = BucketDriver(self.stage, self.plans, at, state, self.roster, 1, self.build, self.scheduler)
             driver.take(record, Arrival(self.position))
             self.position += 1
             outcome: Outcome = driver.flush()
@@ -200,3 +215,73 @@ def test_the_least_limit_of_a_step_holds_and_names_its_query() -> None:
     driver = BucketDriver(wide.stage, plans, 0, MemoryState(), roster, 1)
     with pytest.raises(LimitReached, match="query narrow: more than 1 "):
         take_all(driver, records)
+
+
+class Deferring:
+    """Does nothing until it works: a unit is one call of the operator that it stands for."""
+
+    WAITING: Space[list[tuple[int, object]]] = Space("deferred", pickle.dumps, pickle.loads)
+
+    def __init__(self, inner: Operator) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str):
+        return getattr(self._inner, name)
+
+    def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
+        self._defer((port, rows.copy()), state)
+
+    def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
+        self._defer((port, promise), state)
+
+    def _defer(self, call: tuple[int, object], state: State) -> None:
+        state.put(self.WAITING, 0, [*(state.get(self.WAITING, 0) or []), call])
+
+    def work(self, state: State, out: Out, budget: int) -> int:
+        waiting = state.get(self.WAITING, 0) or []
+        state.put(self.WAITING, 0, waiting[budget:])
+        for port, what in waiting[:budget]:
+            take = self._inner.on_promise if isinstance(what, Promise) else self._inner.on_batch
+            take(port, what, state, out)
+        return len(waiting[budget:])
+
+
+class Whimsical:
+    """Any step, a few units at a time."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.lefts: set[int | None] = set()
+
+    def turn(self, waiting: Sequence[Waiting]) -> tuple[int, int]:
+        self.lefts |= {each.left for each in waiting}
+        return self.random.randrange(len(waiting)), self.random.randint(1, 3)
+
+
+@given(sent=traffic(), seed=st.integers(0, 2**32), text=st.sampled_from(DEFERRED))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+def test_deferred_work_in_small_portions_changes_nothing(sent: Traffic, seed: int, text: str) -> None:
+    streams = packets_of(sent)
+    counts = {name: len(streams.get(name, ())) or 1 for name in "AB"}
+    plan = compile_query(text, name="q", streams=counts, buckets=2)
+    roster, records = sent_of(plan, sent, seed)
+    roster = Roster.of({name: tuple(f"{name}-{rank}" for rank in range(count)) for name, count in counts.items()})
+    scheduler = Whimsical(Random(seed))
+    deferring = Buckets((plan,), roster, lambda step, limit: Deferring(build(step, limit)), scheduler)
+    plain = Buckets((plan,), roster)
+    for bucket, record in records:
+        deferring.take(bucket, record)
+        plain.take(bucket, record)
+    assert deferring.said == plain.said
+
+
+def test_a_scheduler_is_told_what_is_left() -> None:
+    plan = compiled("q", GROUPED.format("10 s"), buckets=1)
+    roster, records = sent_of(plan, SENT, 1)
+    scheduler = Whimsical(Random(1))
+    driver = BucketDriver(
+        plan.stage, (plan,), 0, MemoryState(), roster, 1, lambda step, limit: Deferring(build(step, limit)), scheduler
+    )
+    take_all(driver, records)
+    assert None in scheduler.lefts
+    assert max(left or 0 for left in scheduler.lefts) > 0

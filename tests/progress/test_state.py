@@ -16,6 +16,7 @@ from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.punctuations import Bound, Promise
 from lowmark.wire.records.registration import Exclusion, Return, RosterChange
 from lowmark.wire.records.verdicts import Reason, Verdict
+from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.values import FOREVER, NEVER
 from tests.progress.harness import Sender
 
@@ -158,7 +159,8 @@ def test_a_frontier_that_looks_only_when_it_must_misses_nothing(moves):
     [
         (Promise((Bound("ts", 49),)), 4), (Promise((Bound("ts", 50),)), 5), (Promise((Bound("pane", 7),)), 7),
         (Promise((), last=True), FOREVER), (Promise((Bound("ts", FOREVER),)), FOREVER),
-        (Promise((Bound("ts", 50), Bound("other", 5))), None), (Promise((Bound("ts", values=(1,)),)), None),
+        (Promise((Bound("ts", 50), Bound("other", 5))), None),
+        (Promise((Bound("ts", values=ValueSet.of((1,))),)), None),
         (Promise((Bound("other", 50),)), None),
     ],
 )  # fmt: skip
