@@ -50,6 +50,7 @@ class Lane:
     resumes: int | None = None  # of a live source that began again, until its coverage is known: its old promise
     covered: bool = False  # whether the start of this epoch's coverage is known
     covered_ns: int | None = None  # when the coverage of the first epoch starts; None: unknown, or finite
+    covers_from: int = NEVER  # the first granule that this epoch covers whole
     suspect: Reason | None = None  # why a punctuation may be missing since the last one
     future: bool = False  # a record was refused as `future`: this explains missing tuples
     counters: Counters = (0, 0, 0)
@@ -131,8 +132,9 @@ class Lanes:
         lanes = [
             [
                 lane.source, lane.epoch, lane.node, lane.kind.value, lane.sequence, lane.promised, lane.floor,
-                lane.resumes, lane.covered, lane.covered_ns, lane.suspect and lane.suspect.value, lane.future,
-                lane.counters, lane.joint.rows(), lane.values.rows(),
+                lane.resumes, lane.covered, lane.covered_ns, lane.covers_from,
+                lane.suspect and lane.suspect.value, lane.future, lane.counters, lane.joint.rows(),
+                lane.values.rows(),
             ]
             for lane in self
         ]  # fmt: skip

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 
 from highlevel.graph import Answer, Events
-from highlevel.progress.ledger import ROW_NUMBER, Ledger
+from highlevel.progress.granules import ROW_NUMBER
+from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.place import Place, Witness
 from highlevel.verdicts.joins import LossReach
