@@ -101,7 +101,7 @@ class _Job:
         self._reach = KafkaReach(self._config.kafka, self._registry)
         self._health = HealthServer(
             self._config.job.metrics, "job.metrics", self._registry, self._ready,
-            lambda: living([self._health.helper, self._reach.helper, self._watchdog.helper]),
+            lambda: living([self._health.helper, self._reach.helper, self._watchdog.helper]), self._config.metrics,
         )  # fmt: skip
         self._step = ""  # of the start, until the query runs
         self._query: JobQuery | None = None
