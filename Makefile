@@ -11,7 +11,7 @@ INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
 
-.PHONY: demo test test-fast tools lint format lock clean help
+.PHONY: demo test test-fast tools lint format lock chart clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make lint       formatting, style, types, layers"
 	@echo "make format     format the code"
 	@echo "make lock       make the lockfiles of packages and jars anew"
+	@echo "make chart      make the Helm chart's copies, golden renders and table of values anew"
 	@echo "make clean      remove what make has made"
 
 demo: $(READY)
@@ -54,6 +55,9 @@ lock: $(READY)
 	$(COMPILE) --upgrade --group build -o requirements-build.lock
 	$(COMPILE) --upgrade --group dev pyproject.toml -o requirements.lock
 	$(BIN)/python -m lowmark.app.kafka.jars --lock
+
+chart: $(READY)
+	@$(BIN)/python -m tests.helm.chart
 
 # The build tools come first and by hash, because some packages are built here and would else fetch tools unchecked.
 $(READY): requirements-build.lock requirements.lock pyproject.toml

@@ -23,6 +23,7 @@ __all__ = ["JobSpec"]
 class JobSpec:
     """`placements` gives the grouping key of each (stage, bucket), chosen once for a checkpoint."""
 
+    job: str  # its name: control records of other jobs do not concern it
     plans: tuple[QueryPlan, ...]
     roster: Mapping[str, tuple[str, ...]]  # sources of each stream
     kinds: Mapping[str, SourceKind]  # of sources that are known not to be live

@@ -32,6 +32,8 @@ class RecordKind(Enum):
     REGISTRATION = "registration"
     PRESENCE = "presence"
     ROSTER = "roster"
+    REQUEST = "request"
+    ROSTER_CHANGE = "roster-change"
     EXCLUSION = "exclusion"
     RETURN = "return"
     RETIREMENT = "retirement"
