@@ -3,22 +3,22 @@
 set -eu
 
 # role, kind of resource, pattern, name after the prefix and `lowmark.v1.`, operations. JOB stands for the job's name.
-# The operations are those of Kafka; docs/security.md says what each is for. The chart reads this table, too.
+# Read and Write include Describe. docs/security.md says what each right is for. The chart reads this table, too.
 rights='
-capture  topic             literal   sources    Describe DescribeConfigs Read Write
-capture  topic             prefixed  partials.  Describe DescribeConfigs Write
-job      topic             literal   sources    Describe DescribeConfigs Read
-job      topic             prefixed  partials.  Describe DescribeConfigs Read
-job      topic             prefixed  exchange.  Describe DescribeConfigs Read Write
-job      topic             prefixed  results.   Describe DescribeConfigs Read Write
-job      topic             prefixed  late.      Describe DescribeConfigs Write
-job      topic             literal   dead       Describe DescribeConfigs Read Write
-job      group             prefixed  job.JOB    Describe Read
-job      transactional-id  prefixed  job.JOB    Describe Write
-reader   topic             prefixed  results.   Describe Read
-reader   topic             prefixed  late.      Describe Read
-reader   topic             prefixed  partials.  Describe Read
-reader   topic             literal   sources    Describe Read
+capture  topic             literal   sources    DescribeConfigs Read Write
+capture  topic             prefixed  partials.  DescribeConfigs Write
+job      topic             literal   sources    DescribeConfigs Read
+job      topic             prefixed  partials.  DescribeConfigs Read
+job      topic             prefixed  exchange.  DescribeConfigs Read Write
+job      topic             prefixed  results.   DescribeConfigs Read Write
+job      topic             prefixed  late.      DescribeConfigs Write
+job      topic             literal   dead       DescribeConfigs Read Write
+job      group             prefixed  job.JOB    Read
+job      transactional-id  prefixed  job.JOB    Write
+reader   topic             prefixed  results.   Read
+reader   topic             prefixed  late.      Read
+reader   topic             prefixed  partials.  Read
+reader   topic             literal   sources    Read
 '
 
 usage() {

@@ -294,6 +294,28 @@ def test_the_probes_follow_the_work(rendered: Mapping[str, str]) -> None:
         assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
+def test_pages_with_tls_and_a_token(
+    rendered: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their files are mounted where the settings name them, and whoever reads the pages knows."""
+    for kind, ending in (("DaemonSet", "-capture"), ("Deployment", "-job")):
+        pages = config(rendered["observed"], ending, tmp_path / "lowmark.toml", monkeypatch).metrics
+        assert pages.certificate is not None
+        assert pages.token is not None
+        assert pages.token.file is not None
+        (container,) = only(rendered["observed"], kind)["spec"]["template"]["spec"]["containers"]
+        mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert {str(pages.certificate.parent), str(pages.token.file.parent)} <= mounts
+        assert {container[f"{probe}Probe"]["httpGet"]["scheme"] for probe in ("startup", "liveness", "readiness")} == {
+            "HTTPS"
+        }
+    for monitor in manifests(rendered["observed"]):
+        if monitor["kind"] == "PodMonitor":
+            (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+            assert endpoint["scheme"] == "https"
+            assert endpoint["authorization"] == {"credentials": {"name": "lowmark-token", "key": "token"}}
+
+
 def test_memory_follows_from_the_tables(program: Path) -> None:
     def memory(*given: str) -> int:
         options = [option for text in given for option in ("--set", text)]

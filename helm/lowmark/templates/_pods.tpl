@@ -15,6 +15,15 @@
   mountPath: /etc/lowmark/user
   readOnly: true
 {{- end }}
+{{- if ne (index . 1) "admin" }}
+{{- range $name, $of := $root.Values.metrics }}
+{{- if $of.existingSecret }}
+- name: metrics-{{ $name }}
+  mountPath: /etc/lowmark/metrics-{{ $name }}
+  readOnly: true
+{{- end }}
+{{- end }}
+{{- end }}
 - name: cache
   mountPath: /var/cache/lowmark
 - name: tmp
@@ -40,6 +49,16 @@
     secretName: {{ . }}
     defaultMode: 0440
 {{- end }}
+{{- if ne (index . 1) "admin" }}
+{{- range $name, $of := $root.Values.metrics }}
+{{- if $of.existingSecret }}
+- name: metrics-{{ $name }}
+  secret:
+    secretName: {{ $of.existingSecret }}
+    defaultMode: 0440
+{{- end }}
+{{- end }}
+{{- end }}
 - name: cache
   emptyDir:
     sizeLimit: 256Mi
@@ -52,6 +71,10 @@
   value: /etc/lowmark/lowmark.toml
 - name: LOWMARK_CACHE
   value: /var/cache/lowmark
+{{- end -}}
+
+{{- define "lowmark.scheme" -}}
+{{ ternary "HTTPS" "HTTP" (not (empty .Values.metrics.certificate.existingSecret)) }}
 {{- end -}}
 
 {{/* What the level `restricted` asks of a pod. */}}

@@ -65,6 +65,20 @@ ssl_client = "/etc/lowmark/user/{{ . }}"
 {{ merge (dict "role" $role) (index $kafka $role) | toYaml }}
 {{- end -}}
 
+{{/* Who may read the pages; empty if everybody may, without TLS. */}}
+{{- define "lowmark.toml.metrics" -}}
+{{- $of := .Values.metrics -}}
+{{- if or $of.certificate.existingSecret $of.token.existingSecret }}
+[metrics]
+{{- if $of.certificate.existingSecret }}
+certificate = "/etc/lowmark/metrics-certificate/{{ $of.certificate.key }}"
+{{- end }}
+{{- if $of.token.existingSecret }}
+token = { file = "/etc/lowmark/metrics-token/{{ $of.token.key }}" }
+{{- end }}
+{{ end }}
+{{- end -}}
+
 {{- define "lowmark.toml.topics" -}}
 [topics]
 {{- with .Values.topics.prefix }}
@@ -134,7 +148,7 @@ roster = {{ include "lowmark.toml.value" $roster }}
 {{- include "lowmark.toml.kafka" (list . "capture") }}
 
 {{ include "lowmark.toml.topics" . }}
-
+{{ include "lowmark.toml.metrics" . }}
 [capture]
 metrics = "{{ default "${LOWMARK_ADDRESS}" .Values.capture.metrics.address }}:{{ int .Values.capture.metrics.port }}"
 
@@ -170,7 +184,7 @@ buckets = {{ int .Values.job.buckets }}
 {{- include "lowmark.toml.kafka" . }}
 
 {{ include "lowmark.toml.topics" $root }}
-
+{{ if eq (index . 1) "job" }}{{ include "lowmark.toml.metrics" $root }}{{ end }}
 [job]
 checkpoint = "/var/lib/lowmark/checkpoint"
 metrics = "0.0.0.0:{{ int $root.Values.job.port }}"

@@ -61,8 +61,9 @@ class _Capture:
         self._emitter = Emitter(config.kafka, _queue(config))
         self._reach = KafkaReach(config.kafka, self._registry)
         self._health = HealthServer(
-            config.capture.metrics, "capture.metrics", self._registry, self._ready, lambda: living(self._helpers())
-        )
+            config.capture.metrics, "capture.metrics", self._registry, self._ready, lambda: living(self._helpers()),
+            config.metrics,
+        )  # fmt: skip
         self._threads: list[SourceThread] = []
         self._watch: EpochWatch | None = None
         ThreadMetrics(self._registry, self._helpers)

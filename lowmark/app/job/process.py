@@ -103,7 +103,7 @@ class _Job:
         self._reach = KafkaReach(self._config.kafka, self._registry)
         self._health = HealthServer(
             self._config.job.metrics, "job.metrics", self._registry, self._ready,
-            lambda: living(self._helpers()),
+            lambda: living(self._helpers()), self._config.metrics,
         )  # fmt: skip
         ThreadMetrics(self._registry, self._helpers)
         self._step = ""  # of the start, until the query runs
