@@ -8,6 +8,7 @@ from highlevel.progress.granules import ROW_NUMBER, granule_of_time, promised_gr
 from highlevel.progress.lanes import Lane, accounted_losses, loss_counters
 from highlevel.progress.ledger import Ledger, account_reasons
 from highlevel.progress.roster import Roster
+from highlevel.progress.value_promises import about_values, in_panes
 from highlevel.verdicts.marks import Finding
 from lowmark.wire.records.punctuations import Account, LaneLedger, Punctuation, Taint
 from lowmark.wire.records.registration import SourceKind
@@ -43,8 +44,11 @@ def receive(record: Punctuation, lane: Lane, ledger: Ledger, roster: Roster) -> 
     if granule is not None:
         news += _settle_suspicion(lane, ledger, after, record.ledger, roster)
     lane.promised = after
-    if ledger.returns:
+    if about_values(record.promise):
+        lane.values.take(in_panes(record.promise, ledger.node.reduction.pane))
+    elif ledger.returns:
         lane.joint.take(record.promise)
+    lane.values.prune(after)
     return news
 
 

@@ -1,4 +1,4 @@
-"""The pure driver of one bucket of a stage: lanes, fencing, ledger, frontiers and the chains of operators.
+"""The pure driver of one bucket of a stage: lanes, fencing, ledger, frontiers and the graph of operators.
 
 It serves both runners. What a query sends into an exchange comes back as rows of an ordinary node whose sources are the
 buckets. The same records in the same order give the same outputs, wherever the order is cut into micro-batches; only
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from highlevel.chain import Build, build
+from highlevel.graph import Build, Graph, build
 from highlevel.interface import Space, State, Words
 from highlevel.operators.incoming import panes_of
 from highlevel.progress.apply_punctuation import receive
@@ -27,6 +27,8 @@ from highlevel.progress.place import Place
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.progress.roster import Changed, Roster, changes
 from highlevel.progress.source_status import Progress, Standing
+from highlevel.progress.value_promises import ValuePromises, news, of_all
+from highlevel.scheduler import IN_ORDER, Scheduler
 from highlevel.verdicts.completions import Completions
 from highlevel.verdicts.marks import Finding
 from lowmark.query.plan.nodes import QueryPlan, Stage
@@ -67,7 +69,7 @@ class BucketDriver:
 
     def __init__(
         self, stage: Stage, plans: tuple[QueryPlan, ...], bucket: int, state: State, roster: Roster, generation: int,
-        build: Build = build,
+        build: Build = build, scheduler: Scheduler = IN_ORDER,
     ) -> None:  # fmt: skip
         self._stage = stage
         self._state = state
@@ -90,13 +92,15 @@ class BucketDriver:
         self._ledgers = {name: Ledger(node, state, name in self._exchanges) for name, node in self._nodes.items()}
         self._standing = Standing(stage.nodes, self._ledgers, self._lanes, lambda: self._rosters)
         place = Place(bucket, stage.buckets, generation)
+        self._graph = Graph(sorted(plans, key=lambda plan: plan.name), build, state, scheduler)
         self._queries = [
-            Completions(plan, build, self._ledgers, place, state, self._standing.witness)
-            for plan in sorted(plans, key=lambda plan: plan.name)
+            Completions(answer, self._ledgers, place, state, self._standing.witness)
+            for answer in self._graph.answers.values()
         ]
         self._readers = {
-            name: tuple(query for query in self._queries if name in query.chain.nodes) for name in self._nodes
+            name: tuple(query for query in self._queries if name in query.answer.nodes) for name in self._nodes
         }
+        self._valued = self._lanes.valued() | self._upstream.valued()
         self._pending: dict[str, list[Words]] = {name: [] for name in self._nodes}
         self._tally = Tally()
         self._dropped = self._retired = state.get(_RETIRED, 0) is not None
@@ -153,10 +157,12 @@ class BucketDriver:
         if self._dropped:
             return Tally().outcome(True)
         self._merge_pending()
+        self._graph.work()
         for query in self._queries:
             self._tally.extend(query.collect())
             self._tally.extend(query.forward())
             query.save()
+        self._graph.save()
         for ledger in self._ledgers.values():
             ledger.save()
         self._state.put(LANES, 0, self._lanes)
@@ -168,6 +174,11 @@ class BucketDriver:
         outcome = self._tally.outcome(self._retired)
         self._tally = Tally()
         return outcome
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """After an operator has raised an exception: the queries that read it."""
+        return self._graph.failed
 
     def progress(self) -> Progress:
         if self._retired:
@@ -269,21 +280,21 @@ class BucketDriver:
             if parts:
                 rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
                 self._pending[name] = []
-                for query in self._readers[name]:
-                    query.chain.feed(name, rows)
+                self._graph.feed(name, rows)
 
     def _punctuation(self, record: Punctuation, lane: Lane) -> None:
-        known = self._together(lane.node)
+        known, values = self._together(lane.node), self._values(lane.node)
         for start, stop, finding in receive(record, lane, self._ledgers[lane.node], self._rosters[lane.node]):
             if lane.node not in self._exchanges or lane.source != self._own:  # a bucket knows its own findings
                 self._amend(lane.node, start, stop, finding)
         if self._ledgers[lane.node].frontier.passed_by(lane.source, lane.promised):
             self._advance(lane.node)
-        for promise in self._together(lane.node):
-            if promise not in known:
-                self._merge_pending()
-                for query in self._readers[lane.node]:
-                    query.chain.promise_jointly(lane.node, promise)
+        if lane.values:
+            self._valued.add(lane.node)
+        made = [promise for promise in self._together(lane.node) if promise not in known]
+        for promise in (*made, *news(values, self._values(lane.node))):
+            self._merge_pending()
+            self._graph.promise_jointly(lane.node, promise)
 
     def _together(self, node: str) -> list[Promise]:
         """The joint promises of all buckets about what comes back from them."""
@@ -291,6 +302,15 @@ class BucketDriver:
             return []
         members = self._rosters[node].members(self._nodes[node].streams)
         return self._upstream.together(node, [member.source for member in members])
+
+    def _values(self, node: str) -> ValuePromises:
+        """What all sources of the node have promised about values."""
+        if node not in self._valued:
+            return ValuePromises()
+        lanes, members = self._lanes_of(node), self._rosters[node].members(self._nodes[node].streams)
+        return of_all(
+            [(each.bound(lanes.promised(each.source, node)), lanes.values(node, each.source)) for each in members]
+        )
 
     def _control(self, control: Control) -> None:
         if isinstance(control, Retirement):
@@ -332,5 +352,9 @@ class BucketDriver:
         self._merge_pending()
         ledger.settle(*ended, lanes, self._rosters[name].members(node.streams))
         for query in self._readers[name]:
-            self._tally.extend(query.advance(name, *ended))
+            query.ending(name, *ended)
+        self._graph.promise(name, value)
+        self._graph.work()
+        for query in self._readers[name]:
+            self._tally.extend(query.ended(name, *ended))
         ledger.prune(min((query.needs(name) for query in self._readers[name]), default=value))

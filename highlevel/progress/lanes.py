@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from highlevel.interface import Space
 from highlevel.progress.joint_promises import JointPromises, joint_promises
+from highlevel.progress.value_promises import ValuePromises
 from lowmark.wire.records.partials import Origin
 from lowmark.wire.records.punctuations import LaneLedger, Promise
 from lowmark.wire.records.registration import SourceKind
@@ -54,6 +55,7 @@ class Lane:
     future: bool = False  # a record was refused as `future`: this explains missing tuples
     counters: Counters = (0, 0, 0)
     joint: JointPromises = field(default_factory=JointPromises)  # of a bucket, in this epoch
+    values: ValuePromises = field(default_factory=ValuePromises)  # in this epoch
 
     @property
     def ended(self) -> bool:
@@ -94,6 +96,14 @@ class Lanes:
         lanes = (self._lanes.get((source, node)) for source in sources)
         return joint_promises([(lane.promised, lane.joint) if lane else (NEVER, JointPromises()) for lane in lanes])
 
+    def valued(self) -> set[str]:
+        """The nodes about whose values some lane has promised something."""
+        return {lane.node for lane in self if lane.values}
+
+    def values(self, node: str, source: str) -> ValuePromises:
+        lane = self._lanes.get((source, node))
+        return ValuePromises() if lane is None else lane.values
+
     def fence(self, origin: Origin, kind: SourceKind) -> list[Lane]:
         """Take note of the record's epoch. If it is greater than the source's current one, new lanes replace the lanes
         that it ends; the ended lanes are returned in the order in which they began."""
@@ -129,6 +139,7 @@ class Lanes:
                 lane.source, lane.epoch, lane.node, lane.kind.value, lane.sequence, lane.promised, lane.floor,
                 lane.resumes, lane.covered, lane.covered_ns, lane.covers_from,
                 lane.suspect and lane.suspect.value, lane.future, lane.counters, lane.joint.rows(),
+                lane.values.rows(),
             ]
             for lane in self
         ]  # fmt: skip
@@ -139,12 +150,13 @@ class Lanes:
         stored = json.loads(piece)
         lanes = cls()
         lanes._epochs = dict(map(tuple, stored["epochs"]))
-        for source, epoch, node, kind, *rest, suspect, future, counters, joint in stored["lanes"]:
+        for source, epoch, node, kind, *rest, suspect, future, counters, joint, values in stored["lanes"]:
             lane = Lane(source, epoch, node, SourceKind(kind), *rest)
             lane.suspect = None if suspect is None else Reason(suspect)
             lane.future = future
             lane.counters = tuple(counters)
             lane.joint = JointPromises(joint)
+            lane.values = ValuePromises.of_rows(values)
             lanes._lanes[source, node] = lane
         return lanes
 

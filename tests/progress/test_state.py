@@ -17,6 +17,7 @@ from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.punctuations import Bound, Promise
 from lowmark.wire.records.rosters import Exclusion, Return, RosterChange
 from lowmark.wire.records.verdicts import Reason, Verdict
+from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.values import FOREVER, NEVER
 from tests.progress.harness import Sender
 
@@ -70,7 +71,7 @@ def test_a_commit_writes_what_was_put_and_no_more():
 
 @pytest.mark.parametrize(
     ("stored", "message"),
-    [(b"\0\x05\0\x04beef", "has version 5: this program reads 7"), (b"\0\x07\0\x04cafe", "another stage than beef")],
+    [(b"\0\x07\0\x04beef", "has version 7: this program reads 8"), (b"\0\x08\0\x04cafe", "another stage than beef")],
 )
 def test_state_of_another_kind_is_refused(stored, message):
     store = MemoryByteStore()
@@ -161,7 +162,8 @@ def test_a_frontier_that_looks_only_when_it_must_misses_nothing(moves):
     [
         (Promise((Bound("ts", 49),)), 4), (Promise((Bound("ts", 50),)), 5), (Promise((Bound("pane", 7),)), 7),
         (Promise((), last=True), FOREVER), (Promise((Bound("ts", FOREVER),)), FOREVER),
-        (Promise((Bound("ts", 50), Bound("other", 5))), None), (Promise((Bound("ts", values=(1,)),)), None),
+        (Promise((Bound("ts", 50), Bound("other", 5))), None),
+        (Promise((Bound("ts", values=ValueSet.of((1,))),)), None),
         (Promise((Bound("other", 50),)), None),
     ],
 )  # fmt: skip

@@ -32,6 +32,7 @@ from lowmark.wire.records.verdicts import (
     WindowSpan,
 )
 from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.values import FOREVER, NEVER
 from tests.wire.strategies import V4, V6, partial_rows, result_rows
 
@@ -60,6 +61,8 @@ def complete(**changes: object) -> Complete:
 
 ROWS = partial_rows()
 
+PORTS = ValueSet.of((53, -1))
+
 EXAMPLES: dict[str, Record] = {
     "batch": PartialBatch(NODE, 0, ROWS, tuples_per_pane(ROWS)),
     "batch-late": PartialBatch(NODE, 7, ROWS, tuples_per_pane(ROWS), late=True),
@@ -77,10 +80,10 @@ EXAMPLES: dict[str, Record] = {
     "punctuation-live": Punctuation(NODE, 42, Promise((Bound("ts", T0),)), LaneLedger(), start_ns=T0 - 500_000_000),
     "punctuation-joint": punctuation(Promise((Bound("M1.ts", T0), Bound("M2.ts", T0 - MINUTE))), LaneLedger()),
     "punctuation-values": punctuation(
-        Promise((Bound("srcIP", values=(V4 | 0x0A000001, V6 | 2**128 - 1)),)), LaneLedger()
+        Promise((Bound("srcIP", values=ValueSet.of((V4 | 0x0A000001, V6 | 2**128 - 1))),)), LaneLedger()
     ),
     "punctuation-joint-values": punctuation(
-        Promise((Bound("ts", -5), Bound("destPort", values=(53, -1)), Bound("window_end", FOREVER))), LaneLedger()
+        Promise((Bound("ts", -5), Bound("destPort", values=PORTS), Bound("window_end", FOREVER))), LaneLedger()
     ),
     "punctuation-operator": punctuation(
         Promise((Bound("window_end", T0),)),
