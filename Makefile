@@ -11,17 +11,18 @@ INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
 
-.PHONY: demo test test-fast tools lint format lock clean help
+.PHONY: demo test test-fast tools lint format lock chart clean help
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo       show lowmark at work; ARGS='…' are passed on"
 	@echo "make test       everything that CI runs; PROCESSES=… at a time (2)"
 	@echo "make test-fast  the tests that need neither a broker nor Spark"
-	@echo "make tools      as root of a Debian: what some tests compare with or start (tshark, Docker, ip)"
+	@echo "make tools      as root of a Debian: what some tests compare with or start (tshark, Docker, ip, Prometheus)"
 	@echo "make lint       formatting, style, types, layers"
 	@echo "make format     format the code"
 	@echo "make lock       make the lockfiles of packages and jars anew"
+	@echo "make chart      make the Helm chart's copies, golden renders and table of values anew"
 	@echo "make clean      remove what make has made"
 
 demo: $(READY)
@@ -37,8 +38,8 @@ test-fast: $(READY)
 
 # Without them the tests that need them are skipped, and say so.
 tools:
-	@{ command -v tshark && command -v dockerd && command -v ip; } >/dev/null || { apt-get update -qq && \
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends tshark docker.io iproute2; } >/dev/null
+	@{ command -v tshark && command -v dockerd && command -v ip && command -v promtool; } >/dev/null || { apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends tshark docker.io iproute2 prometheus; } >/dev/null
 
 lint: $(READY)
 	@$(BIN)/python -m ruff check .
@@ -54,6 +55,9 @@ lock: $(READY)
 	$(COMPILE) --upgrade --group build -o requirements-build.lock
 	$(COMPILE) --upgrade --group dev pyproject.toml -o requirements.lock
 	$(BIN)/python -m lowmark.app.kafka.jars --lock
+
+chart: $(READY)
+	@$(BIN)/python -m tests.helm.chart
 
 # The build tools come first and by hash, because some packages are built here and would else fetch tools unchecked.
 $(READY): requirements-build.lock requirements.lock pyproject.toml

@@ -76,5 +76,6 @@ class Operator(Protocol):
         ...
 
     def work(self, state: State, out: Out, budget: int) -> int:
-        """Do up to `budget` units of deferred work; returns what is left. Runners repeat it to 0 before a commit."""
+        """Do up to `budget` units of deferred work; returns the units left. What a unit is, the operator decides. It is
+        repeated to 0 before a commit (`highlevel.scheduler`)."""
         ...

@@ -19,7 +19,7 @@ __all__ = [
 
 P = TypeVar("P")
 
-STATE_VERSION = 6
+STATE_VERSION = 8
 """Version of the format of all pieces together. Every change of a piece's format needs a new version."""
 
 
@@ -196,7 +196,7 @@ class PiecewiseState:
 
 
 class ScopedState:
-    """The state of one operator of a chain: its spaces' names get a prefix of their own."""
+    """The state of one step: its spaces' names get a prefix of their own."""
 
     def __init__(self, state: State, prefix: str) -> None:
         self._state = state

@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.baselines.buffering import BufferingOperator
 from bench.common.reports import Figure, write_csv
-from highlevel.chain import Chain, build
+from highlevel.graph import Graph, build
 from highlevel.interface import Operator, Out, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.state import MemoryState
@@ -21,7 +21,7 @@ from lowmark.query.compile import compile_query
 from lowmark.query.options import Strategy
 from lowmark.query.plan.nodes import Aggregate, QueryPlan, StepPlan
 from lowmark.wire.records.punctuations import Promise
-from lowmark.wire.rows.values import FOREVER, INT64_MIN
+from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["contenders", "measure_execution"]
 
@@ -111,18 +111,18 @@ def _run(plan: QueryPlan, builder: Build, stream: Words) -> tuple[float, Words]:
     (node,) = plan.stage.nodes
     if node.reduction.schema.words != stream.shape[1]:
         raise RuntimeError(f"the node sends {node.reduction.schema.names}")
-    chain = Chain(plan, builder, MemoryState(), [[INT64_MIN] * len(step.inputs) for step in plan.steps])
+    graph = Graph((plan,), builder, MemoryState())
     parts = [stream[start : start + _A_SECOND] for start in range(0, len(stream), _A_SECOND)]
     rows: list[Words] = []
     began = time.process_time()
     for second, part in enumerate(parts, 1):
-        chain.feed(node.name, part)
-        chain.promise(node.name, second)
-        chain.work()
-        rows += chain.take_events().rows
-    chain.promise(node.name, FOREVER)
-    chain.work()
-    rows += chain.take_events().rows
+        graph.feed(node.name, part)
+        graph.promise(node.name, second)
+        graph.work()
+        rows += graph.answers[plan.name].take_events().rows
+    graph.promise(node.name, FOREVER)
+    graph.work()
+    rows += graph.answers[plan.name].take_events().rows
     taken = time.process_time() - began
     return taken, np.concatenate(rows) if rows else np.empty((0, 0), np.uint64)
 

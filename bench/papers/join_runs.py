@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from highlevel.chain import Chain, Closing, build
+from highlevel.graph import Closing, Graph, build
 from highlevel.interface import Operator, Space, Words
 from highlevel.limits import GroupLimit
 from highlevel.state import MemoryState
@@ -18,7 +18,7 @@ from lowmark.query.expr.evaluate import Ints
 from lowmark.query.plan.nodes import Join, QueryPlan, StepPlan
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.rows.schema import Kind, Schema
-from lowmark.wire.rows.values import FOREVER, INT64_MIN
+from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["NS", "Flows", "HeldState", "Pace", "rows_of", "run_chain", "with_join"]
 
@@ -116,7 +116,7 @@ def run_chain(
 ) -> Pace:  # fmt: skip
     """Feed all streams second by second, each second's packets before its promise, and measure after each."""
     state, pace = HeldState(), Pace()
-    chain = Chain(plan, partial(with_join, make), state, [[INT64_MIN] * len(step.inputs) for step in plan.steps])
+    graph = Graph((plan,), partial(with_join, make), state)
     for second in range(seconds + 1):
         last = second == seconds
         parts = [
@@ -127,17 +127,17 @@ def run_chain(
         ]
         began = time.process_time()
         for name, rows in parts:
-            chain.feed(name, rows)
-        chain.work()
+            graph.feed(name, rows)
+        graph.work()
         pace.seconds += time.process_time() - began
         pace.most_held = max(pace.most_held, state.held)
         began = time.process_time()
         for node in plan.stage.nodes:
-            chain.promise(node.name, FOREVER if last else second + 1)
-        chain.work()
+            graph.promise(node.name, FOREVER if last else second + 1)
+        graph.work()
         spent = time.process_time() - began
         pace.seconds += spent
-        events = chain.take_events()
+        events = graph.answers[plan.name].take_events()
         pace.rows += [(second + 1, rows) for rows in events.rows]
         pace.closings += events.closings
         if events.closings and not last:

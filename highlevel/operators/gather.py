@@ -32,7 +32,7 @@ _EXCHANGE, _OWN = 0, 1
 
 
 class SendOperator:
-    """The way into an exchange: passes its input on unchanged to whatever runs the chain."""
+    """The way into an exchange: passes its input on unchanged to whoever runs the graph."""
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         out.rows(0, rows)

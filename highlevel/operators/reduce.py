@@ -6,7 +6,9 @@ import numpy as np
 
 from highlevel.groups.joint_closing import carried
 from highlevel.interface import Out, State, Words
+from highlevel.progress.value_promises import about_values
 from lowmark.query.expr.evaluate import Ints, all_valid, assemble_rows, evaluate, holds, lost_in
+from lowmark.query.expr.expressions import Field
 from lowmark.query.plan.nodes import Reduce
 from lowmark.query.windows.progressing import Progress, progress
 from lowmark.wire.records.partials import PANE
@@ -26,6 +28,8 @@ class ReduceOperator:
     def __init__(self, plan: Reduce) -> None:
         self._plan = plan
         self._reduction = plan.reduction
+        named = (*self._reduction.keys, *self._reduction.details)
+        self._unchanged = {item.expr.name: item.name for item in named if isinstance(item.expr, Field)}
         self._keys: dict[str, list[tuple[str, Progress]]] = {}
         for key in self._reduction.keys:
             if (found := progress(key.expr, plan.input.names)) is not None:
@@ -54,8 +58,24 @@ class ReduceOperator:
         if below is not None:
             last = below == FOREVER
             out.promise(0, Promise((Bound(PANE, FOREVER if last else self._reduction.pane.index(below)),), last))
+        elif about_values(promise):
+            if (made := self._valued(promise)) is not None:
+                out.promise(0, made)
         elif len(promise.bounds) > 1 and (joint := carried(promise, self._keys)) is not None:
             out.promise(0, joint)
+
+    def _valued(self, promise: Promise) -> Promise | None:
+        """A promise about values of columns that are passed on unchanged, and panes; None: of anything else."""
+        bounds = []
+        for bound in promise.bounds:
+            if bound.values is not None and bound.column in self._unchanged:
+                bounds.append(Bound(self._unchanged[bound.column], values=bound.values))
+            elif bound.below is not None and bound.column == self._reduction.pane.attribute:
+                below = bound.below if bound.below == FOREVER else self._reduction.pane.index(bound.below)
+                bounds.append(Bound(PANE, below=below))
+            else:
+                return None
+        return Promise(tuple(bounds))
 
     def _tell_lost(self, panes: Ints, out: Out) -> None:
         for pane in np.unique(panes).tolist():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from highlevel.progress.frontier import granule_of_time, promised_granule
+from highlevel.progress.granules import ROW_NUMBER, granule_of_time, promised_granule
 from highlevel.progress.lanes import Lane, accounted_losses, loss_counters
-from highlevel.progress.ledger import ROW_NUMBER, Ledger, account_reasons
+from highlevel.progress.ledger import Ledger, account_reasons
 from highlevel.progress.roster import Roster
+from highlevel.progress.value_promises import about_values, in_panes
 from highlevel.verdicts.marks import Finding
 from lowmark.wire.records.punctuations import Account, LaneLedger, Punctuation, Taint
 from lowmark.wire.records.registration import SourceKind
@@ -31,9 +32,9 @@ def receive(record: Punctuation, lane: Lane, ledger: Ledger, roster: Roster) -> 
     ledger on return; the caller must make them known."""
     granule = promised_granule(record.promise, ledger.node.reduction.pane)
     after = lane.promised if granule is None else max(lane.promised, granule)
-    if granule is not None:
+    if granule is not None and roster.lists(lane.source, ledger.node.streams):
         ledger.promised(lane, granule)
-    _cover(lane, ledger, record.start_ns, granule)
+    _cover(lane, ledger, record.start_ns, granule, roster)
     news: list[News] = []
     for account in record.ledger.accounts:
         if account.granule >= lane.floor and roster.belongs(lane.source, ledger.node.streams, account.granule):
@@ -41,14 +42,17 @@ def receive(record: Punctuation, lane: Lane, ledger: Ledger, roster: Roster) -> 
     for taint in record.ledger.taints:
         news += _taint(lane, ledger, taint, roster)
     if granule is not None:
-        news += _settle_suspicion(lane, ledger, after, record.ledger)
+        news += _settle_suspicion(lane, ledger, after, record.ledger, roster)
     lane.promised = after
-    if ledger.returns:
+    if about_values(record.promise):
+        lane.values.take(in_panes(record.promise, ledger.node.reduction.pane))
+    elif ledger.returns:
         lane.joint.take(record.promise)
+    lane.values.prune(after)
     return news
 
 
-def _cover(lane: Lane, ledger: Ledger, start_ns: int | None, granule: int | None) -> None:
+def _cover(lane: Lane, ledger: Ledger, start_ns: int | None, granule: int | None, roster: Roster) -> None:
     """Set the time from which the lane's epoch covers its source, as its first punctuation states it. A live source
     that states no time covers nothing before its first promise. If an epoch begins before the previous one had ended,
     the time until then may have been seen twice."""
@@ -66,23 +70,32 @@ def _cover(lane: Lane, ledger: Ledger, start_ns: int | None, granule: int | None
     else:
         return
     lane.covered = True
+    lane.covers_from = start
     if lane.resumes is None:
         lane.covered_ns = start_ns
-        ledger.taint(NEVER, start, _PARTIAL)
+        missing = [(NEVER, start, _PARTIAL)]
     else:
-        ledger.taint(lane.resumes, start, _NOT_COVERED)
-        ledger.taint(touched, lane.resumes, _REPLAYED)
+        missing = [(lane.resumes, start, _NOT_COVERED), (touched, lane.resumes, _REPLAYED)]
+    for first, stop, finding in missing:
+        for run in _listed(lane, first, stop, ledger, roster):
+            ledger.taint(*run, finding)
 
 
 def _taint(lane: Lane, ledger: Ledger, taint: Taint, roster: Roster) -> Iterator[News]:
     """Mark the taint only where the source counts: a source that began again repeats what it sent below its floor."""
     found = Finding(Verdict(frozenset(map(Reason, taint.reasons)), taint.partial), dropped=taint.dropped)
-    for joined, left in roster.runs(lane.source, ledger.node.streams):
-        start, stop = max(taint.start, lane.floor, joined), min(taint.stop, left)
+    for start, stop in _listed(lane, max(taint.start, lane.floor), taint.stop, ledger, roster):
         ledger.taint(start, stop, found)
         ended = min(stop, ledger.frontier.value)
         if start < ended:
             yield start, ended, found
+
+
+def _listed(lane: Lane, start: int, stop: int, ledger: Ledger, roster: Roster) -> Iterator[tuple[int, int]]:
+    """The runs within these granules in which the source counts."""
+    for joined, left in roster.runs(lane.source, ledger.node.streams):
+        if max(start, joined) < min(stop, left):
+            yield max(start, joined), min(stop, left)
 
 
 def _account(lane: Lane, ledger: Ledger, account: Account, final: bool) -> list[News]:
@@ -103,17 +116,19 @@ def _account(lane: Lane, ledger: Ledger, account: Account, final: bool) -> list[
     return [(account.granule, account.granule + 1, found)]
 
 
-def _settle_suspicion(lane: Lane, ledger: Ledger, after: int, told: LaneLedger) -> list[News]:
+def _settle_suspicion(lane: Lane, ledger: Ledger, after: int, told: LaneLedger, roster: Roster) -> list[News]:
     """Resolve a suspicion when a promise arrives. After a gap, a lost record may have held the accounts that are
     missing now, and losses in granules promised before; the counters would show the latter."""
-    counters, news = loss_counters(told.counters), []
+    counters, news = loss_counters(told.counters), list[News]()
     if lane.suspect is not None:
         why = Finding(Verdict(frozenset({lane.suspect})))
-        for start, stop in tuple(ledger.unaccounted(lane, lane.promised, after)):
-            ledger.taint(start, stop, why)
+        for first, end in tuple(ledger.unaccounted(lane, lane.promised, after)):
+            for start, stop in _listed(lane, first, end, ledger, roster):
+                ledger.taint(start, stop, why)
         grown = tuple(now - then for now, then in zip(counters, lane.counters, strict=True))
         if grown != accounted_losses(told):
-            ledger.taint(NEVER, after, why)
-            news = [(NEVER, min(after, ledger.frontier.value), why)]
+            for start, stop in _listed(lane, NEVER, after, ledger, roster):
+                ledger.taint(start, stop, why)
+                news.append((start, min(stop, ledger.frontier.value), why))
     lane.suspect, lane.counters = None, counters
     return news

@@ -1,9 +1,9 @@
-"""The pure driver of one bucket of a stage: lanes, fencing, ledger, frontiers and the chains of operators.
+"""The pure driver of one bucket of a stage: lanes, fencing, ledger, frontiers and the graph of operators.
 
 It serves both runners. What a query sends into an exchange comes back as rows of an ordinary node whose sources are the
 buckets. The same records in the same order give the same outputs, wherever the order is cut into micro-batches; only
-the division of a windowless query's rows into `ResultRows` may differ. Granules are panes: those of the node, or, in
-control records, those of every node of the stage.
+the division of a windowless query's rows into `ResultRows` may differ. Granules are panes of the node; times in control
+records become granules of each node.
 """
 
 from __future__ import annotations
@@ -12,39 +12,49 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from highlevel.chain import Build, build
+from highlevel.graph import Build, Graph, build
 from highlevel.interface import Space, State, Words
 from highlevel.operators.incoming import panes_of
 from highlevel.progress.apply_punctuation import receive
 from highlevel.progress.exchange_channel import bucket_source
-from highlevel.progress.frontier import granule_of_time
 from highlevel.progress.future_records import MAX_AHEAD_NS, is_future
+from highlevel.progress.granules import granule_of_time
 from highlevel.progress.lanes import LANES, UPSTREAM_LANES, Lane, Lanes
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Outcome, Rejection
 from highlevel.progress.pending_outputs import Tally
 from highlevel.progress.place import Place
 from highlevel.progress.records import Arrival, Batch, Record
-from highlevel.progress.roster import Roster
+from highlevel.progress.roster import Changed, Roster, changes
 from highlevel.progress.source_status import Progress, Standing
+from highlevel.progress.value_promises import ValuePromises, news, of_all
+from highlevel.scheduler import IN_ORDER, Scheduler
 from highlevel.verdicts.completions import Completions
 from highlevel.verdicts.marks import Finding
 from lowmark.query.plan.nodes import QueryPlan, Stage
 from lowmark.wire.records.punctuations import Promise, Punctuation
 from lowmark.wire.records.record import BadReason
-from lowmark.wire.records.registration import Control, Retirement, SourceKind
+from lowmark.wire.records.registration import SourceKind
+from lowmark.wire.records.rosters import Control, Retirement
 from lowmark.wire.records.verdicts import Reason, Verdict
 from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["BucketDriver", "Progress"]
+__all__ = ["BucketDriver", "Progress", "mark_retired"]
 
 _PENDING_ROWS = 1 << 18
 """Rows of a node collected before they are merged as one run."""
 
 _LATE = Verdict(frozenset({Reason.LATE}))
 _NOT_COVERED = Finding(Verdict(frozenset({Reason.NOT_COVERED})))
+_PARTIAL = Finding(Verdict(partial=True))
 
 _ROSTER: Space[Roster] = Space("roster", Roster.encode, Roster.decode)
+_RETIRED: Space[str] = Space("retired", str.encode, bytes.decode)
+
+
+def mark_retired(state: State, stage: str) -> None:
+    """Leave a mark in the place of a stage's state: later drivers on it take nothing."""
+    state.put(_RETIRED, 0, stage)
 
 
 class BucketDriver:
@@ -59,7 +69,7 @@ class BucketDriver:
 
     def __init__(
         self, stage: Stage, plans: tuple[QueryPlan, ...], bucket: int, state: State, roster: Roster, generation: int,
-        build: Build = build,
+        build: Build = build, scheduler: Scheduler = IN_ORDER,
     ) -> None:  # fmt: skip
         self._stage = stage
         self._state = state
@@ -74,23 +84,26 @@ class BucketDriver:
         self._roster = (state.get(_ROSTER, 0) or roster).with_streams(
             dict.fromkeys(self._exchanges, tuple(map(bucket_source, range(stage.buckets))))
         )
+        self._rosters = self._by_node()
         self._generation = generation
         self._own = bucket_source(bucket)
         self._lanes = state.get(LANES, 0) or Lanes()
         self._upstream = state.get(UPSTREAM_LANES, 0) or Lanes()
         self._ledgers = {name: Ledger(node, state, name in self._exchanges) for name, node in self._nodes.items()}
-        self._standing = Standing(stage.nodes, self._ledgers, self._lanes, lambda: self._roster)
+        self._standing = Standing(stage.nodes, self._ledgers, self._lanes, lambda: self._rosters)
         place = Place(bucket, stage.buckets, generation)
+        self._graph = Graph(sorted(plans, key=lambda plan: plan.name), build, state, scheduler)
         self._queries = [
-            Completions(plan, build, self._ledgers, place, state, self._standing.witness)
-            for plan in sorted(plans, key=lambda plan: plan.name)
+            Completions(answer, self._ledgers, place, state, self._standing.witness)
+            for answer in self._graph.answers.values()
         ]
         self._readers = {
-            name: tuple(query for query in self._queries if name in query.chain.nodes) for name in self._nodes
+            name: tuple(query for query in self._queries if name in query.answer.nodes) for name in self._nodes
         }
+        self._valued = self._lanes.valued() | self._upstream.valued()
         self._pending: dict[str, list[Words]] = {name: [] for name in self._nodes}
         self._tally = Tally()
-        self._retired = False
+        self._dropped = self._retired = state.get(_RETIRED, 0) is not None
 
     def take(self, record: Record, arrival: Arrival) -> None:
         """Take the next record of the bucket, in order of position."""
@@ -105,7 +118,8 @@ class BucketDriver:
             detail = f"node {origin.node} of stage {origin.stage}: this bucket reads stage {self._stage.fingerprint}"
             self._tally.put(Rejection(BadReason.STAGE, detail, arrival.position))
             return
-        if not self._roster.lists(origin.source, node.streams):
+        listed = self._rosters[node.name].lists(origin.source, node.streams)
+        if not listed and node.name in self._exchanges:
             self._tally.unlisted += sum(record.tuples.values()) if isinstance(record, Batch) else 0
             return
         if node.name in self._exchanges and origin.epoch != self._generation:
@@ -126,7 +140,7 @@ class BucketDriver:
         if missing:
             self._tally.gaps += missing
             lane.suspect = Reason.GAP
-            for query in self._readers[lane.node]:
+            for query in self._readers[lane.node] if listed else ():
                 query.shift(lane.node)
         if lanes is self._lanes:
             self._standing.hear(lane.source, arrival.appended_ns)
@@ -140,22 +154,35 @@ class BucketDriver:
     def flush(self) -> Outcome:
         """End a micro-batch: hand pending runs to the operators, put the driver's pieces into the state (the runner
         then commits it), and return everything since the last flush."""
+        if self._dropped:
+            return Tally().outcome(True)
         self._merge_pending()
+        self._graph.work()
         for query in self._queries:
             self._tally.extend(query.collect())
             self._tally.extend(query.forward())
             query.save()
+        self._graph.save()
         for ledger in self._ledgers.values():
             ledger.save()
         self._state.put(LANES, 0, self._lanes)
         if self._exchanges:
             self._state.put(UPSTREAM_LANES, 0, self._upstream)
         self._state.put(_ROSTER, 0, self._roster)
+        if self._retired:
+            mark_retired(self._state, self._stage.fingerprint)
         outcome = self._tally.outcome(self._retired)
         self._tally = Tally()
         return outcome
 
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """After an operator has raised an exception: the queries that read it."""
+        return self._graph.failed
+
     def progress(self) -> Progress:
+        if self._retired:
+            return Progress((), (), (), (), (), True)
         complete_to = tuple((query.plan.name, query.complete_to()) for query in self._queries)
         return Progress(
             complete_to,
@@ -177,8 +204,9 @@ class BucketDriver:
         if isinstance(record, Batch) and lane is not None and lane.kind is SourceKind.LIVE:
             pane = self._nodes[lane.node].reduction.pane
             start = FOREVER if lane.covered_ns is None else granule_of_time(pane, lane.covered_ns)
+            roster, streams = self._rosters[lane.node], self._nodes[lane.node].streams
             for granule in sorted(record.tuples):
-                if granule < start:
+                if granule < start and roster.belongs(lane.source, streams, granule):
                     self._lost(lane.node, granule, granule + 1, _NOT_COVERED)
 
     def _refuse_future(self, record: Batch | Punctuation, lane: Lane, arrival: Arrival) -> None:
@@ -196,12 +224,17 @@ class BucketDriver:
         if int(panes.min()) < min(batch.tuples, default=FOREVER) or int(panes.max()) > max(batch.tuples, default=NEVER):
             self._tally.put(Rejection(BadReason.COUNT, "its rows lie in panes that its header does not name", position))
             return
+        if lane.ended and not batch.late and all(map(ledger.frontier.is_late, batch.tuples)):
+            # Somebody else wrote one of the two. Where windows are open, the accounts tell, and they are lossy.
+            self._tally.put(Rejection(BadReason.ENDED, "its source said before that it sends no more", position))
+            return
+        roster = self._rosters[lane.node]
         merge: dict[int, int] = {}
         late: dict[int, int] = {}
         for pane, tuples in sorted(batch.tuples.items()):
             if pane < lane.floor:
                 self._tally.replayed += tuples
-            elif not self._roster.belongs(lane.source, streams, pane):
+            elif not roster.belongs(lane.source, streams, pane):
                 self._tally.unlisted += tuples
             elif batch.late or ledger.frontier.is_late(pane):
                 late[pane] = tuples
@@ -247,50 +280,81 @@ class BucketDriver:
             if parts:
                 rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
                 self._pending[name] = []
-                for query in self._readers[name]:
-                    query.chain.feed(name, rows)
+                self._graph.feed(name, rows)
 
     def _punctuation(self, record: Punctuation, lane: Lane) -> None:
-        known = self._together(lane.node)
-        for start, stop, finding in receive(record, lane, self._ledgers[lane.node], self._roster):
+        known, values = self._together(lane.node), self._values(lane.node)
+        for start, stop, finding in receive(record, lane, self._ledgers[lane.node], self._rosters[lane.node]):
             if lane.node not in self._exchanges or lane.source != self._own:  # a bucket knows its own findings
                 self._amend(lane.node, start, stop, finding)
         if self._ledgers[lane.node].frontier.passed_by(lane.source, lane.promised):
             self._advance(lane.node)
-        for promise in self._together(lane.node):
-            if promise not in known:
-                self._merge_pending()
-                for query in self._readers[lane.node]:
-                    query.chain.promise_jointly(lane.node, promise)
+        if lane.values:
+            self._valued.add(lane.node)
+        made = [promise for promise in self._together(lane.node) if promise not in known]
+        for promise in (*made, *news(values, self._values(lane.node))):
+            self._merge_pending()
+            self._graph.promise_jointly(lane.node, promise)
 
     def _together(self, node: str) -> list[Promise]:
         """The joint promises of all buckets about what comes back from them."""
         if node not in self._exchanges:
             return []
-        members = self._roster.members(self._nodes[node].streams)
+        members = self._rosters[node].members(self._nodes[node].streams)
         return self._upstream.together(node, [member.source for member in members])
+
+    def _values(self, node: str) -> ValuePromises:
+        """What all sources of the node have promised about values."""
+        if node not in self._valued:
+            return ValuePromises()
+        lanes, members = self._lanes_of(node), self._rosters[node].members(self._nodes[node].streams)
+        return of_all(
+            [(each.bound(lanes.promised(each.source, node)), lanes.values(node, each.source)) for each in members]
+        )
 
     def _control(self, control: Control) -> None:
         if isinstance(control, Retirement):
             self._retired |= control.stage == self._stage.fingerprint
             return
-        before, self._roster = self._roster, self._roster.changed(control)
+        changed = self._roster.changed(control)
+        if changed is self._roster:
+            return
+        self._roster, before = changed, self._rosters
+        self._rosters = self._by_node()
         for name, node in self._nodes.items():
-            if control.stream not in node.streams:
-                continue
-            front = self._ledgers[name].frontier.value
-            if len(self._roster.members(node.streams)) > len(before.members(node.streams)):
-                self._lost(name, control.granule, front, _NOT_COVERED)
-            self._advance(name)
+            if control.stream in node.streams:
+                for change in changes(before[name], self._rosters[name], control.stream):
+                    self._changed(name, change)
+                self._advance(name)
+
+    def _by_node(self) -> dict[str, Roster]:
+        return {name: self._roster.on(node.reduction.pane) for name, node in self._nodes.items()}
+
+    def _changed(self, name: str, change: Changed) -> None:
+        """A source joins or leaves. Windows that the change concerns are `not-covered` if they have closed by the
+        roster of before, hold tuples of a source that leaves, or miss tuples that came before their source joined."""
+        lane, ledger = self._lanes.find(change.source, name), self._ledgers[name]
+        self._lost(name, change.granule, ledger.frontier.value, _NOT_COVERED)
+        if not change.joins:
+            ledger.unlist(change.source, change.granule, Reason.NOT_COVERED)
+        elif lane is not None:
+            ledger.taint(change.granule, lane.promised, _NOT_COVERED)
+            ledger.taint(change.granule, lane.covers_from, _PARTIAL)
 
     def _advance(self, name: str) -> None:
         node, ledger, lanes = self._nodes[name], self._ledgers[name], self._lanes_of(name)
-        value = ledger.frontier.closed_by(self._roster, node.streams, lambda source: lanes.promised(source, name))
+        value = ledger.frontier.closed_by(
+            self._rosters[name], node.streams, lambda source: lanes.promised(source, name)
+        )
         ended = ledger.frontier.advance(value)
         if ended is None:
             return
         self._merge_pending()
-        ledger.settle(*ended, lanes, self._roster.members(node.streams))
+        ledger.settle(*ended, lanes, self._rosters[name].members(node.streams))
         for query in self._readers[name]:
-            self._tally.extend(query.advance(name, *ended))
+            query.ending(name, *ended)
+        self._graph.promise(name, value)
+        self._graph.work()
+        for query in self._readers[name]:
+            self._tally.extend(query.ended(name, *ended))
         ledger.prune(min((query.needs(name) for query in self._readers[name]), default=value))

@@ -22,6 +22,7 @@ from highlevel.progress.joint_promises import JointPromises
 from highlevel.progress.outputs import Forward
 from highlevel.progress.place import Place
 from highlevel.progress.records import batch_of_rows
+from highlevel.progress.value_promises import ValuePromises, about_values, news
 from highlevel.verdicts.marks import MarkRow, Marks
 from lowmark.query.plan.nodes import Aggregate, Exchange, NodeInput, QueryPlan, Send
 from lowmark.query.windows.window import WindowKind
@@ -102,11 +103,14 @@ class Channel:
         self._pending: list[Words] = []
         self._closing = joint
         self._joint = JointPromises()
+        self._values = ValuePromises()
 
     def take(self, sent: Words | Promise) -> None:
-        """Take rows, or a joint promise about the rows still to be taken."""
+        """Take rows, or a joint promise or one about values, of the rows still to be taken."""
         if not isinstance(sent, Promise):
             self._pending.append(sent)
+        elif about_values(sent):
+            self._values.take(sent)
         elif {bound.column for bound in sent.bounds} <= self._closing:
             self._joint.take(sent)
 
@@ -120,9 +124,10 @@ class Channel:
         if front > self._sent.promised or self.marks:
             yield from self._promise(front)
         if front < FOREVER:
-            for promise in self._joint.promises():
+            self._values.prune(front)
+            for promise in (*self._joint.promises(), *news(ValuePromises(), self._values)):
                 yield from self._tell(promise)
-        self._joint = JointPromises()
+        self._joint, self._values = JointPromises(), ValuePromises()
         self._sent.marks = []
         self._state.put(self._space, 0, self._sent)
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from highlevel.progress.roster import Roster
-from lowmark.query.plan.nodes import Pane
-from lowmark.wire.records.partials import PANE
-from lowmark.wire.records.punctuations import Promise
 from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["Frontier", "granule_of_time", "promised_granule"]
+__all__ = ["Frontier"]
 
 
 class Frontier:
@@ -33,9 +30,21 @@ class Frontier:
 
     def closed_by(self, roster: Roster, streams: tuple[str, ...], promised: Callable[[str], int]) -> int:
         """The frontier once these promises are taken into account, to be passed to `advance`. `promised(source)` is the
-        first granule that the source has not promised, NEVER if it has not been seen."""
-        bounds = [(member.bound(promised(member.source)), member.source) for member in roster.members(streams)]
-        value = max(self.value, min((bound for bound, _ in bounds), default=NEVER))
+        first granule that the source has not promised, NEVER if it has not been seen.
+
+        A source that is excluded until it returns does not count. If all others have ended, or there is no other, it
+        does: its return must find windows open."""
+        bounds: list[tuple[int, str]] = []
+        excluded: list[int] = []
+        for member in roster.members(streams):
+            reached = promised(member.source)
+            bound = member.bound(reached)
+            if bound == FOREVER and member.open_excluded and reached < FOREVER:
+                excluded.append(reached)
+            else:
+                bounds.append((bound, member.source))
+        least = min((bound for bound, _ in bounds), default=FOREVER if excluded else NEVER)
+        value = max(self.value, min(excluded) if excluded and least == FOREVER else least)
         self._holding = {source for bound, source in bounds if bound <= value}
         return value
 
@@ -50,22 +59,3 @@ class Frontier:
     def is_late(self, granule: int) -> bool:
         """Whether a row of this granule is late now: the granule ended at or before the frontier."""
         return granule < self.value
-
-
-def promised_granule(promise: Promise, pane: Pane) -> int | None:
-    """The first granule that this promise leaves open. None: the promise is joint, or about values or another column,
-    and moves no frontier of the pane's attribute."""
-    if promise.last:
-        return FOREVER
-    below = promise.below(PANE)
-    if below is not None:
-        return below
-    value = promise.below(pane.attribute)
-    if value is None or value == FOREVER:
-        return value
-    return pane.index(value)
-
-
-def granule_of_time(pane: Pane, time: int) -> int:
-    """The first granule that begins at this time of the attribute or later."""
-    return pane.index(time - 1) + 1

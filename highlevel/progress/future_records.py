@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from highlevel.operators.incoming import panes_of
-from highlevel.progress.frontier import promised_granule
-from highlevel.progress.ledger import ROW_NUMBER
+from highlevel.progress.granules import ROW_NUMBER, promised_granule
 from highlevel.progress.records import Arrival, Batch
 from lowmark.query.plan.nodes import Node
 from lowmark.wire.records.punctuations import Punctuation

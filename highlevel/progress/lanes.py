@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 from highlevel.interface import Space
 from highlevel.progress.joint_promises import JointPromises, joint_promises
+from highlevel.progress.value_promises import ValuePromises
 from lowmark.wire.records.partials import Origin
 from lowmark.wire.records.punctuations import LaneLedger, Promise
 from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.verdicts import Reason
-from lowmark.wire.rows.values import NEVER
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["LANES", "UPSTREAM_LANES", "Counters", "Lane", "Lanes", "accounted_losses", "loss_counters"]
 
@@ -49,10 +50,17 @@ class Lane:
     resumes: int | None = None  # of a live source that began again, until its coverage is known: its old promise
     covered: bool = False  # whether the start of this epoch's coverage is known
     covered_ns: int | None = None  # when the coverage of the first epoch starts; None: unknown, or finite
+    covers_from: int = NEVER  # the first granule that this epoch covers whole
     suspect: Reason | None = None  # why a punctuation may be missing since the last one
     future: bool = False  # a record was refused as `future`: this explains missing tuples
     counters: Counters = (0, 0, 0)
     joint: JointPromises = field(default_factory=JointPromises)  # of a bucket, in this epoch
+    values: ValuePromises = field(default_factory=ValuePromises)  # in this epoch
+
+    @property
+    def ended(self) -> bool:
+        """Whether the source has said in this epoch that it sends nothing more."""
+        return self.promised == FOREVER and self.floor != FOREVER
 
     def successor(self, epoch: int, kind: SourceKind) -> Lane:
         """The same source's lane in a later epoch."""
@@ -88,6 +96,14 @@ class Lanes:
         lanes = (self._lanes.get((source, node)) for source in sources)
         return joint_promises([(lane.promised, lane.joint) if lane else (NEVER, JointPromises()) for lane in lanes])
 
+    def valued(self) -> set[str]:
+        """The nodes about whose values some lane has promised something."""
+        return {lane.node for lane in self if lane.values}
+
+    def values(self, node: str, source: str) -> ValuePromises:
+        lane = self._lanes.get((source, node))
+        return ValuePromises() if lane is None else lane.values
+
     def fence(self, origin: Origin, kind: SourceKind) -> list[Lane]:
         """Take note of the record's epoch. If it is greater than the source's current one, new lanes replace the lanes
         that it ends; the ended lanes are returned in the order in which they began."""
@@ -121,8 +137,9 @@ class Lanes:
         lanes = [
             [
                 lane.source, lane.epoch, lane.node, lane.kind.value, lane.sequence, lane.promised, lane.floor,
-                lane.resumes, lane.covered, lane.covered_ns, lane.suspect and lane.suspect.value, lane.future,
-                lane.counters, lane.joint.rows(),
+                lane.resumes, lane.covered, lane.covered_ns, lane.covers_from,
+                lane.suspect and lane.suspect.value, lane.future, lane.counters, lane.joint.rows(),
+                lane.values.rows(),
             ]
             for lane in self
         ]  # fmt: skip
@@ -133,12 +150,13 @@ class Lanes:
         stored = json.loads(piece)
         lanes = cls()
         lanes._epochs = dict(map(tuple, stored["epochs"]))
-        for source, epoch, node, kind, *rest, suspect, future, counters, joint in stored["lanes"]:
+        for source, epoch, node, kind, *rest, suspect, future, counters, joint, values in stored["lanes"]:
             lane = Lane(source, epoch, node, SourceKind(kind), *rest)
             lane.suspect = None if suspect is None else Reason(suspect)
             lane.future = future
             lane.counters = tuple(counters)
             lane.joint = JointPromises(joint)
+            lane.values = ValuePromises.of_rows(values)
             lanes._lanes[source, node] = lane
         return lanes
 

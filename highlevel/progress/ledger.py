@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from highlevel.interface import Space, State
 from highlevel.progress.frontier import Frontier
+from highlevel.progress.granules import ROW_NUMBER
 from highlevel.progress.lanes import Lane, Lanes
 from highlevel.progress.roster import Member
 from highlevel.verdicts.marks import EXACT, Finding, Mark, MarkRow, Marks
@@ -22,11 +23,9 @@ from lowmark.wire.records.punctuations import Account
 from lowmark.wire.records.verdicts import Reason, Verdict
 from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["ROW_NUMBER", "Ledger", "account_reasons"]
+__all__ = ["Ledger", "account_reasons"]
 
 _CHUNK = 64
-ROW_NUMBER = "row_num"
-"""The only attribute of panes that is not a time."""
 
 
 def account_reasons(account: Account) -> frozenset[Reason]:
@@ -152,7 +151,7 @@ class Ledger:
     def taint(self, start: int, stop: int, found: Finding) -> None:
         """Mark the granules from `start` up to `stop`, if a window may need one of them. While nothing is promised,
         late tuples may be in any granule. If rows are numbered, a loss makes all later numbers wrong."""
-        if found.verdict == EXACT.verdict:
+        if found.verdict == EXACT.verdict or start >= stop:
             return
         if stop > self._needed:
             self.marks.add(Mark(start, stop, found.verdict, found.dropped, found.late))
@@ -167,6 +166,21 @@ class Ledger:
                     entry.here = entry.merged
                     entry.reasons |= {reason}
                     self._state.put(self._chunks, key, chunk)
+
+    def unlist(self, source: str, start: int, reason: Reason) -> None:
+        """The source does not count any more in open granules from `start` on: those that hold tuples of it are
+        lossy."""
+        for key, chunk in self._open_chunks(FOREVER):
+            names = [name for name in chunk.entries if name[0] >= start and name[1] == source]
+            for name in names:
+                entry = chunk.entries[name]
+                if entry.merged:
+                    entry.here = entry.merged
+                    entry.reasons |= {reason}
+                else:
+                    del chunk.entries[name]
+            if names:
+                self._state.put(self._chunks, key, chunk)
 
     def unaccounted(self, lane: Lane, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """The runs of granules from `start` up to `stop` for which the lane gave no account."""
@@ -191,7 +205,7 @@ class Ledger:
         for member in members:
             missing = max(start, lanes.promised(member.source, self.node.name))
             for first, end in member.excluded:
-                self.taint(max(first, missing), min(end, stop), Finding(excluded))
+                self.taint(max(first, missing, member.joined), min(end, stop, member.left), Finding(excluded))
         for key, chunk in self._open_chunks(stop, start):
             ended = sorted(name for name in chunk.entries if name[0] < stop)
             for name in ended:

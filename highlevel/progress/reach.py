@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 
-from highlevel.chain import Chain, build
+from highlevel.graph import Answer, Graph, build
 from highlevel.state import MemoryState
 from highlevel.verdicts.joins import step_bounds
 from highlevel.verdicts.loss_routes import answer_step, routes
@@ -31,7 +31,7 @@ class Reach:
         self._number = numbering(plan)
         self._follows = any(route.step == self._answer and route.follows for route in routes(plan))
         self._senders = {step.plan.node: at for at, step in enumerate(plan.steps) if isinstance(step.plan, Send)}
-        read = self._chain().nodes
+        read = self._graph()[1].nodes
         self.nodes = tuple(node for node in plan.stage.nodes if node.name in read)
         exchanges = () if plan.exchanges is None else plan.exchanges.each
         self._panes = {node.name: node.reduction.pane for node in (*self.nodes, *(e.node for e in exchanges))}
@@ -45,24 +45,24 @@ class Reach:
     def of(self, granules: Mapping[str, int]) -> int:
         """The progress when the granules below these have ended in their nodes, and all granules in the other nodes. An
         exchange that is not among the nodes is taken to have returned everything sent into it."""
-        chain, fronts = self._chain(), {node.name: granules.get(node.name, FOREVER) for node in self.nodes}
+        (graph, answer), fronts = self._graph(), {node.name: granules.get(node.name, FOREVER) for node in self.nodes}
         for node, front in fronts.items():
-            _promise(chain, node, front)
+            _promise(graph, node, front)
         for node, sender in self._senders.items():
-            fronts[node] = granules.get(node, min(chain.fronts[sender]))
-            _promise(chain, node, fronts[node])
+            fronts[node] = granules.get(node, min(answer.fronts[sender]))
+            _promise(graph, node, fronts[node])
         if self._answer is not None:
-            return self._first_open(chain)
+            return self._first_open(answer)
         starts = (at if at in (NEVER, FOREVER) else self._panes[node].start(at) for node, at in fronts.items())
-        return min(*starts, *step_bounds(self._plan, chain.fronts), FOREVER)
+        return min(*starts, *step_bounds(self._plan, answer.fronts), FOREVER)
 
     def of_rows(self, rows: int) -> int:
         """The progress when this many rows have been numbered and more may come."""
         assert self._number is not None
-        chain, (step, name) = self._chain(), self._number
-        chain.promised(step, 0, Promise((Bound(name, rows + 1),)))
-        chain.work()
-        return self._first_open(chain)
+        (graph, answer), (step, name) = self._graph(), self._number
+        graph.promise_of(self._plan.name, step, Promise((Bound(name, rows + 1),)))
+        graph.work()
+        return self._first_open(answer)
 
     def needed(self, node: str, goal: int) -> int:
         """The least time in ns up to which a node must be promised for the answer to reach `goal`; FOREVER: the node
@@ -86,21 +86,21 @@ class Reach:
         """Drop cached results for goals below this one; they are not asked for again."""
         self._needed = {asked: value for asked, value in self._needed.items() if asked[1] >= goal}
 
-    def _chain(self) -> Chain:
-        fronts = [[NEVER] * len(step.inputs) for step in self._plan.steps]
-        return Chain(self._plan, build, MemoryState(), fronts)
+    def _graph(self) -> tuple[Graph, Answer]:
+        graph = Graph((self._plan,), build, MemoryState())
+        return graph, graph.answers[self._plan.name]
 
-    def _first_open(self, chain: Chain) -> int:
+    def _first_open(self, answer: Answer) -> int:
         assert self._answer is not None
         assert self.window is not None
-        front = min(chain.fronts[self._answer])
+        front = min(answer.fronts[self._answer])
         return front if self._follows or front in (NEVER, FOREVER) else self.window.closed_by(front)
 
 
-def _promise(chain: Chain, node: str, granule: int) -> None:
+def _promise(graph: Graph, node: str, granule: int) -> None:
     if granule > NEVER:
-        chain.promise(node, granule)
-        chain.work()
+        graph.promise(node, granule)
+        graph.work()
 
 
 def numbering(plan: QueryPlan) -> tuple[int, str] | None:

@@ -10,7 +10,8 @@ import numpy as np
 from highlevel.interface import Words
 from lowmark.wire.records.partials import PANE, TUPLES, Origin, PartialBatch
 from lowmark.wire.records.punctuations import Punctuation
-from lowmark.wire.records.registration import Control, SourceKind
+from lowmark.wire.records.registration import SourceKind
+from lowmark.wire.records.rosters import Control
 from lowmark.wire.rows.by_bucket import tuples_by_pane
 from lowmark.wire.rows.schema import Schema
 from lowmark.wire.rows.words import to_batch, to_words

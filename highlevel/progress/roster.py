@@ -1,55 +1,79 @@
-"""The sources whose promises are required: those that a stream is declared to have, each for a range of granules.
+"""The sources whose promises are required: those that a stream lists, each for a range of time.
 
-Granules are those of the stage's grid. A source is *free* in granules in which nobody waits for it: before it joined,
-after it left, and while it is excluded.
+A roster's times are values of `ts`; `Roster.on` converts them to the granules of a node. A source is *free* where
+nobody waits for it: before it joined, after it left, and while it is excluded.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lowmark.wire.records.registration import Exclusion, Return, RosterChange
+from highlevel.progress.granules import ROW_NUMBER, granule_of_time
+from lowmark.query.plan.nodes import Pane
+from lowmark.wire.records.rosters import Exclusion, ListedSource, Return, RosterChange
 from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["Member", "Roster"]
+__all__ = ["Changed", "Member", "Roster", "changes"]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """A source of a stream. It is listed in the granules from `joined` up to `left`. Nobody waits for it in the
-    half-open runs `excluded`, which are disjoint and ascending."""
-
-    source: str
-    joined: int = NEVER
-    left: int = FOREVER
-    excluded: tuple[tuple[int, int], ...] = ()
+class Member(ListedSource):
+    """A source of a stream. It is listed from `joined` up to `left`. Nobody waits for it in the half-open runs
+    `excluded`, which are disjoint and ascending. All are times, or all are granules of one node."""
 
     def belongs(self, granule: int) -> bool:
         return self.joined <= granule < self.left
 
     def bound(self, promised: int) -> int:
-        """Up to this granule the source does not block the frontier, if it has promised those below `promised`."""
+        """Up to here the source does not block the frontier, if it has promised what lies below `promised`."""
         free = ((NEVER, self.joined), *self.excluded, (self.left, FOREVER))
         for start, stop in free:
             if start <= promised:
                 promised = max(promised, stop)
         return promised
 
-    def exclude(self, granule: int) -> Member:
+    @property
+    def open_excluded(self) -> bool:
+        """Whether it is excluded until it returns."""
+        return bool(self.excluded) and self.excluded[-1][1] == FOREVER and self.left == FOREVER
+
+    def exclude(self, at: int) -> Member:
         if self.excluded and self.excluded[-1][1] == FOREVER:
             return self
-        start = max(granule, self.excluded[-1][1]) if self.excluded else granule
+        start = max(at, self.excluded[-1][1]) if self.excluded else at
         return replace(self, excluded=(*self.excluded, (start, FOREVER)))
 
-    def readmit(self, granule: int) -> Member:
+    def readmit(self, at: int) -> Member:
         if not self.excluded or self.excluded[-1][1] != FOREVER:
             return self
         *before, (start, _) = self.excluded
-        runs = (*before, (start, granule)) if granule > start else tuple(before)
+        runs = (*before, (start, at)) if at > start else tuple(before)
         return replace(self, excluded=runs)
+
+    def on(self, pane: Pane) -> Member:
+        """The same in granules. It joins and leaves with a whole granule, and is excluded from any part of one: what
+        it has not promised may be the granule in which its exclusion begins. Numbers of rows are no times: there it is
+        listed throughout."""
+        if self.joined == NEVER and self.left == FOREVER and not self.excluded:
+            return self
+        if pane.attribute == ROW_NUMBER:
+            return Member(self.source)
+        runs = ((_granule(pane, start, pane.index), _begins(pane, stop)) for start, stop in self.excluded)
+        return Member(
+            self.source, _begins(pane, self.joined), _begins(pane, self.left),
+            tuple((start, stop) for start, stop in runs if start < stop),
+        )  # fmt: skip
+
+
+def _begins(pane: Pane, at: int) -> int:
+    return _granule(pane, at, lambda time: granule_of_time(pane, time))
+
+
+def _granule(pane: Pane, at: int, of: Callable[[int], int]) -> int:
+    return at if at in (NEVER, FOREVER) else of(at)
 
 
 @dataclass(frozen=True)
@@ -65,6 +89,20 @@ class Roster:
         streams = {stream: tuple(Member(name) for name in sources[stream]) for stream in sorted(sources)}
         return cls(streams, dict.fromkeys(streams, 0))
 
+    @classmethod
+    def listing(cls, listed: Mapping[str, Iterable[ListedSource]], versions: Mapping[str, int]) -> Roster:
+        """By stream: its sources and the version of its roster."""
+        streams = {
+            stream: tuple(Member(each.source, each.joined, each.left, each.excluded) for each in listed[stream])
+            for stream in sorted(listed)
+        }
+        return cls(streams, dict(versions))
+
+    def on(self, pane: Pane) -> Roster:
+        """The same in granules of a node."""
+        streams = {stream: tuple(member.on(pane) for member in members) for stream, members in self.streams.items()}
+        return Roster(streams, self.versions)
+
     def with_streams(self, sources: Mapping[str, tuple[str, ...]]) -> Roster:
         """Add these streams where they are missing."""
         missing = {stream: members for stream, members in sources.items() if stream not in self.streams}
@@ -75,11 +113,11 @@ class Roster:
         return tuple(member for stream in streams for member in self.streams.get(stream, ()))
 
     def belongs(self, source: str, streams: tuple[str, ...], granule: int) -> bool:
-        """Whether one of the streams lists the source in this granule."""
+        """Whether one of the streams lists the source at this granule or time."""
         return any(member.belongs(granule) for stream in streams for member in self._by_source(stream).get(source, ()))
 
     def runs(self, source: str, streams: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-        """The runs (from, up to) of granules in which one of the streams lists the source."""
+        """The runs (from, up to) in which one of the streams lists the source."""
         for stream in streams:
             yield from ((member.joined, member.left) for member in self._by_source(stream).get(source, ()))
 
@@ -100,18 +138,16 @@ class Roster:
         return index
 
     def changed(self, control: RosterChange | Exclusion | Return) -> Roster:
-        """The roster after a control record. A roster change whose version was seen before changes nothing."""
+        """The roster after a control record; the same object if its version was seen before."""
         members = self.streams.get(control.stream, ())
-        version = self.versions.get(control.stream, -1)
+        if control.version <= self.versions.get(control.stream, -1):
+            return self
         if isinstance(control, RosterChange):
-            if control.version <= version:
-                return self
-            version = control.version
             members = _ruled(members, control)
         else:
             move = Member.exclude if isinstance(control, Exclusion) else Member.readmit
-            members = tuple(move(m, control.granule) if m.source == control.source else m for m in members)
-        return Roster({**self.streams, control.stream: members}, {**self.versions, control.stream: version})
+            members = tuple(move(m, control.from_ns) if m.source == control.source else m for m in members)
+        return Roster({**self.streams, control.stream: members}, {**self.versions, control.stream: control.version})
 
     def encode(self) -> bytes:
         streams = {
@@ -138,9 +174,28 @@ def _ruled(members: tuple[Member, ...], change: RosterChange) -> tuple[Member, .
     for member in members:
         stays = member.source in change.sources
         if member.left == FOREVER and not stays:
-            ruled.append(replace(member, left=max(member.joined, change.granule)))
+            ruled.append(replace(member, left=max(member.joined, change.from_ns)))
         else:
             ruled.append(member)
     present = {member.source for member in members if member.left == FOREVER}
     joining = [source for source in change.sources if source not in present]
-    return (*ruled, *(Member(source, joined=change.granule) for source in joining))
+    return (*ruled, *(Member(source, joined=change.from_ns) for source in joining))
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """From this granule on a source is listed (`joins`), or is not any more."""
+
+    source: str
+    granule: int
+    joins: bool
+
+
+def changes(before: Roster, after: Roster, stream: str) -> Iterator[Changed]:
+    """`after` is `before` with one more change of this stream."""
+    then, now = before.streams.get(stream, ()), after.streams.get(stream, ())
+    for old, new in zip(then, now, strict=False):
+        if old.left != new.left:
+            yield Changed(new.source, new.left, False)
+    for new in now[len(then) :]:
+        yield Changed(new.source, new.joined, True)

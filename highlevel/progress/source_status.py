@@ -31,12 +31,16 @@ class Standing:
     """Status of the capture nodes only; whatever blocks these also blocks what comes back through exchanges."""
 
     def __init__(
-        self, nodes: Iterable[Node], ledgers: Mapping[str, Ledger], lanes: Lanes, roster: Callable[[], Roster]
+        self,
+        nodes: Iterable[Node],
+        ledgers: Mapping[str, Ledger],
+        lanes: Lanes,
+        rosters: Callable[[], Mapping[str, Roster]],
     ) -> None:
         self._nodes = {node.name: node for node in nodes}
         self._ledgers = ledgers
         self._lanes = lanes
-        self._roster = roster
+        self._rosters = rosters
         self._heard_ns: dict[str, int] = {}
 
     def fronts(self) -> Iterator[tuple[str, int]]:
@@ -48,7 +52,7 @@ class Standing:
         """(node, source): the sources whose promise the node's frontier waits for."""
         for name, node in self._nodes.items():
             front = self._ledgers[name].frontier.value
-            for member in self._roster().members(node.streams):
+            for member in self._rosters()[name].members(node.streams):
                 if member.bound(self._lanes.promised(member.source, name)) <= front < FOREVER:
                     yield name, member.source
 
@@ -71,7 +75,7 @@ class Standing:
             if name not in self._nodes:
                 continue
             front = self._ledgers[name].frontier.value
-            for member in self._roster().members(self._nodes[name].streams):
+            for member in self._rosters()[name].members(self._nodes[name].streams):
                 lane = self._lanes.find(member.source, name)
                 if lane is None or lane.promised < front or member.source in sources:
                     continue

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from highlevel.progress.driver import BucketDriver
+from highlevel.progress.driver import BucketDriver, mark_retired
 from highlevel.progress.outputs import Counts, Forward, Outcome, Output, Rejection, ResultRows
 from highlevel.progress.records import Arrival, Record, batch_of_wire, wire_of_batch
 from highlevel.spark.backlog import StoredRecord, in_order
@@ -26,8 +26,9 @@ from lowmark.wire.records.dead_letters import bury
 from lowmark.wire.records.partials import PartialBatch
 from lowmark.wire.records.punctuations import Punctuation
 from lowmark.wire.records.record import BadReason, BadRecord, RecordKind
-from lowmark.wire.records.registration import Exclusion, Retirement, Return, RosterChange, SourceKind
+from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.result_rows import RowFormat, arrow_records
+from lowmark.wire.records.rosters import Exclusion, Retirement, Return, RosterChange
 from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateRow
 from lowmark.wire.rows.schema import Schema
 from lowmark.wire.rows.text import json_writer
@@ -114,7 +115,9 @@ class _BucketWork:
         outcome = self._flush()
         if outcome.retired:
             self._pieces.clear()
-            written = 0
+            state = PiecewiseState(SparkByteStore(self._pieces), self._stage.fingerprint)
+            mark_retired(state, self._stage.fingerprint)
+            written = state.commit()
         else:
             written = self._state.commit()
         yield self._report(records, counts + outcome.counts, written).row()
@@ -141,7 +144,9 @@ class _BucketWork:
                 record, kind = batch_of_wire(decoded, schema), self._spec.kind(origin)
             case Punctuation(origin=origin):
                 record, kind = decoded, self._spec.kind(origin)
-            case RosterChange() | Exclusion() | Return() | Retirement():
+            case RosterChange(job=job) | Exclusion(job=job) | Return(job=job) | Retirement(job=job):
+                if job != self._spec.job:  # another job that reads the stage rules itself
+                    return
                 record = decoded
             case _:
                 bad = BadRecord(BadReason.KIND, "this kind of record does not belong on a partials topic")
@@ -154,16 +159,20 @@ class _BucketWork:
     def _encode(self, output: Output) -> None:
         match output:
             case ResultRows(query=query, rows=rows, schema=schema):
-                self._encode_rows(query, schema, rows)
-            case Complete(query=query) | Amendment(query=query) | Correction(query=query):
+                self._encode_rows(query, schema.renamed(self._spec.names_of(query)), rows)
+            case Complete(query=query) | Amendment(query=query):
                 self._parcel.put(Bundle.of(self._spec.results_topic(query), self._bucket, encode(output)))
+            case Correction(query=query):
+                shown = output.renamed(self._spec.names_of(query))
+                self._parcel.put(Bundle.of(self._spec.results_topic(query), self._bucket, encode(shown)))
             case Forward(exchange=exchange, partition=partition, record=record, schema=schema):
                 wire = encode(record if isinstance(record, Punctuation) else wire_of_batch(record, schema))
                 self._parcel.put(Bundle.of(self._spec.exchange_topic(exchange), partition, wire))
             case Rejection(reason=reason, detail=detail, position=position):
                 self._bury(BadRecord(reason, detail), *self._seen[position])
             case LateRow(query=query):
-                self._parcel.put(Bundle.of(self._spec.late_topic(query), self._bucket, encode(output)))
+                late = output.renamed(self._spec.names_of(query))
+                self._parcel.put(Bundle.of(self._spec.late_topic(query), self._bucket, encode(late)))
 
     def _encode_rows(self, query: str, schema: Schema, rows: Words) -> None:
         topic, generation = self._spec.results_topic(query), self._spec.generation

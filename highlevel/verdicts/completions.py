@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from highlevel.chain import Build, Chain
+from highlevel.graph import Answer
 from highlevel.interface import Space, State, Words
 from highlevel.progress.exchange_channel import channels
 from highlevel.progress.ledger import Ledger
@@ -22,7 +22,6 @@ from highlevel.verdicts.state import Saved
 from highlevel.verdicts.unions import MeldedSequence
 from highlevel.verdicts.window_sequence import WindowRun, rows_by_window
 from highlevel.verdicts.windowless import Windowless
-from lowmark.query.plan.nodes import QueryPlan
 from lowmark.query.windows.window import WindowKind
 from lowmark.wire.records.verdicts import Amendment, Complete, OpenCount, Reason, Verdict, WindowSpan
 from lowmark.wire.rows.values import FOREVER, NEVER, show
@@ -31,23 +30,22 @@ __all__ = ["Completions"]
 
 
 class Completions:
-    """One query in its bucket: its chain of operators and what it has announced about its windows."""
+    """One query in its bucket: what it has announced about its windows, and what is known against them."""
 
     def __init__(
-        self, plan: QueryPlan, build: Build, ledgers: Mapping[str, Ledger], place: Place, state: State,
+        self, answer: Answer, ledgers: Mapping[str, Ledger], place: Place, state: State,
         witness: Callable[[tuple[str, ...]], Witness],
     ) -> None:  # fmt: skip
-        self.plan = plan
+        self.plan = plan = answer.plan
+        self.answer = answer
         self._place = place
         self._state = state
         self._space: Space[Saved] = Space(f"query.{plan.name}", Saved.encode, Saved.decode)
-        fresh = Saved([[NEVER] * len(step.inputs) for step in plan.steps])
-        self._saved = state.get(self._space, 0) or fresh
-        self.chain = Chain(plan, build, state, self._saved.fronts)
-        self._ledgers = {node: ledgers[node] for node in self.chain.nodes}
+        self._saved = state.get(self._space, 0) or Saved()
+        self._ledgers = {node: ledgers[node] for node in answer.nodes}
         self._witness = witness
         self._routes = routes(plan)
-        self._answer = answer_step(plan)
+        self._windowed_by = answer_step(plan)
         self._sequences: Sequences = {
             route.step: sequence_of(route, route.window, ledgers) for route in self._routes if route.window is not None
         }
@@ -60,11 +58,12 @@ class Completions:
         self._reach = LossReach(plan, self._ledgers, (*self._sequences, *self._channels))
         self._losses = Losses(self._routes, self._sequences, self._channels, self._reach)
         self._windowless = Windowless(
-            plan, place, self.chain, self._ledgers, self._routes, self._reach, witness, self._saved
+            plan, place, answer, self._ledgers, self._routes, self._reach, witness, self._saved
         )
         for sequence, row in zip(self._sequences.values(), self._saved.sequences, strict=False):
             sequence.restore(row)  # type: ignore[arg-type]  # rows stand in the order of the sequences
         self._lateness = LateRows(plan, place, state)
+        self._before: dict[int, int] = {}
         self._known = {step for route in self._routes for step in (route.step, *route.finishes)}
 
     def _route(self, step: int) -> Route:
@@ -75,20 +74,21 @@ class Completions:
         self._windowless.save()
         self._state.put(self._space, 0, self._saved)
 
-    def advance(self, node: str, start: int, stop: int) -> list[Output]:
-        """The node's frontier has passed the granules from `start` up to `stop`, which are settled."""
-        before = self._fronts()
+    def ending(self, node: str, start: int, stop: int) -> None:
+        """The node's frontier has passed the granules from `start` up to `stop`, which are settled. The graph gets the
+        promise next."""
+        self._before = self._fronts()
         self._note(node, start, stop)
         for route in self._landmarks:
             if node in route.nodes:
-                self.chain.touch(route.step, self._ledgers[node].held(start, stop))
-        self.chain.promise(node, stop)
-        self.chain.work()
-        return self._collect(before, {node: self._ledgers[node].finding(range(start, stop))})
+                self.answer.touch(route.step, self._ledgers[node].held(start, stop))
+
+    def ended(self, node: str, start: int, stop: int) -> list[Output]:
+        """The graph has got the promise about these granules, and has done its work."""
+        return self._collect(self._before, {node: self._ledgers[node].finding(range(start, stop))})
 
     def collect(self) -> list[Output]:
         """What the operators put out without an advance."""
-        self.chain.work()
         return self._collect(self._fronts(), {})
 
     def forward(self) -> Iterator[Output]:
@@ -102,12 +102,12 @@ class Completions:
         learned = self._losses.learn(node, start, stop, finding, fronts)
         if reasons:
             self._losses.shift(node, fronts, reasons)
-        if self._answer is None:
+        if self._windowed_by is None:
             outputs: list[Output] = list(self._windowless.amend(learned.times, finding))
             if reasons:
                 self._windowless.shift()
             return outputs
-        told = learned.told.get(self._answer, ())
+        told = learned.told.get(self._windowed_by, ())
         return [self._amendment(windows, finding, verdict.reasons) for windows, verdict in told if verdict.reasons]
 
     def _amendment(self, windows: range, finding: Finding, reasons: frozenset[Reason]) -> Amendment:
@@ -127,8 +127,8 @@ class Completions:
 
     def late(self, node: str, source: str, partials: Words) -> Iterable[Output]:
         """Take partials of the node that are merged into no window."""
-        open_from = None if self._answer is None else self._sequences[self._answer].next
-        return self._lateness.take(node, source, self.chain.viewed(node, partials), open_from)
+        open_from = None if self._windowed_by is None else self._sequences[self._windowed_by].next
+        return self._lateness.take(node, source, self.answer.viewed(node, partials), open_from)
 
     def needs(self, node: str) -> int:
         """The first granule of the node that a later announcement needs."""
@@ -143,13 +143,13 @@ class Completions:
         for ledger in self._ledgers.values():
             front = ledger.frontier.value
             bounds.append(front if front in (NEVER, FOREVER) else ledger.node.reduction.pane.start(front))
-        bound = min(*bounds, *step_bounds(self.plan, self._saved.fronts), FOREVER)
+        bound = min(*bounds, *step_bounds(self.plan, self.answer.fronts), FOREVER)
         return None if bound == NEVER else bound
 
     def open_windows(self) -> int:
         """Upper limit of the windows that hold tuples and are not closed."""
-        counted = self.chain.open() or OpenCount()
-        return counted.windows + (0 if self._answer is None else self._open(self._answer))
+        counted = self.answer.open() or OpenCount()
+        return counted.windows + (0 if self._windowed_by is None else self._open(self._windowed_by))
 
     def _open(self, step: int) -> int:
         sequence, total, reached = self._sequences[step], 0, NEVER
@@ -173,7 +173,7 @@ class Completions:
         for mark in self._ledgers[node].marks.within(start, stop):
             within = Mark(max(mark.start, start), min(mark.stop, stop), mark.verdict)
             self._carry(self._reach.of_node(node, within))
-            if self._answer is None:
+            if self._windowed_by is None:
                 self._windowless.mark(self._reach.beside(node, within))
 
     def _carry(self, carried: Iterable[Carried]) -> None:
@@ -182,13 +182,13 @@ class Completions:
             (self._windowless.marks if step is None else self._losses.marks_of(step)).add(mark)
 
     def _front(self, step: int) -> int:
-        return min(self._saved.fronts[step])
+        return min(self.answer.fronts[step])
 
     def _fronts(self) -> dict[int, int]:
         return {route.step: self._front(route.step) for route in self._routes}
 
     def _collect(self, before: Mapping[int, int], settled: Mapping[str, Finding]) -> list[Output]:
-        events = self.chain.take_events()
+        events = self.answer.take_events()
         against = {node: finding for node, finding in settled.items() if finding.verdict != EXACT.verdict}
         spans: dict[int, list[WindowRun]] = {}
         for step, rows in events.sent:
@@ -213,11 +213,11 @@ class Completions:
             spans[route.step] = sequence.close(told, front) if told or settled else []
             for span in spans[route.step]:
                 self._carry(self._reach.of_windows(route.step, route.window, span.windows, span.finding.verdict))
-        if self._answer is not None:
-            given = spans[self._answer]
+        if self._windowed_by is not None:
+            given = spans[self._windowed_by]
             return [
                 *self._windowed(events.rows, given),
-                *self._lateness.closed(given, self._sequences[self._answer].first),
+                *self._lateness.closed(given, self._sequences[self._windowed_by].first),
             ]
         return list(self._windowless.announce(events, settled, spans, self.complete_to(), shown))
 
@@ -251,7 +251,7 @@ class Completions:
     def _complete(self, span: WindowRun, rows: int) -> Complete:
         window = self.plan.window
         assert window is not None
-        witness, finding = self._witness(self.chain.nodes), span.finding
+        witness, finding = self._witness(self.answer.nodes), span.finding
         return Complete(
             self.plan.name, self._place.generation, self._place.bucket, self._place.buckets,
             WindowSpan(span.first, span.to), window.start(span.first), window.end(span.to), window.axis.attribute,

@@ -145,7 +145,7 @@ def _paths(plan: QueryPlan, step: int) -> tuple[_Paths, _Rows]:
 
 def step_bounds(plan: QueryPlan, fronts: Sequence[Sequence[int]]) -> Iterator[int]:
     """For a query with joins: the times before which all rows are out, for each step at which rows wait for others.
-    `fronts` are those of the chain."""
+    `fronts` are those of the graph."""
     if not any(isinstance(step.plan, Join) for step in plan.steps):
         return
     earliest = _Earliest(plan)

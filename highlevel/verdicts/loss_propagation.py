@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from highlevel.progress.exchange_channel import Channel
-from highlevel.progress.ledger import ROW_NUMBER, Ledger
+from highlevel.progress.granules import ROW_NUMBER
+from highlevel.progress.ledger import Ledger
 from highlevel.verdicts.exchanged_windows import FollowedSequence
 from highlevel.verdicts.joins import LossReach
 from highlevel.verdicts.loss_routes import Route, Upstream

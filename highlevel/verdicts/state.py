@@ -17,7 +17,6 @@ __all__ = ["Saved"]
 class Saved:
     """A query's piece of state."""
 
-    fronts: list[list[int]]
     sequences: list[SequenceRow | FollowedRow | MeldedRow] = field(default_factory=list)
     announced: int | None = None  # of a query without windows: the bound announced last
     rows: int = 0  # … rows since then

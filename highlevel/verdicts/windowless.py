@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 
-from highlevel.chain import Chain, Events
-from highlevel.progress.ledger import ROW_NUMBER, Ledger
+from highlevel.graph import Answer, Events
+from highlevel.progress.granules import ROW_NUMBER
+from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.place import Place, Witness
 from highlevel.verdicts.joins import LossReach
@@ -31,12 +32,12 @@ class Windowless:
     piece of state, holds what was announced. `marks` are on the times before which the answer's rows are complete."""
 
     def __init__(
-        self, plan: QueryPlan, place: Place, chain: Chain, ledgers: Mapping[str, Ledger], routes: Sequence[Route],
+        self, plan: QueryPlan, place: Place, answer: Answer, ledgers: Mapping[str, Ledger], routes: Sequence[Route],
         reach: LossReach, witness: Callable[[tuple[str, ...]], Witness], saved: Saved,
     ) -> None:  # fmt: skip
         self._plan = plan
         self._place = place
-        self._chain = chain
+        self._answer = answer
         self._ledgers = ledgers
         self._routes = routes
         self._reach = reach
@@ -86,7 +87,7 @@ class Windowless:
             return
         ended = complete_to == FOREVER
         found += self.marks.finding(NEVER if saved.announced is None else saved.announced, FOREVER if ended else bound)
-        counted = self._chain.open()
+        counted = self._answer.open()
         opened = counted is not None and counted != OpenCount(*saved.open)
         if saved.rows or opened or not found.verdict.exact or ended:
             yield self._complete(bound, found, counted)
@@ -142,7 +143,7 @@ class Windowless:
         return found + Finding(Verdict(flaws))
 
     def _complete(self, bound: int, found: Finding, counted: OpenCount | None) -> Complete:
-        (attribute, kind), witness = self._attribute, self._witness(self._chain.nodes)
+        (attribute, kind), witness = self._attribute, self._witness(self._answer.nodes)
         return Complete(
             self._plan.name, self._place.generation, self._place.bucket, self._place.buckets, None, None, bound,
             attribute, self._saved.rows, found.merged, found.promised, found.dropped, found.late,

@@ -1,4 +1,5 @@
-"""Replaces `machine` in the checked build: loads and copies single bytes and words, so that numba checks each index."""
+"""Loads and copies of the checked build: by single bytes and words, so that numba checks each index. The fast build
+has `primitives`."""
 
 from __future__ import annotations
 
@@ -24,6 +25,8 @@ def be64(data: npt.NDArray[np.uint8], at: int) -> int:
     return (be32(data, at) << 32) | be32(data, at + 4)
 
 
-def copy_row(target: npt.NDArray[np.int64], to: int, source: npt.NDArray[np.int64], row: int, words: int) -> None:
+def copy_row(
+    target: npt.NDArray[np.int64], to: int, source: npt.NDArray[np.int64], row: int | np.int64, words: int
+) -> None:
     for word in range(words):
         target[np.uint64(to), word] = source[np.uint64(row), word]

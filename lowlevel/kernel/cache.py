@@ -44,23 +44,25 @@ def prepare(reductions: Sequence[Reduction], send_late: Sequence[bool], order: O
 
 @cache
 def _kernel(text: str, build: Build, kinds: tuple[str, ...]) -> Kernel:
-    # Whatever the text names and does not contain is in machine.py.
-    digest = digest_of(text.encode(), Path(__file__).with_name("machine.py").read_bytes())
-    code = load_native(digest) if build is Build.FAST else None
+    # Whatever the text names and does not contain is in primitives.py.
+    digest = digest_of(text.encode(), Path(__file__).with_name("primitives.py").read_bytes())
+    name = f"lowmark_kernel_{digest}"
+    if build is Build.CHECKED:
+        return _dispatched(_module(name, text))
+    code = load_native(digest)
     if code is None:
-        module = _module(f"lowmark_kernel_{digest}", text)
-        code = _native(module) if build is Build.FAST else None
-        if code is None:
-            return _dispatched(module)
+        store_cached("kernels", f"{name}.py", text.encode())
+        code = _native(text, kinds)
         store_native(digest, code)
     return _checked(cast(Kernel, code.load()), kinds)
 
 
 _ARRAYS = {
-    "bytes_": (np.uint8, 1), "words": (np.int64, 1), "codes": (np.int32, 1), "words_out": (np.int64, 1),
-    "slot_numbers": (np.uint32, 1), "matrix": (np.int64, 2), "ranges": (np.int64, 2),
+    "bytes_": ("uint8", 1, True), "words": ("int64", 1, True), "codes": ("int32", 1, True),
+    "words_out": ("int64", 1, False), "slot_numbers": ("uint32", 1, False), "matrix": ("int64", 2, False),
+    "ranges": ("int64", 2, True),
 }  # fmt: skip
-"""The types of arrays that the kernel's text names."""
+"""The arrays that the kernel's text names: type of the elements, dimensions, whether the kernel only reads them."""
 
 
 def _checked(run: Kernel, kinds: Sequence[str]) -> Kernel:
@@ -82,17 +84,18 @@ def _checked(run: Kernel, kinds: Sequence[str]) -> Kernel:
 def _fits(argument: Argument, kind: str) -> bool:
     if kind not in _ARRAYS:
         return type(argument) is int
-    dtype, dimensions = _ARRAYS[kind]
+    dtype, dimensions, _ = _ARRAYS[kind]
     if not isinstance(argument, np.ndarray):
         return False
     flags = argument.flags
     return argument.dtype == dtype and argument.ndim == dimensions and flags.c_contiguous and flags.aligned
 
 
-def _native(module: ModuleType) -> NativeCode | None:
-    from lowmark.jit.compiler import native_code
+def _native(text: str, kinds: Sequence[str]) -> NativeCode:
+    from lowlevel.kernel.primitives import PRIMITIVES
+    from lowmark.jit.llvm_compiler import compile_function
 
-    return native_code(module.run, module.PARAMETERS, "numpy")
+    return compile_function(text, "run", [_ARRAYS.get(kind, "int64") for kind in kinds], PRIMITIVES)
 
 
 def _dispatched(module: ModuleType) -> Kernel:

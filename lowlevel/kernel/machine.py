@@ -1,12 +1,10 @@
-"""What kernels need and Python has no words for: unaligned loads, prefetch, arithmetic that wraps, bits of a double.
+"""`primitives` for the checked build, which numba compiles: arithmetic that wraps, bits of a double. Its loads and
+copies are in `bytewise`.
 
 All values in kernels are int64, unsigned ones too (their bits): numba makes doubles of mixed signedness.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any  # of llvmlite's untyped values, inside this module alone
 
 from llvmlite import ir
 from numba import types
@@ -14,44 +12,10 @@ from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 
 __all__ = [
-    "be16", "be32", "be64", "copy_row", "double_of", "fold_product", "of_width", "prefetch", "word_of", "wrap_add",
-    "wrap_mul", "wrap_sub",
+    "double_of", "fold_product", "high_product", "of_width", "prefetch", "word_of", "wrap_add", "wrap_mul", "wrap_sub",
 ]  # fmt: skip
 
 _I64 = ir.IntType(64)
-
-
-def _pointer(context: Any, builder: Any, signature: Any, arguments: Any, index: Any) -> Any:
-    array = context.make_array(signature.args[0])(context, builder, arguments[0])
-    return builder.gep(array.data, [index])
-
-
-def _big_endian(bits: int) -> Callable[..., Any]:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        at = _pointer(context, builder, signature, arguments, arguments[1])
-        word = builder.load(builder.bitcast(at, ir.IntType(bits).as_pointer()), align=1)
-        swapped = builder.bswap(word)
-        return swapped if bits == 64 else builder.zext(swapped, _I64)
-
-    return generate
-
-
-# Loads of big-endian numbers at any position of an array of bytes. They do not look at its bounds.
-
-
-@intrinsic
-def be16(typing, data, at):  # type: ignore[no-untyped-def]
-    return types.int64(data, types.int64), _big_endian(16)
-
-
-@intrinsic
-def be32(typing, data, at):  # type: ignore[no-untyped-def]
-    return types.int64(data, types.int64), _big_endian(32)
-
-
-@intrinsic
-def be64(typing, data, at):  # type: ignore[no-untyped-def]
-    return types.int64(data, types.int64), _big_endian(64)
 
 
 @intrinsic
@@ -88,26 +52,6 @@ def of_width(typing, rows, words):  # type: ignore[no-untyped-def]
         return impl_ret_borrowed(context, builder, signature.return_type, array._getvalue())
 
     return rows(rows, words), generate
-
-
-@intrinsic(prefer_literal=True)
-def copy_row(typing, target, to, source, row, words):  # type: ignore[no-untyped-def]
-    """The first words of source[row] to target[to]: the two do not overlap."""
-    if not isinstance(words, types.IntegerLiteral):
-        return None
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        places = []
-        for index in (0, 2):
-            array = context.make_array(signature.args[index])(context, builder, arguments[index])
-            width = builder.extract_value(array.shape, 1)
-            at = builder.gep(array.data, [builder.mul(arguments[index + 1], width)])
-            places.append(builder.bitcast(at, ir.IntType(8).as_pointer()))
-        copy = builder.module.declare_intrinsic("llvm.memcpy", [places[0].type, places[1].type, _I64])
-        builder.call(copy, [*places, _I64(8 * words.literal_value), ir.IntType(1)(0)])
-        return context.get_dummy_value()
-
-    return types.void(target, types.int64, source, types.int64, words), generate
 
 
 # Arithmetic that wraps. Numba's own on int64 promises its compiler that it never overflows, and then a check of whether

@@ -184,6 +184,9 @@ def _value(letter: str, word: int) -> int | float | bool:
     return float(np.int64(word).view(np.float64))
 
 
+_MAKERS = ("native_code.py", "compiler.py", "llvm_compiler.py", "llvm_values.py", "translate.py")
+
+
 @cache
 def _circumstances() -> bytes:
     """What native code depends on besides its source: compiler, processor, and calling convention."""
@@ -191,7 +194,7 @@ def _circumstances() -> bytes:
 
     compilers = (version("numba"), version("llvmlite"), sys.version_info[:2])
     features = llvm.get_host_cpu_features().flatten()
-    calling = [(files("lowmark.jit") / name).read_bytes() for name in ("native_code.py", "compiler.py")]
+    calling = [(files("lowmark.jit") / name).read_bytes() for name in _MAKERS]
     return repr((compilers, llvm.get_process_triple(), llvm.get_host_cpu_name(), features, calling)).encode()
 
 

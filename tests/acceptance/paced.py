@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping
 from types import MappingProxyType
 
-from highlevel.chain import Build, build
+from highlevel.graph import Build, build
 from highlevel.interface import State, Words
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Forward, Output, ResultRows

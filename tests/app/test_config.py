@@ -113,7 +113,7 @@ def test_a_source_may_be_named_after_its_host(tmp_path: Path, monkeypatch: pytes
         ('[kafka]\nbootstrap = "nowhere"', "kafka: bootstrap: 'nowhere' is not host:port"),
         (
             LEAST + "[kafak]",
-            "unknown table [kafak]. Valid here: kafka, topics, capture, job, streams, sources, queries",
+            "unknown table [kafak]. Valid here: kafka, topics, metrics, capture, job, streams, sources, queries",
         ),
         (LEAST + "[topics]\nprefix = 1", "topics.prefix: 1 is not text"),
         (LEAST + '[topics]\nretention = "1 h"', "topics: unknown key 'retention'. Did you mean retention_ms?"),

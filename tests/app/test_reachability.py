@@ -10,7 +10,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from lowmark.app.kafka.reachability import KafkaReach
-from lowmark.app.kafka.waiting import await_kafka
 from lowmark.wire.kafka import clients as wire
 from lowmark.wire.kafka.clients import KafkaSettings, KafkaUnavailable, consumer, producer, transactional_producer
 
@@ -88,7 +87,10 @@ def test_a_start_without_a_broker_says_each_minute_that_it_waits(nobody: str) ->
         clock.now_s += 61
         return clock.now_s
 
+    reach = KafkaReach(KafkaSettings(nobody), CollectorRegistry(), now_s)
     with pytest.raises(Enough):
-        await_kafka(KafkaSettings(nobody), tell, now_s)
+        reach.await_answer(tell)
     assert [text.partition(" s: ")[0] for text in told] == [f"waiting for Kafka, for {n}" for n in (61, 122, 183)]
     assert f"Kafka at {nobody} (PLAINTEXT)" in told[0]
+    assert not reach.ok
+    assert f"Kafka at {nobody} (PLAINTEXT)" in reach.detail["kafka"]

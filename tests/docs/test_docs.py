@@ -164,6 +164,7 @@ def tables_of_configuration() -> dict[str, type[object]]:
     capture = typing.get_type_hints(hints["capture"])
     return {
         "[capture.table]": capture["table"], "[capture.queue]": capture["queue"],
+        "[metrics]": hints["metrics"],
         "[kafka]": hints["kafka"], "[topics]": hints["topics"], "[capture]": hints["capture"], "[job]": hints["job"],
         "[streams.NAME]": Stream, "[sources.NAME]": CaptureSource, "[queries.NAME]": Query,
     }  # fmt: skip

@@ -4,6 +4,7 @@ Kafka's client hangs."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from lowmark.app.kafka.broker import Broker
 from tests.acceptance.test_golden import at
 from tests.integration.jobfeed import BUSY, Feed, write_config
 from tests.integration.jobprocess import JobProcess, await_true
-from tests.integration.processes import Command, get
+from tests.integration.processes import Command, get, samples, value
 from tests.naive.frames import frame, write_pcap
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -86,6 +87,11 @@ def test_without_a_broker_job_and_capture_wait_until_they_are_told_to_end_and_co
             with Command(*command, "-c", str(path)) as process:
                 await_true(lambda: "waiting for Kafka, for " in process.error)
                 assert f"Kafka at {address}" in process.error.replace("\n", " ")
+                (url,) = re.findall(r"(http://\S+)/readyz", process.error)
+                ready, lives = get(f"{url}/readyz"), get(f"{url}/healthz")
+                assert (ready.status, lives.status) == (503, 200)
+                assert re.match(r"has not answered for \d+ s: Kafka at ", ready.json["kafka"])
+                assert (value(samples(get(f"{url}/metrics").text), "lowmark_kafka_unreachable_seconds") or 0) > 0
                 told = time.monotonic()
                 process.process.terminate()
                 assert process.wait() == -signal.SIGTERM

@@ -25,11 +25,11 @@ def test_whatever_the_batch(monkeypatch: pytest.MonkeyPatch, batch: int) -> None
     monkeypatch.setitem(assemble._CONSTANTS, "BATCH", batch)
     monkeypatch.setattr(table, "BATCH", batch)
     # Kernels are kept by what they are made of, and of this the cache does not know.
-    text = assemble.assemble([node.reduction for node in NODES], Build.FAST)
+    reductions = [node.reduction for node in NODES]
+    text = assemble.assemble(reductions, Build.FAST)
     assert f"\nBATCH = {batch}\n" in text
-    native = cache._native(cache._module(f"lowmark_batches_of_{batch}", text))
-    assert native is not None
-    run = native.load()
+    kinds = [kind for _, kind in assemble.kernel_parameters(reductions, [False] * len(reductions))]
+    run = cache._native(text, kinds).load()
     monkeypatch.setattr("lowlevel.node.kernel", lambda *_: run)
     random = Random(5)
     stream = [

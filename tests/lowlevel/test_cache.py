@@ -25,7 +25,7 @@ import sys
 from lowlevel.kernel.cache import kernel
 from tests.lowlevel.plans import selection
 kernel([selection("proto").reduction])
-print("numba" in sys.modules)
+print("lowmark.jit.llvm_compiler" in sys.modules)
 """
 
 
@@ -74,7 +74,7 @@ def test_native_code_is_named_after_the_text_that_it_is_made_of(monkeypatch: pyt
         raise Named
 
     monkeypatch.setattr(kernels, "load_native", nothing)
-    monkeypatch.setattr(kernels, "_module", stop)
+    monkeypatch.setattr(kernels, "_native", stop)
     reduction = selection("proto").reduction
     for length in (1, 1, 2):
         monkeypatch.setitem(assembling._CONSTANTS, "BATCH", length)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from highlevel.chain import build
+from highlevel.graph import build
 from highlevel.interface import Words
 from highlevel.limits import GroupLimit, LimitReached
 from highlevel.operators import extents

@@ -17,6 +17,7 @@ from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.records.punctuations import Bound, Promise
 from lowmark.wire.records.verdicts import Reason
 from lowmark.wire.rows.schema import Column, Kind, Schema
+from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.values import FOREVER
 from tests.operators.harness import Live, Row, Sink, Stored, axis, panes_ended, values
 from tests.wire.strategies import V4, V6, matrix
@@ -161,13 +162,13 @@ def test_bounds_go_through_the_selected_expressions() -> None:
     named = (Named("at", ts), Named("minute", minute), Named("back", negative), Named("ack", Field("ack", Kind.TIME)))
     output = Schema(tuple(Column(item.name, item.expr.kind) for item in named))
     operator, sink = FinishOperator(Finish(schema, (), None, (), None, False, named, output)), Sink()
-    joint = Promise((Bound("ts", 5), Bound("ack", values=(7,))))
+    joint = Promise((Bound("ts", 5), Bound("ack", values=ValueSet.of((7,)))))
     for promise in (Promise((Bound("ts", 150),)), joint, Promise((Bound("n", 3),)), Promise((), last=True)):
         operator.on_promise(0, promise, MemoryState(), sink)
     assert sink.promises == [
         Promise((Bound("at", 150),)),
         Promise((Bound("minute", 2),)),
-        Promise((Bound("at", 5), Bound("ack", values=(7,)))),
+        Promise((Bound("at", 5), Bound("ack", values=ValueSet.of((7,))))),
         Promise((), last=True),
     ]
 

@@ -20,6 +20,7 @@ from lowmark.query.windows.window import Axis, Window, WindowKind
 from lowmark.wire.records.partials import PANE, Origin
 from lowmark.wire.records.punctuations import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
 from lowmark.wire.records.registration import SourceKind
+from lowmark.wire.records.rosters import Exclusion, Return, RosterChange
 from lowmark.wire.records.verdicts import Complete
 from lowmark.wire.rows.schema import Column, Kind, Schema
 
@@ -154,6 +155,18 @@ class Sender:
 def dropped(granule: int, frames: int, stop: int | None = None) -> Taint:
     """Frames were dropped that may be of the granules from this one up to `stop`; of it alone, if there is none."""
     return Taint(granule, granule + 1 if stop is None else stop, ("dropped",), dropped=frames)
+
+
+def change(version: int, granule: int, *sources: str) -> RosterChange:
+    return RosterChange("job", "Main", version, granule * WIDTH, sources)
+
+
+def exclusion(version: int, source: str, granule: int) -> Exclusion:
+    return Exclusion("job", "Main", version, granule * WIDTH, source)
+
+
+def readmission(version: int, source: str, granule: int) -> Return:
+    return Return("job", "Main", version, granule * WIDTH, source)
 
 
 Item = tuple[Record, Arrival]

@@ -12,19 +12,23 @@ from highlevel.state import MemoryByteStore, PiecewiseState
 from lowmark.query.windows.window import WindowKind
 from lowmark.wire.records.punctuations import Account
 from lowmark.wire.records.record import BadReason
-from lowmark.wire.records.registration import Exclusion, Retirement, Return, RosterChange, SourceKind
+from lowmark.wire.records.registration import SourceKind
+from lowmark.wire.records.rosters import Retirement
 from lowmark.wire.records.verdicts import Amendment, Reason, WindowSpan
 from tests.progress.harness import (
     FINGERPRINT,
     WIDTH,
     Sender,
+    change,
     completes,
     contiguous,
     driver,
     dropped,
+    exclusion,
     finite,
     outputs,
     plan,
+    readmission,
     run,
     run_live,
     window,
@@ -241,8 +245,7 @@ def test_what_a_lost_punctuation_may_have_told_amends_windows_that_have_closed()
 
 def test_a_source_that_should_have_been_waited_for_amends_windows_that_have_closed():
     a = Sender("a")
-    change = RosterChange("Main", 1, 6, ("a", "b"))
-    outcome = run_live(finite([a.batch({5: 2, 6: 1, 7: 1}), a.promise(8), change]), [TUMBLING], ONE)
+    outcome = run_live(finite([a.batch({5: 2, 6: 1, 7: 1}), a.promise(8), change(1, 6, "a", "b")]), [TUMBLING], ONE)
     told = [(o.windows, o.reasons) for o in outcome.outputs if isinstance(o, Amendment)]
     assert told == [(WindowSpan(6, 7), {Reason.NOT_COVERED})]
 
@@ -273,8 +276,8 @@ def test_a_landmark_window_never_forgets_a_loss():
 def test_a_stream_may_gain_and_lose_sources():
     a, b = Sender("a"), Sender("b")
     records = [
-        a.batch({5: 1}), a.promise(6), RosterChange("Main", 1, 8, ("a", "b")), a.batch({7: 1, 8: 1}), a.promise(10),
-        b.batch({7: 5, 8: 1}), b.promise(10), RosterChange("Main", 2, 11, ("b",)), b.batch({11: 1}), a.promise(11),
+        a.batch({5: 1}), a.promise(6), change(1, 8, "a", "b"), a.batch({7: 1, 8: 1}), a.promise(10),
+        b.batch({7: 5, 8: 1}), b.promise(10), change(2, 11, "b"), b.batch({11: 1}), a.promise(11),
         b.end(),
     ]  # fmt: skip
     outcome = run_live(finite(records), [TUMBLING], ONE)
@@ -289,7 +292,7 @@ def test_an_excluded_source_is_not_waited_for_and_said_to_be_missing():
     a, b = Sender("a"), Sender("b")
     records = [
         a.batch({5: 1}), b.batch({5: 1}), a.promise(6), b.promise(6), a.batch({6: 1}), a.promise(10),
-        Exclusion("Main", "b", 6), Return("Main", "b", 10), a.batch({10: 1}), b.batch({10: 1}), a.end(), b.end(),
+        exclusion(1, "b", 6), readmission(2, "b", 10), a.batch({10: 1}), b.batch({10: 1}), a.end(), b.end(),
     ]  # fmt: skip
     found = completes(run(finite(records), [TUMBLING], TWO))
     assert shown(found)[0] == (5, 5, 2, 2, [])
@@ -300,9 +303,88 @@ def test_an_excluded_source_is_not_waited_for_and_said_to_be_missing():
 
 def test_a_retired_stage_says_so_and_takes_nothing_more():
     a = Sender("a")
-    outcome = run_live(finite([Retirement(FINGERPRINT), a.batch({5: 1}), a.end()]), [TUMBLING], ONE)
+    outcome = run_live(finite([Retirement("job", FINGERPRINT), a.batch({5: 1}), a.end()]), [TUMBLING], ONE)
     assert outcome.retired
     assert outcome.outputs == ()
+
+
+@pytest.mark.parametrize("cut", [0, 3, 4])
+def test_a_retired_stage_stays_retired(cut):
+    """Its state is dropped; what comes later must not begin it anew."""
+    a = Sender("a")
+    records = [a.batch({5: 1}), a.promise(6), Retirement("job", FINGERPRINT), a.batch({6: 1}), a.promise(8), a.end()]
+    outcomes = run(finite(records), [TUMBLING], ONE, [cut] if cut else [])
+    assert shown(completes(outcomes)) == [(5, 5, 1, 1, [])]
+    assert outcomes[-1].retired
+
+
+@pytest.mark.parametrize("ending", ["holds", "goes on"])
+def test_when_all_sources_are_excluded_the_frontier_stays(ending):
+    """Nobody vouches for anything then; the end of time is not near. What they send on their return is no late row."""
+    a, b = Sender("a"), Sender("b")
+    records = [
+        a.batch({5: 1}), b.batch({5: 1}), a.promise(6), b.promise(7),
+        exclusion(1, "a", 6), exclusion(2, "b", 7),
+    ]  # fmt: skip
+    if ending == "goes on":
+        records += [a.batch({8: 1}), a.promise(9), readmission(3, "a", 9), a.batch({9: 2}), a.promise(10)]
+    outcome = run_live(finite(records), [TUMBLING], TWO)
+    found = shown(completes([outcome]))
+    assert found[:2] == [(5, 5, 2, 2, []), (6, 6, 0, 0, ["excluded"])]
+    assert outcome.counts.late == 0
+    assert found[2:] == ([] if ending == "holds" else [
+        (7, 7, 0, 0, ["excluded"]), (8, 8, 1, 1, ["excluded"]), (9, 9, 2, 2, ["excluded"]),
+    ])  # fmt: skip
+
+
+def test_an_excluded_source_keeps_a_stream_open_whose_others_have_ended():
+    a, b = Sender("a"), Sender("b")
+    records = [a.batch({5: 1}), b.batch({5: 1}), b.promise(6), exclusion(1, "b", 6), a.end(), b.batch({9: 1})]
+    outcome = run_live(finite(records), [TUMBLING], TWO)
+    assert shown(completes([outcome])) == [(5, 5, 2, 2, [])]
+    assert outcome.counts.late == 0
+
+
+def test_what_a_source_sent_before_it_was_listed_is_no_gap():
+    a, b = Sender("a", 1, SourceKind.LIVE, 0), Sender("b", 1, SourceKind.LIVE, 0)
+    records = [
+        a.batch({5: 1}), b.batch({5: 1}), b.promise(6), a.promise(6), b.batch({6: 4}), change(1, 8, "a", "b"),
+        b.promise(8), a.promise(8), a.batch({8: 1}), b.batch({8: 1}), a.promise(10), b.promise(10),
+    ]  # fmt: skip
+    outcome = run_live(live(records), [TUMBLING], ONE)
+    assert shown(completes([outcome])) == [
+        (5, 5, 1, 1, []), (6, 7, 0, 0, []), (8, 8, 2, 2, []), (9, 9, 0, 0, []),
+    ]  # fmt: skip
+    assert not any(c.verdict.partial for c in completes([outcome]))
+    assert (outcome.counts.unlisted, outcome.counts.gaps) == (5, 0)
+
+
+def test_windows_of_which_tuples_came_before_their_source_was_listed_say_so():
+    """The change came too late to rule from where it says: never a wrong `exact`."""
+    a, b = Sender("a"), Sender("b")
+    records = [b.batch({5: 1, 6: 1}), b.promise(7), change(1, 6, "a", "b"), a.batch({5: 1, 6: 1}), a.end(), b.end()]
+    found = shown(completes([run_live(finite(records), [TUMBLING], ONE)]))
+    assert found == [(5, 5, 1, 1, []), (6, 6, 1, 1, ["not-covered"])]
+
+
+def test_a_source_that_left_is_not_missed_where_it_was_excluded_for_ever():
+    a, b = Sender("a"), Sender("b")
+    records = [
+        a.batch({5: 1}), b.batch({5: 1}), a.promise(6), b.promise(6), exclusion(1, "b", 6), change(2, 8, "a"),
+        a.batch({8: 1}), a.end(),
+    ]  # fmt: skip
+    assert shown(completes(run(finite(records), [TUMBLING], TWO))) == [
+        (5, 5, 2, 2, []), (6, 7, 0, 0, ["excluded"]), (8, 8, 1, 1, []),
+    ]  # fmt: skip
+
+
+def test_a_decision_is_taken_once_however_often_it_comes():
+    a, b = Sender("a"), Sender("b")
+    records = [
+        a.batch({5: 1}), b.batch({5: 1}), exclusion(1, "b", 0), readmission(2, "b", 5), exclusion(1, "b", 0),
+        a.promise(9), b.promise(9), a.end(), b.end(),
+    ]  # fmt: skip
+    assert shown(completes(run(finite(records), [TUMBLING], TWO))) == [(5, 5, 2, 2, []), (6, 8, 0, 0, [])]
 
 
 def test_what_lies_too_far_ahead_of_its_append_is_a_dead_letter():
@@ -334,3 +416,35 @@ def test_an_undisturbed_stream_is_exact(over):
     found = completes(run(finite([*records, a.end()]), [plan(over)], ONE, range(3, 30, 7)))
     assert contiguous(found)
     assert all(c.verdict.exact and c.merged == c.promised for c in found)
+
+
+def test_what_a_source_sends_after_its_end_is_refused():
+    """The end is forged: the windows after it never come, and every batch of the source's own says so."""
+    a, forger = Sender("a"), Sender("a")
+    own = [a.batch({5: 2}), a.promise(6), a.batch({6: 3}), a.promise(7), a.batch({7: 1}), a.promise(8), a.batch({9: 1})]
+    forger.batch({5: 2})
+    forger.promise(6)
+    outcome = run_live(finite([*own[:2], forger.end(), *own[2:], a.end()]), [TUMBLING], ONE)
+    assert shown(completes([outcome])) == [(5, 5, 2, 2, [])]
+    refused = [output for output in outcome.outputs if isinstance(output, Rejection)]
+    # The first one of the source's own has the number that the forger took.
+    assert [(one.reason, one.position) for one in refused] == [(BadReason.ENDED, 5), (BadReason.ENDED, 7)]
+    assert (outcome.counts.duplicates, outcome.counts.late) == (1, 0)
+
+
+def test_a_forged_end_beside_another_source_makes_windows_lossy():
+    a, b, forger = Sender("a"), Sender("b"), Sender("a")
+    own = [a.batch({5: 2}), a.promise(6), a.batch({6: 3}), a.promise(7), a.batch({7: 1}), a.end()]
+    forger.batch({5: 2})
+    forger.promise(6)
+    other = [b.batch({5: 1, 6: 1, 7: 1}), b.end()]
+    found = completes([run_live(finite([*own[:2], forger.end(), *own[2:], *other]), [TUMBLING], TWO)])
+    assert [(c.windows.first, c.verdict.exact) for c in found] == [(5, True), (6, False), (7, False)]
+
+
+def test_a_file_that_is_read_again_is_not_refused():
+    a, again = Sender("a"), Sender("a", epoch=1)
+    records = [a.batch({5: 2}), a.end(), again.batch({5: 2}), again.end()]
+    outcome = run_live(finite(records), [TUMBLING], ONE)
+    assert (outcome.counts.replayed, outcome.counts.late) == (2, 0)
+    assert not [output for output in outcome.outputs if isinstance(output, Rejection)]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from highlevel.progress.joint_promises import JointPromises, joint_promises
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Bound, Promise
+from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.values import FOREVER
 
 COLUMNS = ("a", "b", "c")
@@ -82,7 +83,7 @@ def test_what_is_kept_is_bounded_and_lasts(promises: list[Promise]) -> None:
 
 
 def test_a_promise_of_values_or_of_one_bound_is_none_of_them() -> None:
-    values = Promise((Bound("a", 3), Bound("b", values=(7,))))
+    values = Promise((Bound("a", 3), Bound("b", values=ValueSet.of((7,)))))
     assert not taken([values, Promise((Bound("a", 3),)), Promise((), last=True)])
 
 

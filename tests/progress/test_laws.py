@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
@@ -13,20 +13,23 @@ from highlevel.progress.records import Arrival, Record
 from highlevel.progress.roster import Roster
 from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.records.punctuations import Account, Punctuation
-from lowmark.wire.records.registration import Exclusion, Return, SourceKind
+from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.verdicts import Amendment, Complete
 from lowmark.wire.rows.values import FOREVER
 from tests.progress.harness import (
     WIDTH,
     Item,
     Sender,
+    change,
     completes,
     contiguous,
     dropped,
+    exclusion,
     finite,
     outputs,
     plain,
     plan,
+    readmission,
     run,
     run_live,
     window,
@@ -41,11 +44,25 @@ STEPS = st.lists(
 )
 CONTROLS = st.lists(
     st.one_of(
-        st.builds(Exclusion, st.just("Main"), st.sampled_from("ab"), st.integers(18, 30)),
-        st.builds(Return, st.just("Main"), st.sampled_from("ab"), st.integers(18, 30)),
+        st.tuples(st.just(exclusion), st.sampled_from("ab"), st.integers(18, 30)),
+        st.tuples(st.just(readmission), st.sampled_from("ab"), st.integers(18, 30)),
     ),
     max_size=3,
-)
+).map(lambda made: [make(version, source, at) for version, (make, source, at) in enumerate(made, 1)])
+
+
+def control_of(version: int, make, whom, granule: int) -> Record:
+    return change(version, granule, *sorted(whom)) if make is change else make(version, whom, granule)
+
+
+CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just(exclusion), st.sampled_from("abc"), st.integers(18, 34)),
+        st.tuples(st.just(readmission), st.sampled_from("abc"), st.integers(18, 34)),
+        st.tuples(st.just(change), st.sets(st.sampled_from("abc"), min_size=1), st.integers(18, 34)),
+    ),
+    max_size=5,
+).map(lambda drawn: [control_of(version, *each) for version, each in enumerate(drawn, 1)])
 
 
 @dataclass
@@ -186,18 +203,18 @@ def test_never_a_wrong_exact(data):
 def test_cuts_and_stored_state_leave_no_trace(data):
     plans = [plan(data.draw(WINDOWS), name) for name in "pq"]
     lanes = []
-    for name in "ab":
+    for name in "abc":
         for one in draw_lives(data.draw, name, restarts=True):
             records = [(r, one.kind) for r in one.records if data.draw(st.integers(0, 9))]
             lanes.append(records)
-    lanes.append([(control, SourceKind.FINITE) for control in data.draw(CONTROLS)])
+    lanes.append([(control, SourceKind.FINITE) for control in data.draw(CHANGES)])
     items = interleave(data.draw, lanes)
     roster = Roster.of({"Main": ("a", "b")})
     cuts = data.draw(st.lists(st.integers(0, len(items)), max_size=4))
     whole = run_live(items, plans, roster)
     pieces = run(items, plans, roster, cuts)
     assert [plain(output) for output in outputs(pieces)] == [plain(output) for output in whole.outputs]
-    for name in ("merged", "late", "duplicates", "gaps", "fenced", "replayed", "rows_in"):
+    for name in ("merged", "late", "duplicates", "gaps", "fenced", "replayed", "unlisted", "rows_in"):
         assert sum(getattr(piece.counts, name) for piece in pieces) == getattr(whole.counts, name)
 
 
@@ -221,3 +238,48 @@ def test_what_the_source_says_against_a_granule_reaches_exactly_its_windows(data
         assert (complete.late, complete.dropped) == (late, lost)
         said = {reason.value for reason in complete.verdict.reasons}
         assert said == {name for name, n in (("late", late), ("dropped", lost), ("given-up", given_up)) if n}
+
+
+def listed_tuples(extent: range, over: Window, lives: Mapping[str, Sequence[Life]], roster: Roster) -> int:
+    """The tuples in a window of the sources that the roster lists for their granule."""
+    within = range(-1000, extent.stop) if over.kind is WindowKind.LANDMARK else extent
+    return sum(
+        tuples
+        for source, each in lives.items()
+        for one in each
+        for pane, tuples in one.seen.items()
+        if pane in within and roster.belongs(source, ("Main",), pane * WIDTH)
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_an_exact_window_holds_exactly_the_tuples_of_the_sources_that_its_roster_lists(data):
+    """Whatever the job decides, wherever the decision stands among the records, wherever they are cut."""
+    over = data.draw(WINDOWS)
+    lives = {name: draw_lives(data.draw, name, restarts=True) for name in "abc"}
+    lanes = [[(record, one.kind) for one in each for record in one.records] for each in lives.values()]
+    decided = data.draw(CHANGES)
+    lanes.append([(control, SourceKind.FINITE) for control in decided])
+    items = interleave(data.draw, lanes)
+    roster = after = Roster.of({"Main": ("a", "b")})
+    for control in decided:
+        after = after.changed(control)
+    cuts = data.draw(st.lists(st.integers(0, len(items)), max_size=3))
+    outcomes = run(items, [plan(over)], roster, cuts)
+    found = completes(outcomes)
+    assert contiguous(found)
+    amended = {o.windows.first + n for o in outputs(outcomes) if isinstance(o, Amendment) for n in _run(o)}
+    for complete in found:
+        wids = [wid for wid in range(complete.windows.first, complete.windows.to + 1) if wid not in amended]
+        if not complete.verdict.exact or complete.verdict.partial or not wids:
+            continue
+        held = [listed_tuples(over.extent(wid), over, lives, after) for wid in wids]
+        if complete.windows.first == complete.windows.to:
+            assert complete.merged == held[0], (complete, after)
+        else:
+            assert over.kind is WindowKind.LANDMARK or not any(held), (complete, after)
+
+
+def _run(amendment: Amendment) -> range:
+    return range(amendment.windows.to + 1 - amendment.windows.first)

@@ -7,15 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from highlevel.interface import Space
-from highlevel.progress.frontier import Frontier, granule_of_time, promised_granule
+from highlevel.progress.frontier import Frontier
+from highlevel.progress.granules import granule_of_time, promised_granule
 from highlevel.progress.roster import Member, Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState, ScopedState, StateRefused
 from highlevel.verdicts.marks import Mark, Marks
 from lowmark.query.plan.nodes import Pane
 from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.punctuations import Bound, Promise
-from lowmark.wire.records.registration import Exclusion, Return, RosterChange
+from lowmark.wire.records.rosters import Exclusion, Return, RosterChange
 from lowmark.wire.records.verdicts import Reason, Verdict
+from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.values import FOREVER, NEVER
 from tests.progress.harness import Sender
 
@@ -69,7 +71,7 @@ def test_a_commit_writes_what_was_put_and_no_more():
 
 @pytest.mark.parametrize(
     ("stored", "message"),
-    [(b"\0\x05\0\x04beef", "has version 5: this program reads 6"), (b"\0\x06\0\x04cafe", "another stage than beef")],
+    [(b"\0\x07\0\x04beef", "has version 7: this program reads 8"), (b"\0\x08\0\x04cafe", "another stage than beef")],
 )
 def test_state_of_another_kind_is_refused(stored, message):
     store = MemoryByteStore()
@@ -103,9 +105,9 @@ SOURCES = st.sampled_from("abc")
 GRANULES = st.integers(0, 20)
 ROSTERS = st.lists(SOURCES, unique=True).map(tuple)
 CONTROLS = st.one_of(
-    st.builds(RosterChange, st.just("Main"), st.integers(0, 5), GRANULES, ROSTERS),
-    st.builds(Exclusion, st.just("Main"), SOURCES, GRANULES),
-    st.builds(Return, st.just("Main"), SOURCES, GRANULES),
+    st.builds(RosterChange, st.just("job"), st.just("Main"), st.integers(0, 9), GRANULES, ROSTERS),
+    st.builds(Exclusion, st.just("job"), st.just("Main"), st.integers(0, 9), GRANULES, SOURCES),
+    st.builds(Return, st.just("job"), st.just("Main"), st.integers(0, 9), GRANULES, SOURCES),
 )
 
 
@@ -145,7 +147,9 @@ def test_a_frontier_that_looks_only_when_it_must_misses_nothing(moves):
         if what in promised:
             promised[what] = max(promised[what], granule)
         else:
-            roster = roster.changed((Exclusion if what == "exclude" else Return)("Main", "b", granule))
+            roster = roster.changed(
+                (Exclusion if what == "exclude" else Return)("job", "Main", roster.versions["Main"] + 1, granule, "b")
+            )
         bounds = [member.bound(promised[member.source]) for member in roster.members(("Main",))]
         value = max(value, min(bounds))
         if what not in promised or frontier.passed_by(what, promised[what]):
@@ -158,7 +162,8 @@ def test_a_frontier_that_looks_only_when_it_must_misses_nothing(moves):
     [
         (Promise((Bound("ts", 49),)), 4), (Promise((Bound("ts", 50),)), 5), (Promise((Bound("pane", 7),)), 7),
         (Promise((), last=True), FOREVER), (Promise((Bound("ts", FOREVER),)), FOREVER),
-        (Promise((Bound("ts", 50), Bound("other", 5))), None), (Promise((Bound("ts", values=(1,)),)), None),
+        (Promise((Bound("ts", 50), Bound("other", 5))), None),
+        (Promise((Bound("ts", values=ValueSet.of((1,))),)), None),
         (Promise((Bound("other", 50),)), None),
     ],
 )  # fmt: skip

@@ -7,17 +7,18 @@ from lowmark.wire.records.dead_letters import DeadLetter
 from lowmark.wire.records.partials import Origin, PartialBatch, tuples_per_pane
 from lowmark.wire.records.punctuations import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
 from lowmark.wire.records.record import BadReason
-from lowmark.wire.records.registration import (
+from lowmark.wire.records.registration import Presence, PresenceState, Registration, SourceKind
+from lowmark.wire.records.result_rows import ResultRow, ResultRowsRecord
+from lowmark.wire.records.rosters import (
+    Action,
     Exclusion,
-    Presence,
-    PresenceState,
-    Registration,
+    ListedSource,
+    Request,
     Retirement,
     Return,
     RosterChange,
-    SourceKind,
+    RosterInForce,
 )
-from lowmark.wire.records.result_rows import ResultRow, ResultRowsRecord
 from lowmark.wire.records.sink_token import Token
 from lowmark.wire.records.verdicts import (
     Amendment,
@@ -31,7 +32,8 @@ from lowmark.wire.records.verdicts import (
     WindowSpan,
 )
 from lowmark.wire.rows.schema import Kind
-from lowmark.wire.rows.values import FOREVER
+from lowmark.wire.rows.value_sets import ValueSet
+from lowmark.wire.rows.values import FOREVER, NEVER
 from tests.wire.strategies import V4, V6, partial_rows, result_rows
 
 MINUTE = 60 * 10**9
@@ -59,6 +61,8 @@ def complete(**changes: object) -> Complete:
 
 ROWS = partial_rows()
 
+PORTS = ValueSet.of((53, -1))
+
 EXAMPLES: dict[str, Record] = {
     "batch": PartialBatch(NODE, 0, ROWS, tuples_per_pane(ROWS)),
     "batch-late": PartialBatch(NODE, 7, ROWS, tuples_per_pane(ROWS), late=True),
@@ -76,10 +80,10 @@ EXAMPLES: dict[str, Record] = {
     "punctuation-live": Punctuation(NODE, 42, Promise((Bound("ts", T0),)), LaneLedger(), start_ns=T0 - 500_000_000),
     "punctuation-joint": punctuation(Promise((Bound("M1.ts", T0), Bound("M2.ts", T0 - MINUTE))), LaneLedger()),
     "punctuation-values": punctuation(
-        Promise((Bound("srcIP", values=(V4 | 0x0A000001, V6 | 2**128 - 1)),)), LaneLedger()
+        Promise((Bound("srcIP", values=ValueSet.of((V4 | 0x0A000001, V6 | 2**128 - 1))),)), LaneLedger()
     ),
     "punctuation-joint-values": punctuation(
-        Promise((Bound("ts", -5), Bound("destPort", values=(53, -1)), Bound("window_end", FOREVER))), LaneLedger()
+        Promise((Bound("ts", -5), Bound("destPort", values=PORTS), Bound("window_end", FOREVER))), LaneLedger()
     ),
     "punctuation-operator": punctuation(
         Promise((Bound("window_end", T0),)),
@@ -102,11 +106,20 @@ EXAMPLES: dict[str, Record] = {
     "presence-asked": Presence("Linköping", 17, "host-2 pid 4712", PresenceState.ASKED),
     "presence-here": Presence("host-1/eth0", 0, "host-1 pid 4711", PresenceState.HERE),
     "presence-gone": Presence("host-1/eth0", 17, "host-1 pid 4711", PresenceState.GONE),
-    "roster": RosterChange("Main", 4, 29391186, ("host-1/eth0", "host-2/eth0")),
-    "roster-empty": RosterChange("Main", 5, -1, ()),
-    "exclusion": Exclusion("Main", "host-2/eth0", 29391190),
-    "return": Return("Main", "host-2/eth0", 29391195),
-    "retirement": Retirement("9f3a5c"),
+    "roster": RosterInForce(
+        "lowmark", "Main", 7,
+        (
+            ListedSource("host-1/eth0"), ListedSource("host-2/eth0", T0, T0 + MINUTE),
+            ListedSource("host-3/eth0", excluded=((NEVER, T0), (T0 + MINUTE, FOREVER))),
+        ),
+        ("host-*",), 4711,
+    ),
+    "request": Request("lowmark", "Main", "host-2/eth0", Action.EXCLUDE, "host-9:12"),
+    "roster-change": RosterChange("lowmark", "Main", 4, T0, ("host-1/eth0", "host-2/eth0")),
+    "roster-change-empty": RosterChange("lowmark", "Main", 5, NEVER, ()),
+    "exclusion": Exclusion("lowmark", "Main", 6, T0 + 5, "host-2/eth0"),
+    "return": Return("lowmark", "Main", 7, T0 + MINUTE, "host-2/eth0"),
+    "retirement": Retirement("lowmark", "9f3a5c"),
     "row": ResultRow(2, b'{"window_start":"2025-11-18T13:07:00Z","srcIP":"10.0.0.1","count":3}'),
     "rows": ResultRowsRecord(2, result_rows()),
     "complete": complete(),

@@ -26,6 +26,7 @@ from lowmark.wire.rows.arrow_stream import _claims, write_rows
 from lowmark.wire.rows.compression import Compression
 from lowmark.wire.rows.schema import Column, Kind, Schema
 from lowmark.wire.rows.text import json_writer
+from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.words import to_batch, to_words
 from tests.wire.examples import EXAMPLES, NODE
 from tests.wire.strategies import INT64, NAMES, PARTIALS, V4, matrix, tables
@@ -119,7 +120,8 @@ def test_damaged_headers(name: str, data: st.DataObject) -> None:
     st.builds(Origin, NAMES, NAMES, NATURAL, NAMES),
     NATURAL,
     st.lists(
-        st.builds(Bound, NAMES, below=INT64) | st.builds(Bound, NAMES, values=st.lists(INT64, max_size=3).map(tuple))
+        st.builds(Bound, NAMES, below=INT64)
+        | st.builds(Bound, NAMES, values=st.lists(INT64, max_size=3).map(ValueSet.of))
     ),
     st.booleans(),
     st.none() | INT64,

@@ -95,12 +95,12 @@ def _write_neutral_zero(source: Source, place: _Places, table: str, rows: str) -
         case FoldOp.ADD_FLOAT:
             (high,), (low,) = place.words
             source.line(
-                f"old, new = double_of({table}[slot, {high}]), double_of({rows}[k, {high}])",
-                "total = old + new",
-                "part = total - old",
-                "lost = (old - (total - part)) + (new - part)",
-                f"lost += double_of({table}[slot, {low}]) + double_of({rows}[k, {low}])",
-                f"{table}[slot, {high}], {table}[slot, {low}] = word_of(total), word_of(lost)",
+                f"so_far, more = double_of({table}[slot, {high}]), double_of({rows}[k, {high}])",
+                "total = so_far + more",
+                "part = total - so_far",
+                "rounded = (so_far - (total - part)) + (more - part)",
+                f"rounded += double_of({table}[slot, {low}]) + double_of({rows}[k, {low}])",
+                f"{table}[slot, {high}], {table}[slot, {low}] = word_of(total), word_of(rounded)",
             )
         case FoldOp.BIT_OR:
             ((word,),) = place.words

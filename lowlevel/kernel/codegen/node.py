@@ -75,8 +75,8 @@ class NodeText:
     def _write(self, template: str) -> None:
         self._source.lines(template.replace("@", self._suffix))
 
-    def write_functions(self) -> None:
-        self._grid.write_functions(self._source)
+    def write_functions(self, decorators: Sequence[str]) -> None:
+        self._grid.write_functions(self._source, decorators)
 
     def write_widths(self) -> None:
         """Fixed widths in the text, so that no slot's place is a product of variables."""
@@ -199,12 +199,12 @@ class NodeText:
             pair = f"hash_pair({words[2 * number]}, {words[2 * number + 1]}, {first}, {second})"
             digest = source.let(f"hash_pair({digest}, {pair}, secret_0, {first})" if number else pair)
         self._write(f"""
-            slot = {digest} & (table@.shape[0] - 1)
-            slots@[np.uint64(count@)] = slot
+            home = {digest} & (table@.shape[0] - 1)
+            slots@[np.uint64(count@)] = home
         """)
         if self._prefetch:
             for word in {0, self._words - 1} if self._words > CACHE_LINE else {0}:
-                self._write(f"prefetch(table@, slot, {word})")
+                self._write(f"prefetch(table@, home, {word})")
 
     def write_end(self) -> None:
         """The second pass, and the flush that is due at the batch's last frame."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lowlevel.kernel.codegen.source_text import Source
 from lowmark.query.expr.expressions import Op
 from lowmark.query.plan.nodes import Pane
@@ -41,17 +43,17 @@ class GridText:
             return f"{time} - start_of{self._suffix}({self.of(time)})"
         return f"since_pane({time}, {self._grid})"
 
-    def write_functions(self, source: Source) -> None:
+    def write_functions(self, source: Source, decorators: Sequence[str]) -> None:
         """`start_of` stays within int64, as `pane_start` and `pane_end` do."""
         pane = self._pane
         if not pane.steps:
             return
-        source.line("", "", "@njit(**INNER)")
+        source.line("", "", *decorators)
         with source.block(f"def pane_of{self._suffix}(time):"):
             source.line(f"at = pane_of(time, {self._grid}) - ({pane.origin // pane.width})")
             source.line(*(f"at = {_AFTER[op].format(constant)}" for op, constant in pane.steps), "return at")
         first, last = -((pane.origin - INT64_MIN) // pane.width), (INT64_MAX - pane.origin) // pane.width
-        source.line("", "", "@njit(**INNER)")
+        source.line("", "", *decorators)
         with source.block(f"def start_of{self._suffix}(at):"):
             source.line(*(f"at = {_BEFORE[op].format(constant)}" for op, constant in reversed(pane.steps)))
             source.lines(f"""

@@ -30,7 +30,8 @@ from lowlevel.kernel.inlined.panes import (
 )
 
 if TYPE_CHECKING:
-    from lowlevel.kernel.machine import copy_row, of_width, prefetch
+    from lowlevel.kernel.bytewise import copy_row
+    from lowlevel.kernel.machine import of_width, prefetch
 
 __all__ = ["flush"]
 

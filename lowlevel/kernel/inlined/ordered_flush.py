@@ -22,7 +22,8 @@ from lowlevel.kernel.inlined.panes import (
 )
 
 if TYPE_CHECKING:
-    from lowlevel.kernel.machine import copy_row, of_width
+    from lowlevel.kernel.bytewise import copy_row
+    from lowlevel.kernel.machine import of_width
 
 __all__ = ["flush_below", "flush_in_order"]
 

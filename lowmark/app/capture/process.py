@@ -32,8 +32,7 @@ from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.app.kafka.source_registry import present_senders
-from lowmark.app.kafka.waiting import await_kafka
-from lowmark.app.process_metrics import process_registry
+from lowmark.app.process_metrics import ThreadMetrics, process_registry
 from lowmark.helpers import Helper
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.registration import Registration, SourceKind
@@ -62,10 +61,12 @@ class _Capture:
         self._emitter = Emitter(config.kafka, _queue(config))
         self._reach = KafkaReach(config.kafka, self._registry)
         self._health = HealthServer(
-            config.capture.metrics, "capture.metrics", self._registry, self._ready, lambda: living(self._helpers())
-        )
+            config.capture.metrics, "capture.metrics", self._registry, self._ready, lambda: living(self._helpers()),
+            config.metrics,
+        )  # fmt: skip
         self._threads: list[SourceThread] = []
         self._watch: EpochWatch | None = None
+        ThreadMetrics(self._registry, self._helpers)
 
     def run(self, stack: ExitStack, options: CaptureOptions, progress: Callable[[str], None]) -> int:
         """Checks everything before it registers the sources: a registration stops a process that sends them now."""
@@ -85,8 +86,9 @@ class _Capture:
             readers_of(self._plans, (item for thread in self._threads for item in thread.work.values()))
         )
         stack.enter_context(self._health)
-        progress(f"connecting to Kafka at {config.kafka.bootstrap}")
-        await_kafka(config.kafka, progress)
+        state = f"{self._health.url}/readyz"
+        progress(f"connecting to Kafka at {config.kafka.bootstrap}; the state of this process: {state}")
+        self._reach.await_answer(progress)
         ensure_topics_of(config, self._plans)
         if not options.take_over:
             self._refuse_those_sent()

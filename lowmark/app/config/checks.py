@@ -109,7 +109,7 @@ def _kernels(config: Config, plans: Sequence[QueryPlan], tell: Callable[[str], N
 
 
 def _brief(error: Exception) -> str:
-    """Shortens the message: numba writes a page."""
+    """The message, shortened."""
     return shorten(str(error), _BRIEF, placeholder=" …") or type(error).__name__
 
 

@@ -17,15 +17,16 @@ from lowlevel.config import LowLevelConfig, QueueConfig
 from lowmark.app.capture.scheduling import Scheduling
 from lowmark.app.config.toml_tables import ConfigError, Toml, expand, read_table
 from lowmark.app.health import parse_listen
+from lowmark.app.page_access import PageAccess
 from lowmark.query.optimize.stream_statistics import Expected
-from lowmark.query.options import Late, Limits, Strategy, parse_span
+from lowmark.query.options import Late, Limits, Names, Strategy, parse_span
 from lowmark.wire.kafka.settings import KafkaSettings, Secret
 from lowmark.wire.kafka.topics import Provision
 from lowmark.wire.records.result_rows import RowFormat
 
 __all__ = ["Capture", "CaptureSource", "Config", "ConfigError", "Query", "QueryLimits", "Stream", "load_config"]
 
-_TABLES = ("kafka", "topics", "capture", "job", "streams", "sources", "queries")
+_TABLES = ("kafka", "topics", "metrics", "capture", "job", "streams", "sources", "queries")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +118,7 @@ class Query:
     strategy: Strategy = Strategy.AUTO
     limits: QueryLimits = field(default_factory=QueryLimits)
     format: RowFormat = RowFormat.JSONL  # format of its rows on the result topic
+    names: Names = Names.LOWMARK  # names of their columns
     share: str | None = None  # queries with the same name share one stage, even if aggregate states differ
 
     @property
@@ -137,6 +139,7 @@ class Config:
     kafka: KafkaSettings
     topics: Provision = field(default_factory=Provision)
     prefix: str = ""  # of topic names, on shared clusters
+    metrics: PageAccess = field(default_factory=PageAccess)
     capture: Capture
     job: JobConfig
     streams: Mapping[str, Stream]
@@ -227,6 +230,7 @@ def _config(path: Path, tables: Toml) -> Config:
         kafka=_beside(path, read_table(KafkaSettings, _table(tables, "kafka"), "kafka")),
         topics=read_table(Provision, topics, "topics"),
         prefix=expand(prefix, "topics.prefix"),
+        metrics=_pages_beside(path, read_table(PageAccess, _table(tables, "metrics"), "metrics")),
         capture=read_table(Capture, _table(tables, "capture"), "capture"),
         job=read_table(JobConfig, _table(tables, "job"), "job"),
         streams={name: read_table(Stream, table, f"streams.{name}") for name, table in _named(tables, "streams")},
@@ -241,17 +245,22 @@ def _config(path: Path, tables: Toml) -> Config:
 
 def _beside(path: Path, kafka: KafkaSettings) -> KafkaSettings:
     """Resolves the files that the table names, relative to the configuration file."""
-
-    def secret(given: Secret | None) -> Secret | None:
-        return given if given is None or given.file is None else Secret(file=path.parent / given.file)
-
     return replace(
         kafka,
         ssl_ca=kafka.ssl_ca and path.parent / kafka.ssl_ca,
         ssl_client=kafka.ssl_client and path.parent / kafka.ssl_client,
-        password=secret(kafka.password),
-        ssl_key_password=secret(kafka.ssl_key_password),
+        password=_secret_beside(path, kafka.password),
+        ssl_key_password=_secret_beside(path, kafka.ssl_key_password),
     )
+
+
+def _pages_beside(path: Path, pages: PageAccess) -> PageAccess:
+    certificate = pages.certificate and path.parent / pages.certificate
+    return PageAccess(certificate=certificate, token=_secret_beside(path, pages.token))
+
+
+def _secret_beside(path: Path, given: Secret | None) -> Secret | None:
+    return given if given is None or given.file is None else Secret(file=path.parent / given.file)
 
 
 def _table(tables: Toml, name: str) -> Toml:

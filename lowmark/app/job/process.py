@@ -32,8 +32,9 @@ from lowmark.app.job.start import JobStart, job_name
 from lowmark.app.kafka.jars import SPARK_KAFKA, obtain
 from lowmark.app.kafka.java import Java, find_java, spark_java_home
 from lowmark.app.kafka.reachability import KafkaReach
-from lowmark.app.kafka.waiting import await_kafka
-from lowmark.app.process_metrics import process_registry
+from lowmark.app.process_metrics import ThreadMetrics, process_registry
+from lowmark.helpers import Helper
+from lowmark.query.result_names import result_names
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import admin, ensure_topics, topic_ids
 
@@ -99,6 +100,14 @@ class _Job:
         self._wake = threading.Event()
         self._registry = process_registry()
         self._watchdog = Watchdog(self._end)
+        self._reach = KafkaReach(self._config.kafka, self._registry)
+        self._health = HealthServer(
+            self._config.job.metrics, "job.metrics", self._registry, self._ready,
+            lambda: living(self._helpers()), self._config.metrics,
+        )  # fmt: skip
+        ThreadMetrics(self._registry, self._helpers)
+        self._step = ""  # of the start, until the query runs
+        self._query: JobQuery | None = None
         self._spark: Spark | None = None
         self._stopping = False
         self._failed: Exception | None = None
@@ -125,9 +134,12 @@ class _Job:
         config, settings = self._config, self._config.job
         watchdog = self._watchdog
         folder = stack.enter_context(CheckpointFolder(self._start.folder))
-        progress(f"connecting to Kafka at {config.kafka.bootstrap}")
-        await_kafka(config.kafka, progress)
-        progress("checking topics")
+        health, reach = stack.enter_context(self._health), self._reach
+        self._step = f"connecting to Kafka at {config.kafka.bootstrap}"
+        progress(f"{self._step}; the state of this process: {health.url}/readyz")
+        reach.await_answer(progress)
+        stack.enter_context(reach)
+        self._begin_step("checking topics", progress)
         with watchdog.within(_START_WITHIN_S, "the check of the topics"):
             topics = self._ensure_topics(None if anew else folder.read())
         start = self._start
@@ -139,35 +151,35 @@ class _Job:
         metrics = HighLevelMetrics(self._registry, spec.plans, spec.roster, checkpoint.ended)
         query = JobQuery(
             spec, SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder, checkpoint, sink, self._name,
-            metrics.micro_batch, self._wake,
+            metrics.micro_batch, metrics.phases, self._wake,
         )  # fmt: skip
-        reach = KafkaReach(config.kafka, self._registry)
-        health = HealthServer(
-            settings.metrics, "job.metrics", self._registry, lambda: self._ready(query, reach),
-            lambda: living([health.helper, reach.helper, watchdog.helper]),
-        )  # fmt: skip
-        stack.enter_context(health)
-        stack.enter_context(reach)
         java = find_java()
         jars = obtain(SPARK_KAFKA, java=java, progress=progress)
         stack.enter_context(_signals(self._stop))
-        progress("starting Spark")
+        self._begin_step("starting Spark", progress)
         self._spark = Spark(self._spark_settings(folder, java, jars))
         with watchdog.within(_START_WITHIN_S, "Spark's start"):
             stack.enter_context(self._spark)
             query.start(self._spark.session)
+        self._query = query
         stack.callback(query.stop)
         names = ", ".join(plan.name for plan in self._plans)
         progress(f"running {names}: generation {checkpoint.generation}, run {checkpoint.run}; {health.url}/metrics")
         while not self._stopping and not (until_last and query.ended):
             with watchdog.within(_ANSWER_WITHIN_S, "Spark's answer to how it is"):
                 query.check()
-            health.helper.check()
-            reach.helper.check()
-            watchdog.helper.check()
+            for helper in self._helpers():
+                helper.check()
             query.renew()
             self._wake.wait(_LOOK_EVERY_S)
             self._wake.clear()
+
+    def _helpers(self) -> tuple[Helper, ...]:
+        return self._health.helper, self._reach.helper, self._watchdog.helper
+
+    def _begin_step(self, step: str, progress: Callable[[str], None]) -> None:
+        self._step = step
+        progress(step)
 
     def _stop(self) -> None:
         if not self._stopping:
@@ -225,6 +237,7 @@ class _Job:
     def _spec(self, folder: CheckpointFolder, checkpoint: Checkpoint) -> JobSpec:
         config = self._config
         return JobSpec(
+            job=self._name,
             plans=self._plans,
             roster=self._start.roster,
             kinds=self._start.kinds,
@@ -236,6 +249,7 @@ class _Job:
             prefix=config.prefix,
             parcels=str(folder.path / "parcels"),
             formats={plan.name: config.queries[plan.name].format for plan in self._plans},
+            names={plan.name: result_names(plan, config.queries[plan.name].names) for plan in self._plans},
         )
 
     def _spark_settings(self, folder: CheckpointFolder, java: Java, jars: Sequence[Path]) -> SparkSettings:
@@ -252,10 +266,12 @@ class _Job:
             java_options=MOVES_BYTES,
         )
 
-    def _ready(self, query: JobQuery, reach: KafkaReach) -> Health:
-        slow = self._watchdog.slow(_SLOW_S)
+    def _ready(self) -> Health:
+        slow, reach = self._watchdog.slow(_SLOW_S), self._reach
         if slow is not None:  # do not ask Spark now: it may be Spark that does not answer
             return Health(False, {"job": self._name, "waits for": slow, **reach.detail})
-        active = query.active
+        if self._query is None:
+            return Health(False, {"job": self._name, "query": f"not running yet: {self._step}", **reach.detail})
+        active = self._query.active
         detail = {"job": self._name, "query": "running" if active else "not running", **reach.detail}
         return Health(active and reach.ok, detail)

@@ -1,5 +1,6 @@
 """Asks Kafka all the time whether it answers, since a process with nothing to send would not notice an outage. Only
-this module logs an outage: a line when Kafka goes, one a minute while it is away, and one when it is back.
+this module tells of an outage: a line when Kafka goes, one a minute while it is away, and one when it is back; at a
+start, a line at once and one a minute.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from lowmark.wire.kafka.clients import (
     KafkaRefused,
     KafkaSettings,
     KafkaSettingsError,
+    admin,
     translate,
     unasked_admin,
 )
@@ -36,8 +38,8 @@ _TOLD_AGAIN_S = 60.0
 
 
 class KafkaReach:
-    """Inert outside a `with` block; `helper` is the thread that asks. Counts Kafka as answering until it finds
-    otherwise: the process has reached it before."""
+    """`await_answer` first, then a `with` block; `helper` is the thread that asks inside it. Counts Kafka as answering
+    until it finds otherwise."""
 
     def __init__(
         self, kafka: KafkaSettings, registry: CollectorRegistry, now_s: Callable[[], float] = time.monotonic
@@ -64,6 +66,22 @@ class KafkaReach:
         if failing is None:
             return {"kafka": "answers"}
         return {"kafka": f"has not answered for {self._failing_s:.0f} s: {failing[0]}"}
+
+    def await_answer(self, tell: Callable[[str], None]) -> None:
+        """Wait until a broker answers, for the start of a process that Kafka need not precede. KafkaRefused if it
+        refuses. Call it before signal handlers are set, so that a signal ends the wait."""
+        began_s = self._now_s()
+        self._failing = "it has not answered this process yet", began_s
+
+        def waiting(problem: KafkaProblem) -> None:
+            now_s = self._now_s()
+            self._failing = str(problem), began_s
+            if self._told_s is None or now_s - self._told_s >= _TOLD_AGAIN_S:
+                self._told_s = now_s
+                tell(f"waiting for Kafka, for {now_s - began_s:.0f} s: {problem}")
+
+        admin(self._kafka, waiting=waiting)
+        self._failing = self._told_s = None
 
     def __enter__(self) -> KafkaReach:
         self.helper.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from highlevel.progress.frontier import promised_granule
+from highlevel.progress.granules import promised_granule
 from lowmark.query.plan.nodes import Pane
 from lowmark.wire.records.punctuations import Ending, Punctuation
 from lowmark.wire.rows.values import FOREVER

@@ -1,20 +1,39 @@
-"""The name of a stage: a hash of everything that decides its partials and where they go."""
+"""Names made from plans. Of a stage: a hash of everything that decides its partials and where they go. Of a step: a
+hash of everything that decides its rows."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import lru_cache
 
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Named, Ranges
-from lowmark.query.plan.nodes import Exchange, Exchanges, Fold, Node, Reduction, Stage, Step
+from lowmark.query.plan.joins import SHAPES_NO_ROW
+from lowmark.query.plan.nodes import (
+    Exchange,
+    Exchanges,
+    Fold,
+    Node,
+    NodeInput,
+    QueryPlan,
+    Reduction,
+    Stage,
+    Step,
+)
 from lowmark.wire.records.json_fields import Json, canonical
 from lowmark.wire.rows.hashing import HASH_NAME
 from lowmark.wire.rows.schema import Column
 
-__all__ = ["exchanges_of", "fingerprint", "text_form"]
+__all__ = ["exchanges_of", "fingerprint", "step_digests", "text_form"]
 
 _FORM = "stage-1"
 """Change this when the same plan begins to mean other partials."""
+
+
+_STEP_FORM = "step-1"
+"""Change this when the same step begins to give other rows from the same input."""
 
 
 def exchanges_of(steps: Sequence[Step], each: tuple[Exchange, ...], stage: Stage, query: str) -> Exchanges | None:
@@ -39,6 +58,42 @@ def fingerprint(nodes: Iterable[Node], buckets: int) -> str:
 def text_form(exprs: Iterable[Expr]) -> bytes:
     """A text form of expressions: the same in every process, different for different expressions."""
     return canonical([_expr(expr) for expr in exprs])
+
+
+@lru_cache(maxsize=256)
+def step_digests(plan: QueryPlan) -> tuple[str, ...]:
+    """For each step 16 hexadecimal digits, the same in every process, that name its plan and, recursively, what feeds
+    it. Steps of one stage with equal digests give the same rows. Estimates and limits are left out: they change no row,
+    and state can be carried on whatever they are."""
+    views = {view.node: view for view in plan.views}
+    found: list[str] = []
+    for step in plan.steps:
+        inputs: list[Json] = [
+            ["node", source.node, _form(views.get(source.node))]
+            if isinstance(source, NodeInput)
+            else ["step", found[source.step], source.port]
+            for source in step.inputs
+        ]
+        ports: list[Json] = [step.port(number) for number in range(len(step.inputs))]
+        form = canonical([_STEP_FORM, _form(step.plan), ports, inputs])
+        found.append(hashlib.sha256(form).hexdigest()[:16])
+    return tuple(found)
+
+
+def _form(part: object) -> Json:
+    """Any part of a plan."""
+    if isinstance(part, Expr):
+        return _expr(part)
+    if part is None or isinstance(part, bool | int | str):
+        return part
+    if isinstance(part, Enum):
+        return part.name
+    if isinstance(part, tuple):
+        return [_form(item) for item in part]
+    if not is_dataclass(part):
+        raise TypeError(f"{type(part).__name__} has no canonical form")
+    values = (_form(getattr(part, item.name)) for item in fields(part) if item.metadata != SHAPES_NO_ROW)
+    return [type(part).__name__, *values]
 
 
 def _node(node: Node) -> Json:

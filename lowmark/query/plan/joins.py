@@ -10,7 +10,11 @@ from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.windows.join_bands import Bands
 from lowmark.wire.rows.schema import Schema
 
-__all__ = ["AT", "Extreme", "Join", "JoinInput", "Probe", "has_every_row", "keeping"]
+__all__ = ["AT", "SHAPES_NO_ROW", "Extreme", "Join", "JoinInput", "Probe", "has_every_row", "keeping"]
+
+SHAPES_NO_ROW = {"shapes_no_row": True}
+"""Metadata of a plan's field on which no row depends: estimates, hints and texts for people. Steps that differ in it
+alone are one step."""
 
 AT = "at"
 """In expressions of a join: the attribute of an input's window."""
@@ -67,10 +71,13 @@ class JoinInput:
     """Columns that the join's rows show, and their names there. A column that several inputs show is taken from the
     first of them that has a row in the output row."""
     progress: tuple[Named, ...]  # columns of the output that progress with the attribute: non-decreasing over Field(AT)
-    rate: float | None = field(default=None, repr=False)  # expected rows a second
-    needs: tuple[str, ...] = field(default=(), repr=False)  # inputs of unknown rate, without which `rate` is unknown
-    estimated: bool = field(default=False, repr=False)  # the rate is computed from earlier joins
-    prefix: str = field(default="", repr=False)  # distinguishes its columns from those of other inputs in FROM
+    rate: float | None = field(default=None, repr=False, metadata=SHAPES_NO_ROW)  # expected rows a second
+    needs: tuple[str, ...] = field(default=(), repr=False, metadata=SHAPES_NO_ROW)
+    """Inputs of unknown rate, without which `rate` is unknown."""
+    estimated: bool = field(default=False, repr=False, metadata=SHAPES_NO_ROW)
+    """Whether the rate is computed from earlier joins."""
+    prefix: str = field(default="", repr=False, metadata=SHAPES_NO_ROW)
+    """Distinguishes its columns from those of other inputs in FROM."""
 
     def named(self, column: str) -> str:
         """The name of a column for people."""
@@ -92,7 +99,7 @@ class Join:
     where: Expr | None  # over the output; it decides whether rows match
     output: Schema
     kind: JoinKind = JoinKind.INNER  # any other kind has two inputs
-    probes: tuple[Probe, ...] = field(kw_only=True, repr=False)  # for a new row of each input
+    probes: tuple[Probe, ...] = field(kw_only=True, repr=False, metadata=SHAPES_NO_ROW)  # for a new row of each input
     extremes: tuple[Extreme, ...] = field(default=(), repr=False)  # their names, in the output, say what they are
 
     def keys(self, port: int) -> tuple[str, ...]:

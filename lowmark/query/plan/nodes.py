@@ -13,7 +13,7 @@ from enum import Enum, auto
 from lowmark.query.expr.expressions import Expr, Named, is_checked
 from lowmark.query.options import DEFAULT_LIMITS, DEFAULT_RATES, Late, Limits, Rates, Strategy
 from lowmark.query.plan.exchanges import Exchange, Exchanges, Gather, Send, Totals
-from lowmark.query.plan.joins import AT, Extreme, Join, JoinInput, Probe, has_every_row, keeping
+from lowmark.query.plan.joins import AT, SHAPES_NO_ROW, Extreme, Join, JoinInput, Probe, has_every_row, keeping
 from lowmark.query.windows.panes import Pane
 from lowmark.query.windows.window import Window
 from lowmark.wire.records.partials import PANE, TUPLES
@@ -158,7 +158,7 @@ class Aggregate:
     at_once: bool = False
     """Without windows, if rows show nothing but keys: a group's row is emitted at its first tuple."""
     strategy: Strategy = Strategy.PANED  # for sliding windows; others have only this one. State depends on it
-    asked: Strategy = field(default=Strategy.AUTO, repr=False)  # by a hint in the query's text
+    asked: Strategy = field(default=Strategy.AUTO, repr=False, metadata=SHAPES_NO_ROW)  # by a hint in the query's text
 
 
 @dataclass(frozen=True, slots=True)

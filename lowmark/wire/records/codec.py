@@ -19,13 +19,10 @@ from lowmark.wire.records.partials import PartialBatch, SchemaOf, decode_batch, 
 from lowmark.wire.records.punctuations import Punctuation, decode_punctuation, encode_punctuation
 from lowmark.wire.records.record import BadReason, BadRecord, Headers, RecordKind, Refused, WireRecord
 from lowmark.wire.records.registration import (
-    Control,
     Presence,
     Registration,
-    decode_control,
     decode_presence,
     decode_registration,
-    encode_control,
     encode_presence,
     encode_registration,
 )
@@ -37,13 +34,24 @@ from lowmark.wire.records.result_rows import (
     encode_result_row,
     encode_result_rows,
 )
+from lowmark.wire.records.rosters import (
+    Control,
+    Request,
+    RosterInForce,
+    decode_control,
+    decode_request,
+    decode_roster,
+    encode_control,
+    encode_request,
+    encode_roster,
+)
 from lowmark.wire.records.sink_token import Token, decode_token, encode_token
 from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateRow
 
 __all__ = ["Record", "decode", "encode"]
 
 Record = (
-    PartialBatch | Punctuation | Registration | Presence | Control
+    PartialBatch | Punctuation | Registration | Presence | RosterInForce | Request | Control
     | ResultRow | ResultRowsRecord | Complete | Amendment | Correction | LateRow
     | DeadLetter | Token
 )  # fmt: skip
@@ -60,6 +68,10 @@ def encode(record: Record) -> WireRecord:
             return encode_registration(record)
         case Presence():
             return encode_presence(record)
+        case RosterInForce():
+            return encode_roster(record)
+        case Request():
+            return encode_request(record)
         case ResultRow():
             return encode_result_row(record)
         case ResultRowsRecord():
@@ -104,7 +116,11 @@ def _decode(kind: RecordKind, headers: Headers, value: bytes, schema_of: SchemaO
             return decode_registration(value)
         case RecordKind.PRESENCE:
             return decode_presence(value)
-        case RecordKind.ROSTER | RecordKind.EXCLUSION | RecordKind.RETURN | RecordKind.RETIREMENT:
+        case RecordKind.ROSTER:
+            return decode_roster(value)
+        case RecordKind.REQUEST:
+            return decode_request(value)
+        case RecordKind.ROSTER_CHANGE | RecordKind.EXCLUSION | RecordKind.RETURN | RecordKind.RETIREMENT:
             return decode_control(kind, value)
         case RecordKind.ROW:
             return decode_result_row(headers, value)

@@ -10,6 +10,7 @@ from lowmark.wire.records.partials import Origin, decode_origin, origin_headers
 from lowmark.wire.records.record import BadReason, Headers, RecordKind, Refused, WireRecord, sized
 from lowmark.wire.records.verdicts import Reason
 from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.values import FOREVER, INT64_MIN, time
 
 __all__ = [
@@ -20,11 +21,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`column < below`, or `column in values` (canonical integers of the column's kind). Exactly one is given."""
+    """`column < below`, or `column in values`. Exactly one is given."""
 
     column: str
     below: int | None = None
-    values: tuple[int, ...] | None = None
+    values: ValueSet | None = None
 
     def __post_init__(self) -> None:
         if (self.below is None) == (self.values is None):
@@ -125,7 +126,7 @@ def encode_punctuation(punctuation: Punctuation) -> WireRecord:
 
 def _bound(bound: Bound) -> Json:
     if bound.values is not None:
-        return {"column": bound.column, "in": bound.values}
+        return {"column": bound.column, "in": bound.values.integers()}
     return {"column": bound.column, "below": bound.below}
 
 
@@ -163,8 +164,8 @@ def _read_bound(value: Json) -> Bound:
     fields = Fields(value)
     column = fields.text("column")
     if fields.has("in"):
-        values = tuple(integer(item, "in", INT64_MIN, _VALUES_BELOW - 1) for item in fields.array("in"))
-        bound = Bound(column, values=values)
+        values = (integer(item, "in", INT64_MIN, _VALUES_BELOW - 1) for item in fields.array("in"))
+        bound = Bound(column, values=ValueSet.of(values))
     else:
         bound = Bound(column, below=fields.integer("below"))
     fields.end()

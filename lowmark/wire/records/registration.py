@@ -1,4 +1,4 @@
-"""Registrations of sources, and the control records that change rosters."""
+"""Registrations of sources, and who sends them now."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.values import time
 
 __all__ = [
-    "Control", "Exclusion", "Presence", "PresenceState", "Registration", "Retirement", "Return", "RosterChange",
-    "SourceKind", "decode_control", "decode_presence", "decode_registration", "encode_control", "encode_presence",
-    "encode_registration",
+    "Presence", "PresenceState", "Registration", "SourceKind", "decode_presence", "decode_registration",
+    "encode_presence", "encode_registration",
 ]  # fmt: skip
 
 
@@ -50,44 +49,6 @@ class Presence:
     epoch: int
     process: str  # that asks or answers
     state: PresenceState
-
-
-@dataclass(frozen=True, slots=True)
-class RosterChange:
-    """From `granule` on, these are the sources of the stream."""
-
-    stream: str
-    version: int
-    granule: int
-    sources: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Exclusion:
-    """From `granule` on no window waits for the source; windows that miss it are `lossy: excluded`."""
-
-    stream: str
-    source: str
-    granule: int
-
-
-@dataclass(frozen=True, slots=True)
-class Return:
-    """From `granule` on windows wait for the source again."""
-
-    stream: str
-    source: str
-    granule: int
-
-
-@dataclass(frozen=True, slots=True)
-class Retirement:
-    """No query reads the stage any more; its state is dropped."""
-
-    stage: str
-
-
-Control = RosterChange | Exclusion | Return | Retirement
 
 
 _SOURCE_KINDS = {kind.value: kind for kind in SourceKind}
@@ -147,38 +108,3 @@ def decode_presence(value: bytes) -> Presence:
     )
     fields.end()
     return presence
-
-
-def encode_control(control: Control) -> WireRecord:
-    value: dict[str, Json]
-    match control:
-        case RosterChange(stream, version, granule, sources):
-            kind = RecordKind.ROSTER
-            value = {"granule": granule, "sources": sources, "stream": stream, "version": version}
-        case Exclusion(stream, source, granule):
-            kind = RecordKind.EXCLUSION
-            value = {"granule": granule, "source": source, "stream": stream}
-        case Return(stream, source, granule):
-            kind = RecordKind.RETURN
-            value = {"granule": granule, "source": source, "stream": stream}
-        case Retirement(stage):
-            kind = RecordKind.RETIREMENT
-            value = {"stage": stage}
-    return sized(WireRecord(None, canonical(value), headers_of(kind)))
-
-
-def decode_control(kind: RecordKind, value: bytes) -> Control:
-    """Decode a roster change, an exclusion, a return or a retirement, as `kind` says."""
-    fields = Fields(parse(value))
-    control: Control
-    if kind is RecordKind.RETIREMENT:
-        control = Retirement(fields.text("stage"))
-    elif kind is RecordKind.ROSTER:
-        control = RosterChange(
-            fields.text("stream"), fields.natural("version"), fields.integer("granule"), fields.texts("sources")
-        )
-    else:
-        make = Exclusion if kind is RecordKind.EXCLUSION else Return
-        control = make(fields.text("stream"), fields.text("source"), fields.integer("granule"))
-    fields.end()
-    return control
