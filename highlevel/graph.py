@@ -26,6 +26,7 @@ from typing import ParamSpec, TypeVar
 
 from highlevel.interface import Operator, Space, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
+from highlevel.join.in_order import InOrderJoinOperator
 from highlevel.limits import GroupLimit
 from highlevel.operators.aggregate import AggregateOperator
 from highlevel.operators.crowded_aggregate import CrowdedAggregateOperator
@@ -151,8 +152,10 @@ def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:
             return TotalsOperator(plan)
         case Send():
             return SendOperator()
-        case Join(kind=JoinKind.INNER):
+        case Join(kind=JoinKind.INNER, in_order=None):
             return JoinOperator(plan)
+        case Join(kind=JoinKind.INNER):
+            return InOrderJoinOperator(plan)
         case Join():
             return OuterJoinOperator(plan)
         case Number():

@@ -12,7 +12,7 @@ from bench.papers.in_order_times import measure_analysis
 from bench.papers.response_times import Costs, bursts_of, pareto_times
 from bench.papers.shared_join_savings import measure_savings
 from bench.papers.shared_join_times import rows_at
-from lowmark.query.plan.in_order_joins import Release
+from lowmark.query.plan.joins import Release
 from lowmark.query.plan.shared_joins import Scheduling
 
 COSTS = Costs(50e-9, 60e-9, 80e-9)
