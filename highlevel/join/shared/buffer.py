@@ -23,6 +23,7 @@ from lowmark.wire.rows.values import FOREVER
 __all__ = ["SEED", "Buffer", "Index"]
 
 Ints = npt.NDArray[np.int64]
+Shorts = npt.NDArray[np.int32]  # positions: fewer rows than 2^31 are kept of a port
 
 SEED = np.uint64(secrets.randbits(64))
 """Of the hashes: keys come from the network. What is found, and its order, do not depend on it."""
@@ -34,6 +35,10 @@ def _ints() -> Ints:
     return np.empty(0, np.int64)
 
 
+def _shorts() -> Shorts:
+    return np.empty(0, np.int32)
+
+
 @dataclass(slots=True)
 class Index:
     """The kept rows in order of arrival, by key and time. The first `used` entries of each array count."""
@@ -42,25 +47,22 @@ class Index:
     used: int = 0
     times: Ints = field(default_factory=_ints)
     numbers: Ints = field(default_factory=_ints)  # of arrival, counted over both ports
-    bins: Ints = field(default_factory=_ints)  # the bin of each row, and its place there
-    places: Ints = field(default_factory=_ints)
-    heads: Ints = field(default_factory=lambda: np.full(1, -1))  # as many as a power of two
-    older: Ints = field(default_factory=_ints)
-    newer: Ints = field(default_factory=_ints)
+    places: Shorts = field(default_factory=_shorts)  # of each row in its bin
+    heads: Shorts = field(default_factory=lambda: np.full(1, -1, np.int32))  # as many as a power of two
+    older: Shorts = field(default_factory=_shorts)
+    newer: Shorts = field(default_factory=_shorts)
 
     @property
     def held(self) -> int:
         """Bytes of memory, with room to grow."""
         return sum(getattr(self, each.name).nbytes for each in fields(self) if each.name != "used")
 
-    def take(self, keys: Words, times: Ints, numbers: Ints, bins: Ints, places: Ints) -> int:
+    def take(self, keys: Words, times: Ints, numbers: Ints, places: npt.NDArray[np.signedinteger]) -> int:
         """Add rows; returns the position of the first. Positions of other rows stay as they are."""
         first, end = self.used, self.used + len(times)
         if grown := end > len(self.times):
             self._grow(max(_LEAST, 1 << (end - 1).bit_length()))
-        for own, new in (
-            (self.keys, keys), (self.times, times), (self.numbers, numbers), (self.bins, bins), (self.places, places)
-        ):  # fmt: skip
+        for own, new in ((self.keys, keys), (self.times, times), (self.numbers, numbers), (self.places, places)):
             own[first:end] = new
         self.used = end
         start = 0 if grown else first
@@ -69,12 +71,13 @@ class Index:
         return first
 
     def _grow(self, room: int) -> None:
-        for name in ("keys", "times", "numbers", "bins", "places"):
+        for name in ("keys", "times", "numbers", "places"):
             old = getattr(self, name)
             new = np.empty((room, *old.shape[1:]), old.dtype)
             new[: self.used] = old[: self.used]
             setattr(self, name, new)
-        self.heads, self.older, self.newer = np.full(room, -1), np.empty(room, np.int64), np.empty(room, np.int64)
+        self.heads = np.full(room, -1, np.int32)
+        self.older, self.newer = np.empty(room, np.int32), np.empty(room, np.int32)
 
 
 class Buffer:
@@ -111,12 +114,12 @@ class Buffer:
                 piece.append(stored[chosen])
             state.put(self.space, key, piece)
             places[chosen] = begin + np.arange(len(chosen))
-        return index.take(self._keys(rows), self._times(rows), numbers, bins, places)
+        return index.take(self._keys(rows), self._times(rows), numbers, places)
 
     def rows_at(self, positions: Ints, state: State) -> Words:
         """The rows at these positions of the index."""
         index = self.index(state)
-        bins, places = index.bins[positions], index.places[positions]
+        bins, places = index.times[positions] // self._width, index.places[positions]
         rows = np.empty((len(positions), self._schemas[self._port].words), np.uint64)
         for key in sorted(set(bins.tolist())):
             piece = state.get(self.space, key)
@@ -133,27 +136,22 @@ class Buffer:
         for key in gone:
             state.drop(self.space, key)
         index = self.index(state)
-        kept = np.flatnonzero(index.bins[: index.used] > gone[-1])
+        kept = np.flatnonzero(index.times[: index.used] // self._width > gone[-1])
         new = self._empty()
         if len(kept):
-            times, numbers, bins, places = (
-                each[kept] for each in (index.times, index.numbers, index.bins, index.places)
-            )  # fmt: skip
-            new.take(index.keys[kept], times, numbers, bins, places)
+            new.take(index.keys[kept], index.times[kept], index.numbers[kept], index.places[kept])
         state.put(self._index, ONLY, new)
 
     def _made(self, state: State) -> Index:
         index = self._empty()
-        found = [(key, state.get(self.space, key)) for key in state.keys(self.space)]
-        pieces = [(key, piece) for key, piece in found if piece is not None]
+        pieces = [piece for key in state.keys(self.space) if (piece := state.get(self.space, key)) is not None]
         if pieces:
-            stored = np.concatenate([piece.rows for _, piece in pieces])
-            bins = np.repeat([key for key, _ in pieces], [len(piece) for _, piece in pieces])
-            places = np.concatenate([np.arange(len(piece)) for _, piece in pieces])
+            stored = np.concatenate([piece.rows for piece in pieces])
+            places = np.concatenate([np.arange(len(piece)) for piece in pieces])
             order = np.argsort(stored[:, -1].view(np.int64))
             rows = np.ascontiguousarray(stored[order, :-1])
             numbers = stored[order, -1].view(np.int64)
-            index.take(self._keys(rows), self._times(rows), numbers, bins[order], places[order])
+            index.take(self._keys(rows), self._times(rows), numbers, places[order])
         state.put(self._index, ONLY, index)
         return index
 

@@ -34,6 +34,7 @@ from lowmark.wire.records.verdicts import Reason
 __all__ = ["SharedJoinOperator"]
 
 Ints = npt.NDArray[np.int64]
+Shorts = npt.NDArray[np.int32]
 
 _ROOM = 1 << 15
 """Results found, or emitted, at a time: their rows must fit into memory, however skewed the keys are."""
@@ -204,5 +205,5 @@ class SharedJoinOperator:
             waiting.low[which], waiting.high[which] = self._windows(port, times)
 
 
-def _arrays(index: Index) -> tuple[npt.NDArray[np.uint64], Ints, Ints, Ints, Ints, Ints]:
+def _arrays(index: Index) -> tuple[Words, Ints, Ints, Shorts, Shorts, Shorts]:
     return index.keys, index.times, index.numbers, index.heads, index.older, index.newer
