@@ -60,7 +60,7 @@ class SharedJoinOperator:
         self._schedule = number_of(plan.scheduling)
 
     def rows_of(self, port: int) -> Space[Bin]:
-        """The rows kept of a port, for audits; they have their number of arrival as a last word."""
+        """The rows kept of a port, for audits."""
         return self._buffers[port].space
 
     @property
@@ -187,7 +187,7 @@ class SharedJoinOperator:
 
     def _let_go(self, bounds: Sequence[int], state: State) -> None:
         for port, buffer in enumerate(self._buffers):
-            buffer.let_go(self._plan.largest.bands.alive(port, bounds), state)
+            buffer.settle(self._plan.largest.bands.alive(port, bounds), state)
 
     def _windows(self, port: int, times: Ints) -> tuple[Ints, Ints]:
         """For each row the times of its partners, from and up to, in each window."""

@@ -1,6 +1,5 @@
-"""Hints of a SELECT, `/*+ probe(A, B, C) strategy(wid) bucket(srcIP) release(sync) */`: how it runs where the planner
-should not choose. Each hint is about one choice. The code that makes a choice takes its hints, and none may be left
-over."""
+"""Hints of a SELECT, `/*+ probe(A, B, C) strategy(wid) bucket(srcIP) */`: how it runs where the planner should not
+choose. Each hint is about one choice. The code that makes a choice takes its hints, and none may be left over."""
 
 from __future__ import annotations
 
@@ -11,18 +10,19 @@ from typing import TypeVar
 from lowmark.query.options import Strategy
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError, unknown_word
-from lowmark.query.plan.joins import Release
+from lowmark.query.plan.joins import Release, Scheduling
 
-__all__ = ["BUCKET", "PROBE", "RELEASE", "STRATEGY", "Hints"]
+__all__ = ["BUCKET", "PROBE", "RELEASE", "SCHEDULE", "STRATEGY", "Hints"]
 
 PROBE = "probe"
 STRATEGY = "strategy"
 BUCKET = "bucket"
 RELEASE = "release"
+SCHEDULE = "schedule"
 
 E = TypeVar("E", bound=Enum)
 
-_WORDS = (PROBE, STRATEGY, BUCKET, RELEASE)
+_WORDS = (PROBE, STRATEGY, BUCKET, RELEASE, SCHEDULE)
 
 
 class Hints:
@@ -82,6 +82,10 @@ class Hints:
     def release(self) -> Release | None:
         """How a join whose rows come in order of time works; None if no hint says."""
         return self._one_of(RELEASE, Release)
+
+    def schedule(self) -> Scheduling | None:
+        """How a join that shares its execution works, or that it does not; None if no hint says."""
+        return self._one_of(SCHEDULE, Scheduling)
 
     def bucket(self) -> tuple[s.FieldRef, ...]:
         """The keys that should choose the bucket; () if none are named."""

@@ -99,6 +99,7 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
         probes=probes,
         extremes=extremes,
         in_order=base.in_order,
+        scheduling=base.scheduling,
     )
     return JoinPlan(join, sent)
 

@@ -22,6 +22,7 @@ __all__ = [
     "JoinInput",
     "Probe",
     "Release",
+    "Scheduling",
     "has_every_row",
     "keeping",
 ]
@@ -85,6 +86,16 @@ class Release(Enum):
     SYNC = "sync"  # Sync-Filter: when all inputs have passed them; nothing is kept but rows of the inputs
     FILTER = "filter"  # Filter-Order: at once; what they give is kept until all inputs have passed it
     ADAPTIVE = "adaptive"  # SYNC while it costs little time, else FILTER
+
+
+class Scheduling(Enum):
+    """Which waiting row a join of several windows serves next, and with which window. No order changes a row of the
+    answer."""
+
+    LWO = "lwo"  # largest window only: each row meets all its partners before the next one begins
+    SWF = "swf"  # smallest window first: a row meets a larger window only while none waits for a smaller one
+    MQT = "mqt"  # maximum query throughput: the row and window that serve most queries for the least work
+    ALONE = "alone"  # the join of this query runs by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +163,7 @@ class Join:
     probes: tuple[Probe, ...] = field(kw_only=True, repr=False, metadata=SHAPES_NO_ROW)  # for a new row of each input
     extremes: tuple[Extreme, ...] = field(default=(), repr=False)  # their names, in the output, say what they are
     in_order: InOrder | None = None  # of an inner join, if its rows come out in order of time
+    scheduling: Scheduling | None = field(default=None, metadata=SHAPES_NO_ROW)  # as a hint asks for it
 
     def keys(self, port: int) -> tuple[str, ...]:
         """The columns of an input that must equal columns of others."""
