@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from lowlevel.config import Order
 from lowlevel.kernel.codegen.assemble import Build, assemble, kernel_parameters
@@ -30,11 +31,13 @@ def kernel(
     build: Build = Build.FAST,
     send_late: Sequence[bool] | None = None,
     order: Order = Order.ANY,
-) -> Kernel:
-    """The compiled kernel of these nodes, from the cache if it is there. `send_late` as for `assemble`."""
+) -> tuple[Kernel, npt.NDArray[np.int64]]:
+    """The compiled kernel of these nodes, from the cache if it is there, and its argument `literals`. `send_late` as
+    for `assemble`."""
     late = send_late or [False] * len(reductions)
     kinds = tuple(kind for _, kind in kernel_parameters(reductions, late))
-    return _kernel(assemble(reductions, build, late, order), build, kinds)
+    text, literals = assemble(reductions, build, late, order)
+    return _kernel(text, build, kinds), literals
 
 
 def prepare(reductions: Sequence[Reduction], send_late: Sequence[bool], order: Order) -> None:

@@ -54,7 +54,8 @@ def test_a_second_process_needs_no_compiler_and_mends_a_broken_file(tmp_path: Pa
 
 def test_equal_nodes_have_equal_kernels_and_fields_that_are_not_read_are_not_parsed() -> None:
     node = grouped((named("srcIP"),))
-    assert kernel_source([node]) == assemble([grouped((named("srcIP"),)).reduction], Build.FAST)
+    text = assemble([grouped((named("srcIP"),)).reduction], Build.FAST).text
+    assert kernel_source([node]).startswith(text)
     assert "dest_low" not in kernel_source([node])
     assert "dest_low" in kernel_source([node, selection("destIP")])
 
