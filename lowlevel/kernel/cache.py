@@ -17,9 +17,10 @@ from lowlevel.config import Order
 from lowlevel.kernel.codegen.assemble import Build, assemble, kernel_parameters
 from lowmark.jit.cache_folder import store_cached
 from lowmark.jit.native_code import Argument, Laid, NativeCode, digest_of, flat, load_native, mark_of, store_native
+from lowmark.jit.slow_compiles import compiling
 from lowmark.query.plan.nodes import Reduction
 
-__all__ = ["Kernel", "kernel", "prepare"]
+__all__ = ["Kernel", "compile_kernel", "kernel", "prepare"]
 
 Kernel = Callable[..., bool]
 """`run` of a generated module: its parameters are those of `assemble`, some of them perhaps `Laid`. True: the block is
@@ -55,7 +56,7 @@ def _kernel(text: str, build: Build, kinds: tuple[str, ...]) -> Kernel:
     code = load_native(digest)
     if code is None:
         store_cached("kernels", f"{name}.py", text.encode())
-        code = _native(text, kinds)
+        code = compile_kernel(text, kinds)
         store_native(digest, code)
     return _checked(cast(Kernel, code.load()), kinds)
 
@@ -94,11 +95,13 @@ def _fits(argument: Argument, kind: str) -> bool:
     return argument.dtype == dtype and argument.ndim == dimensions and flags.c_contiguous and flags.aligned
 
 
-def _native(text: str, kinds: Sequence[str]) -> NativeCode:
-    from lowlevel.kernel.primitives import PRIMITIVES
-    from lowmark.jit.llvm_compiler import compile_function
+def compile_kernel(text: str, kinds: Sequence[str]) -> NativeCode:
+    """The native code of `run` of an assembled text, whose parameters are of these kinds."""
+    with compiling():
+        from lowlevel.kernel.primitives import PRIMITIVES
+        from lowmark.jit.llvm_compiler import compile_function
 
-    return compile_function(text, "run", [_ARRAYS.get(kind, "int64") for kind in kinds], PRIMITIVES)
+        return compile_function(text, "run", [_ARRAYS.get(kind, "int64") for kind in kinds], PRIMITIVES)
 
 
 def _dispatched(module: ModuleType) -> Kernel:

@@ -29,7 +29,7 @@ def test_whatever_the_batch(monkeypatch: pytest.MonkeyPatch, batch: int) -> None
     text, literals = assemble.assemble(reductions, Build.FAST)
     assert f"\nBATCH = {batch}\n" in text
     kinds = [kind for _, kind in assemble.kernel_parameters(reductions, [False] * len(reductions))]
-    run = cache._native(text, kinds).load()
+    run = cache.compile_kernel(text, kinds).load()
     monkeypatch.setattr("lowlevel.node.kernel", lambda *_: (run, literals))
     random = Random(5)
     stream = [

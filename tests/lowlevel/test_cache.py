@@ -75,7 +75,7 @@ def test_native_code_is_named_after_the_text_that_it_is_made_of(monkeypatch: pyt
         raise Named
 
     monkeypatch.setattr(kernels, "load_native", nothing)
-    monkeypatch.setattr(kernels, "_native", stop)
+    monkeypatch.setattr(kernels, "compile_kernel", stop)
     reduction = selection("proto").reduction
     for length in (1, 1, 2):
         monkeypatch.setitem(assembling._CONSTANTS, "BATCH", length)
