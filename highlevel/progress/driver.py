@@ -224,6 +224,10 @@ class BucketDriver:
         if int(panes.min()) < min(batch.tuples, default=FOREVER) or int(panes.max()) > max(batch.tuples, default=NEVER):
             self._tally.put(Rejection(BadReason.COUNT, "its rows lie in panes that its header does not name", position))
             return
+        if lane.ended and not batch.late and all(map(ledger.frontier.is_late, batch.tuples)):
+            # Somebody else wrote one of the two. Where windows are open, the accounts tell, and they are lossy.
+            self._tally.put(Rejection(BadReason.ENDED, "its source said before that it sends no more", position))
+            return
         roster = self._rosters[lane.node]
         merge: dict[int, int] = {}
         late: dict[int, int] = {}

@@ -17,7 +17,7 @@ from lowmark.wire.records.partials import Origin
 from lowmark.wire.records.punctuations import LaneLedger, Promise
 from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.verdicts import Reason
-from lowmark.wire.rows.values import NEVER
+from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["LANES", "UPSTREAM_LANES", "Counters", "Lane", "Lanes", "accounted_losses", "loss_counters"]
 
@@ -56,6 +56,11 @@ class Lane:
     counters: Counters = (0, 0, 0)
     joint: JointPromises = field(default_factory=JointPromises)  # of a bucket, in this epoch
     values: ValuePromises = field(default_factory=ValuePromises)  # in this epoch
+
+    @property
+    def ended(self) -> bool:
+        """Whether the source has said in this epoch that it sends nothing more."""
+        return self.promised == FOREVER and self.floor != FOREVER
 
     def successor(self, epoch: int, kind: SourceKind) -> Lane:
         """The same source's lane in a later epoch."""

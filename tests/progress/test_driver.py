@@ -416,3 +416,35 @@ def test_an_undisturbed_stream_is_exact(over):
     found = completes(run(finite([*records, a.end()]), [plan(over)], ONE, range(3, 30, 7)))
     assert contiguous(found)
     assert all(c.verdict.exact and c.merged == c.promised for c in found)
+
+
+def test_what_a_source_sends_after_its_end_is_refused():
+    """The end is forged: the windows after it never come, and every batch of the source's own says so."""
+    a, forger = Sender("a"), Sender("a")
+    own = [a.batch({5: 2}), a.promise(6), a.batch({6: 3}), a.promise(7), a.batch({7: 1}), a.promise(8), a.batch({9: 1})]
+    forger.batch({5: 2})
+    forger.promise(6)
+    outcome = run_live(finite([*own[:2], forger.end(), *own[2:], a.end()]), [TUMBLING], ONE)
+    assert shown(completes([outcome])) == [(5, 5, 2, 2, [])]
+    refused = [output for output in outcome.outputs if isinstance(output, Rejection)]
+    # The first one of the source's own has the number that the forger took.
+    assert [(one.reason, one.position) for one in refused] == [(BadReason.ENDED, 5), (BadReason.ENDED, 7)]
+    assert (outcome.counts.duplicates, outcome.counts.late) == (1, 0)
+
+
+def test_a_forged_end_beside_another_source_makes_windows_lossy():
+    a, b, forger = Sender("a"), Sender("b"), Sender("a")
+    own = [a.batch({5: 2}), a.promise(6), a.batch({6: 3}), a.promise(7), a.batch({7: 1}), a.end()]
+    forger.batch({5: 2})
+    forger.promise(6)
+    other = [b.batch({5: 1, 6: 1, 7: 1}), b.end()]
+    found = completes([run_live(finite([*own[:2], forger.end(), *own[2:], *other]), [TUMBLING], TWO)])
+    assert [(c.windows.first, c.verdict.exact) for c in found] == [(5, True), (6, False), (7, False)]
+
+
+def test_a_file_that_is_read_again_is_not_refused():
+    a, again = Sender("a"), Sender("a", epoch=1)
+    records = [a.batch({5: 2}), a.end(), again.batch({5: 2}), again.end()]
+    outcome = run_live(finite(records), [TUMBLING], ONE)
+    assert (outcome.counts.replayed, outcome.counts.late) == (2, 0)
+    assert not [output for output in outcome.outputs if isinstance(output, Rejection)]

@@ -59,6 +59,7 @@ class BadReason(Enum):
     VALUE = "value"  # its value cannot be read
     COUNT = "count"  # the count of tuples in its header differs from its rows
     FUTURE = "future"  # its time is too far after the time at which it was appended
+    ENDED = "ended"  # its source had said that it sends no more
     EPOCH = "epoch"  # its source has not registered its epoch
 
 
