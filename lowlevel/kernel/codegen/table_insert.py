@@ -60,8 +60,9 @@ class TableText:
         self._write(f"""
             for k in range(np.uint64(count@)):
                 slot = np.uint64(slots@[k])
-                is_newer = table@[slot, ROW_TUPLES] != 0 and table@[slot, ROW_PANE] >= rows@[k, ROW_PANE]
-                if is_newer and not ({self._same_group("slot")}):
+                pane = rows@[k, ROW_PANE]
+                stays = table@[slot, ROW_TUPLES] != 0 and table@[slot, ROW_PANE] >= pane
+                if stays and not ({self._same_group("slot")}):
                     prefetch(table@, np.int64(slot) ^ 1, 0)
         """)
 
