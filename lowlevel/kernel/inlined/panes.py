@@ -49,6 +49,16 @@ OVERFULL = 27  # rows that left because a sum would not have fitted
 GAP = 28  # from a pane that may hold tuples to the next one
 STATE_WORDS = 29
 
+# Words of a row. Its keys, details and folds begin at ROW_KEYS.
+ROW_MASK = 0  # bits of columns that are null
+ROW_PANE = 1
+ROW_TUPLES = 2  # 0: the slot is empty
+ROW_KEYS = 3
+
+# Rows of the table that counts residents by pane.
+PANE_NUMBER = 0  # the pane that an entry counts at present
+PANE_RESIDENTS = 1
+
 PANES = 256
 """Entries of the table that counts residents by pane."""
 
