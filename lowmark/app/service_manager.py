@@ -30,6 +30,10 @@ class ServiceManager:
         self.watchdog_s = _watchdog_s(environment) if self._address else None
         self._fed_s = now_s()
 
+    @property
+    def there(self) -> bool:
+        return bool(self._address)
+
     def told(self, progress: Callable[[str], None]) -> Callable[[str], None]:
         """As `progress`; the manager shows the text, too (`systemctl status`)."""
 

@@ -168,7 +168,7 @@ class _Job:
         stack.callback(query.stop)
         names = ", ".join(plan.name for plan in self._plans)
         progress(f"running {names}: generation {checkpoint.generation}, run {checkpoint.run}; {health.url}/metrics")
-        ready = False
+        ready = not self._service.there
         while not self._stopping and not (until_last and query.ended):
             with watchdog.within(_ANSWER_WITHIN_S, "Spark's answer to how it is"):
                 query.check()
