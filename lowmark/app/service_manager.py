@@ -14,6 +14,7 @@ from contextlib import suppress
 
 __all__ = ["ServiceManager"]
 
+_PATIENCE_S = 1.0
 _FEEDS = 4
 """Feeds in a period of the watchdog: work that is seen later than that is still seen in time."""
 
@@ -29,6 +30,7 @@ class ServiceManager:
         self._address = environment.get("NOTIFY_SOCKET", "")
         self.watchdog_s = _watchdog_s(environment) if self._address else None
         self._fed_s = now_s()
+        self._owed = ""  # what the manager must hear and has not taken yet
 
     @property
     def there(self) -> bool:
@@ -45,7 +47,8 @@ class ServiceManager:
 
     def ready(self) -> None:
         """The process does from now on what it was started for."""
-        self._send("READY=1")
+        self._owed = "READY=1\n"
+        self._send("")
         self._fed_s = self._now_s()
 
     def stopping(self) -> None:
@@ -57,17 +60,21 @@ class ServiceManager:
 
     def worked(self) -> None:
         """Feeds the watchdog. Call it for work that was done since the last call, whether `due` or not."""
-        if self.due():
+        if self.due() and self._send("WATCHDOG=1"):
             self._fed_s = self._now_s()
-            self._send("WATCHDOG=1")
 
-    def _send(self, text: str) -> None:
+    def _send(self, text: str) -> bool:
+        """Whether the manager has taken it. One that has gone, or is busy for long, does not stop the work."""
         if not self._address:
-            return
+            return False
         # A name that begins with @ is in Linux's abstract namespace.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel:
-            channel.sendto(text.encode(), address)  # a manager that has gone or is busy must not stop the work
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.settimeout(_PATIENCE_S)
+            channel.sendto((self._owed + text).encode(), address)
+            self._owed = ""
+            return True
+        return False
 
 
 def _watchdog_s(environment: Mapping[str, str]) -> float | None:

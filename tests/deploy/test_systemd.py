@@ -118,7 +118,7 @@ def test_capture_and_job_tell_when_they_work(broker: str, tmp_path: Path, monkey
             assert any(line.startswith("STATUS=capturing tap") for line in lines[:ready])
             assert lines.index("WATCHDOG=1") > ready
 
-            await_true(lambda: of_job.count("WATCHDOG=1") > 2 or job.ended)
+            await_true(lambda: (bool(of_capture.lines) and of_job.count("WATCHDOG=1") > 2) or job.ended)
             assert any(line.startswith("STATUS=running packets") for line in of_job.lines)
             assert of_job.lines.index("WATCHDOG=1") > of_job.lines.index("READY=1")
 
