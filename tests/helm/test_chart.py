@@ -343,7 +343,7 @@ def test_users_of_strimzi_have_the_rights_that_lowmark_names(
         settings = config(rendered["strimzi"], f"-{name}", tmp_path / f"{name}.toml", monkeypatch)
         for topic, wanted in rights_of(settings, plan_queries(settings), role).items():
             given = [
-                operation.upper()
+                re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).upper()
                 for acl in acls
                 if acl["resource"]["type"] == "topic"
                 and (topic.startswith if acl["resource"]["patternType"] == "prefix" else topic.__eq__)(
