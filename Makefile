@@ -18,7 +18,7 @@ help:
 	@echo "make demo       show lowmark at work; ARGS='…' are passed on"
 	@echo "make test       everything that CI runs; PROCESSES=… at a time (2)"
 	@echo "make test-fast  the tests that need neither a broker nor Spark"
-	@echo "make tools      as root of a Debian: what some tests compare with or start (tshark, Docker, ip)"
+	@echo "make tools      as root of a Debian: what some tests compare with or start (tshark, Docker, ip, Prometheus)"
 	@echo "make lint       formatting, style, types, layers"
 	@echo "make format     format the code"
 	@echo "make lock       make the lockfiles of packages and jars anew"
@@ -38,8 +38,8 @@ test-fast: $(READY)
 
 # Without them the tests that need them are skipped, and say so.
 tools:
-	@{ command -v tshark && command -v dockerd && command -v ip; } >/dev/null || { apt-get update -qq && \
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends tshark docker.io iproute2; } >/dev/null
+	@{ command -v tshark && command -v dockerd && command -v ip && command -v promtool; } >/dev/null || { apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends tshark docker.io iproute2 prometheus; } >/dev/null
 
 lint: $(READY)
 	@$(BIN)/python -m ruff check .

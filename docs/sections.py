@@ -19,10 +19,12 @@ from ingest.metrics import IngestMetrics
 from lowlevel.metrics import LowLevelMetrics
 from lowmark.app.cli import app
 from lowmark.app.kafka.reachability import KafkaReach
-from lowmark.app.process_metrics import process_registry
+from lowmark.app.process_metrics import ThreadMetrics, process_registry
 from lowmark.query.aggregates import calls, sketches
-from lowmark.query.catalog import DERIVED_FIELDS, field_table
+from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS, field_table
+from lowmark.query.options import Names
 from lowmark.query.parse import size_limits
+from lowmark.query.result_names import OFFICIAL, name_in
 from lowmark.wire.kafka.settings import KafkaSettings
 from lowmark.wire.rows.schema import Kind
 
@@ -70,6 +72,7 @@ def made() -> dict[str, str]:
         "commands": "\n".join(_commands()),
         "limits": _limits(),
         "metrics": _metrics(),
+        "names": _names(),
     }
 
 
@@ -91,6 +94,7 @@ def _registries() -> dict[str, CollectorRegistry]:
     HighLevelMetrics(job, (), {})
     for registry in (capture, job):
         KafkaReach(KafkaSettings("localhost:9092"), registry)
+        ThreadMetrics(registry, lambda: ())
     return {"capture": capture, "job": job}
 
 
@@ -145,6 +149,20 @@ def _commands() -> Iterator[str]:
             [(f"`{option.removesuffix(' <str>')}`", text) for option, text in rows if option != "-h, --help"],
         )
         yield ""
+
+
+def _names() -> str:
+    """An official name is code; what stands in place of a missing one is in parentheses."""
+    rows = []
+    columns = [field.name for field in (*PACKET_FIELDS, *DERIVED_FIELDS)]
+    for column in (*columns, *(name for name in OFFICIAL if name not in columns)):
+        cells = [f"`{column}`"]
+        for names in (Names.ECS, Names.OTEL, Names.IPFIX):
+            shown = name_in(names, column)
+            official = column in OFFICIAL and getattr(OFFICIAL[column], names.value) is not None
+            cells.append(f"`{shown}`" if official else f"({shown})")
+        rows.append(tuple(cells))
+    return _table(("column", '`"ecs"`', '`"otel"`', '`"ipfix"`'), rows)
 
 
 def _metrics() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -21,10 +22,11 @@ from lowmark.wire.records.record import BadReason
 from lowmark.wire.records.verdicts import Reason
 from lowmark.wire.rows.values import FOREVER
 
-__all__ = ["BucketReport", "HighLevelMetrics"]
+__all__ = ["BatchPhase", "BucketReport", "HighLevelMetrics"]
 
 _QUERY: Final = ("query",)
 _SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
+_DELAYS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600)
 
 _COUNTERS: Final = {
     "rows_in": ("lowmark_partials_merged", "Partials that the job merged."),
@@ -46,6 +48,17 @@ _COUNTERS: Final = {
     ),
 }
 """Metric name and help text, by the key in `BucketReport.counters`."""
+
+
+class BatchPhase(Enum):
+    """The phases of a micro-batch in Spark: a closed list."""
+
+    LATEST_OFFSET = "latest_offset"
+    PLAN = "plan"
+    WAL_COMMIT = "wal_commit"
+    ADD_BATCH = "add_batch"
+    COMMIT_OFFSETS = "commit_offsets"
+    OTHER = "other"
 
 
 class BucketReport(SourceReport, Protocol):
@@ -120,8 +133,24 @@ class HighLevelMetrics(Collector):
         )  # fmt: skip
         self._state = Counter("lowmark_state_written_bytes", "Bytes of state written.", ("stage",), registry=registry)
         self._seconds = Histogram(
-            "lowmark_micro_batch_seconds", "Duration of a micro-batch, in seconds.", buckets=_SECONDS, registry=registry
-        )
+            "lowmark_micro_batch_duration_seconds",
+            "Seconds from the start of a micro-batch's work until its results are visible.",
+            buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
+        self._phases = Counter(
+            "lowmark_micro_batch_phase_seconds",
+            "Seconds that Spark has spent in a phase of its micro-batches: ask Kafka (latest_offset), plan, log the "
+            "offsets (wal_commit), read and process (add_batch), commit (commit_offsets); other is the rest.",
+            ("phase",), registry=registry,
+        )  # fmt: skip
+        self._delays = Histogram(
+            "lowmark_result_delay_seconds",
+            "When windows close: seconds from the time up to which the query is complete until its results are "
+            "visible.",
+            _QUERY, buckets=_DELAYS, registry=registry,
+        )  # fmt: skip
+        for phase in BatchPhase:
+            self._phases.labels(phase.value)
         for stage in {plan.stage.fingerprint for plan in self._plans}:
             for counter in (*self._counters.values(), self._state):
                 counter.labels(stage)
@@ -130,20 +159,28 @@ class HighLevelMetrics(Collector):
         for query in (plan.name for plan in self._plans):
             for counter in (self._rows, self._exchanged, self._late_rows, self._corrections):
                 counter.labels(query)
+            self._delays.labels(query)
             self._windows.labels(query, "exact", "")
             for reason in Reason:
                 self._windows.labels(query, "lossy", reason.value)
                 self._amended.labels(query, reason.value)
 
+    def phases(self, seconds: Mapping[BatchPhase, float]) -> None:
+        """Count the time that Spark spent on a micro-batch."""
+        for phase, spent_s in seconds.items():
+            self._phases.labels(phase.value).inc(spent_s)
+
     def micro_batch(self, reports: Sequence[BucketReport], seconds: float) -> None:
         """Count a micro-batch that has been written."""
         self._seconds.observe(seconds)
+        now_ns = self._now_ns()
         for report in reports:
             self._count(report)
+            self._observe_delays(report, now_ns)
         with self._lock:
             for report in reports:
                 self._standing[report.stage, report.bucket] = report
-                self._waits.take(report, self._now_ns())
+                self._waits.take(report, now_ns)
 
     def _count(self, report: BucketReport) -> None:
         for name, counter in self._counters.items():
@@ -163,6 +200,12 @@ class HighLevelMetrics(Collector):
         for query, reason, count in report.amended:
             self._amended.labels(query, reason).inc(count)
         self._state.labels(report.stage).inc(report.state_bytes)
+
+    def _observe_delays(self, report: BucketReport, now_ns: int) -> None:
+        for query in {query for query, _, _ in report.windows}:
+            bound = report.complete_to.get(query)
+            if bound is not None and bound != FOREVER:
+                self._delays.labels(query).observe(max(0, now_ns - bound) / 1e9)
 
     def collect(self) -> Iterator[Metric]:
         now_ns = self._now_ns()

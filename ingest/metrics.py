@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Info
 
 __all__ = ["IngestMetrics", "SourceMetrics"]
 
@@ -44,11 +44,42 @@ class IngestMetrics:
             registry=registry,
         )
         self.low = Gauge(
-            "lowmark_source_low_watermark_seconds",
+            "lowmark_source_low_watermark_timestamp_seconds",
             "Low-watermark of the source, in seconds since 1970; it keeps its last value after the source ends.",
             _LABELS,
             registry=registry,
         )
+
+        self.ring_size = Gauge(
+            "lowmark_ring_bytes",
+            "Size of the ring that the kernel fills with an interface's frames.",
+            _LABELS,
+            registry=registry,
+        )
+        self.ring_filled = Gauge(
+            "lowmark_ring_filled_bytes",
+            "Part of the ring whose frames lowmark has not finished with.",
+            _LABELS,
+            registry=registry,
+        )
+        self.freezes = Counter(
+            "lowmark_ring_freezes_total",
+            "Times that the ring was full: the kernel dropped frames until lowmark had made room.",
+            _LABELS,
+            registry=registry,
+        )
+
+        self.info = Info(
+            "lowmark_source",
+            "What the source reads (file or interface), and its name in the configuration, which the sources of a "
+            "fan-out share.",
+            (*_LABELS, "configured", "reads"),
+            registry=registry,
+        )
+
+    def name(self, source: str, stream: str, configured: str, reads: str) -> None:
+        """Show a source, of the table `configured` in the configuration."""
+        self.info.labels(source, stream, configured, reads).info({})
 
     def of(self, source: str, stream: str) -> SourceMetrics:
         return SourceMetrics(
@@ -58,6 +89,8 @@ class IngestMetrics:
             self.merged.labels(source, stream),
             self.low.labels(source, stream),
             lambda: self.bound.labels(source, stream),
+            lambda: (self.ring_size.labels(source, stream), self.ring_filled.labels(source, stream)),
+            lambda: self.freezes.labels(source, stream),
         )
 
 
@@ -72,6 +105,8 @@ class SourceMetrics:
         merged: Counter,
         low: Gauge,
         bound: Callable[[], Gauge],
+        rings: Callable[[], tuple[Gauge, Gauge]],
+        freezes: Callable[[], Counter],
     ) -> None:
         self._received = received
         self._read = read
@@ -79,6 +114,7 @@ class SourceMetrics:
         self._merged = merged
         self._low = low
         self._bound = bound  # only sources that measure have it
+        self._rings, self._freezes = rings, freezes  # only interfaces have them
         self._read_before = 0
 
     def block(self, frames: int, low_after_ns: int | None) -> None:
@@ -98,6 +134,17 @@ class SourceMetrics:
     def merged(self, frames: int) -> None:
         """Count delivered frames that are several packets each."""
         self._merged.inc(frames)
+
+    def ring(self, size: int, filled: Callable[[], int]) -> None:
+        """The source has a ring of so many bytes; `filled` is asked at each scrape, from another thread."""
+        of_size, of_filled = self._rings()
+        of_size.set(size)
+        of_filled.set_function(filled)
+        self._freezes()  # from the start, at 0
+
+    def frozen(self, times: int) -> None:
+        """The ring was full so many times more."""
+        self._freezes().inc(times)
 
     def bounded(self, bound_ns: int) -> None:
         """Set the current bound of measured disorder."""

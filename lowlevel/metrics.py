@@ -140,7 +140,7 @@ class LowLevelMetrics(Collector):
         groups = GaugeMetricFamily("lowmark_groups_resident", "Partials in the table.", labels=_NODE)
         tables = {
             "rate": GaugeMetricFamily(
-                "lowmark_table_collisions_per_tuple",
+                "lowmark_table_collisions_ratio",
                 "Partials that left the table because of a collision, per tuple, over the last million tuples.",
                 labels=_NODE,
             ),
@@ -196,8 +196,14 @@ class LowLevelMetrics(Collector):
             "them.",
             labels=_TOPIC,
         )
+        age = GaugeMetricFamily(
+            "lowmark_queue_age_seconds",
+            "Seconds for which the oldest record has waited for Kafka, in memory or on disk; 0 while none waits.",
+            labels=_TOPIC,
+        )  # fmt: skip
         for state in self._topics():
             for name, family in (counters | gauges).items():
                 family.add_metric((state.topic,), getattr(state, name))
             failing.add_metric((state.topic,), state.failing_s)
-        yield from (*counters.values(), *gauges.values(), failing)
+            age.add_metric((state.topic,), state.age_s)
+        yield from (*counters.values(), *gauges.values(), failing, age)

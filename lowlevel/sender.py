@@ -64,6 +64,7 @@ class _Queue:
     sent: int = 0
     ahead: int = 0
     since_s: float = 0.0  # on the clock: since when the first record has waited without any acknowledgement
+    put_s: deque[float] = field(default_factory=deque)  # on the clock: when each record was put, backlog included
 
     @property
     def waits(self) -> bool:
@@ -85,6 +86,7 @@ class TopicState:
     restarts: int = 0  # of the producer, after a failure
     failing: str | None = None  # why Kafka takes no records of the topic, or of one of its partitions; None: it does
     failing_s: float = 0.0  # for how long
+    age_s: float = 0.0  # for how long the oldest record has waited; 0: none waits
 
 
 class Sender:
@@ -141,8 +143,10 @@ class Sender:
             queue = self._queues.get(partition)
             if queue is None:
                 queue = self._queues[partition] = _Queue(partition)
+            now_s = self._now_s()
             if not queue.waits:
-                queue.since_s = self._now_s()
+                queue.since_s = now_s
+            queue.put_s.append(now_s)
             size = _size(record)
             self._queued_records += 1
             self._queued_bytes += size
@@ -175,9 +179,10 @@ class Sender:
         with self._lock:
             now_s = self._now_s()
             reason, since_s = self._judged(now_s)
+            oldest_s = min((queue.put_s[0] for queue in self._queues.values() if queue.put_s), default=now_s)
             return TopicState(
                 self.topic, self.readers, self._records, self._size, self._queued_records, self._queued_bytes,
-                self._spilled_bytes, self._restarts, reason, now_s - since_s,
+                self._spilled_bytes, self._restarts, reason, now_s - since_s, now_s - oldest_s,
             )  # fmt: skip
 
     def _run(self, stopping: threading.Event) -> None:
@@ -302,6 +307,8 @@ class Sender:
                 backlog.records, self.topic, queue.partition, error,
             )  # fmt: skip
             self._queued_records -= backlog.records
+            for _ in range(backlog.records):
+                queue.put_s.pop()
             self._queued_bytes -= queue.spilled
             self._spilled_bytes -= queue.spilled
             queue.spilled = 0
@@ -336,6 +343,7 @@ class Sender:
             if generation != self._generation or self._failure is not None:
                 return
             record = queue.records.popleft()
+            queue.put_s.popleft()
             size = _size(record)
             queue.sent -= 1
             queue.ahead -= size

@@ -49,6 +49,7 @@ class Helper:
     ) -> None:
         self.name = name
         self.failure: HelperEnded | None = None
+        self.restarts = 0  # after a failure that passed
         self._run = run
         self._passing = passing
         self._trouble: Exception | None = None  # the reason while it waits to start again
@@ -68,6 +69,11 @@ class Helper:
         """Raise HelperEnded if the thread has ended without `stop`."""
         if self.failure is not None:
             raise self.failure
+
+    @property
+    def running(self) -> bool:
+        """Whether it does its work: not before `start`, after its end, or while it waits to start again."""
+        return self._thread.is_alive() and self._trouble is None and self.failure is None
 
     @property
     def state(self) -> str:
@@ -94,6 +100,7 @@ class Helper:
                 _LOG.warning("the thread %r starts again in %.0f s: %s", self.name, wait_s, error)
                 self._stopping.wait(wait_s)
                 self._trouble = None
+                self.restarts += 1
             except BaseException as error:  # any other error would end the thread unnoticed
                 self._end(f"{type(error).__name__}: {error}", error)
                 return

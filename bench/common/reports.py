@@ -43,8 +43,8 @@ def write_csv(folder: Path, name: str, header: Sequence[str], rows: Sequence[Seq
 
 
 class Figure:
-    """One plot; saved as PNG when the block is left in good order. A plot after a figure of Li's (`fig_7_6_latency`)
-    has under it what his text states of that figure and `ours`, what this run has to set beside it. Both are printed.
+    """One plot; saved as PNG when the block is left in good order. A plot after a figure of a paper (`fig_7_6_latency`)
+    has under it what its text states of that figure and `ours`, what this run has to set beside it. Both are printed.
     """
 
     def __init__(self, folder: Path, name: str, title: str, ours: str | None = None) -> None:
@@ -58,8 +58,8 @@ class Figure:
 
     def __enter__(self) -> Axes:
         if self._stated is not None:
-            number, words = self._stated
-            lines = (f"Li on fig. {number}: {words}", f"Here: {self._ours}.")
+            figure, words = self._stated
+            lines = (f"{figure}: {words}", f"Here: {self._ours}.")
             print("\n".join(lines), flush=True)
             caption = "\n".join(textwrap.fill(line, _CAPTION) for line in lines)
             self._figure.supxlabel(caption, x=0.02, ha="left", fontsize=8)

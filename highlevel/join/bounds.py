@@ -20,11 +20,11 @@ class Bounds:
     times: tuple[int, ...]
 
 
-def bounds_space() -> Space[Bounds]:
+def bounds_space(name: str = "bounds") -> Space[Bounds]:
     def encode(piece: Bounds) -> bytes:
         return struct.pack(f">{len(piece.times)}q", *piece.times)
 
     def decode(data: bytes) -> Bounds:
         return Bounds(struct.unpack(f">{len(data) // 8}q", data))
 
-    return Space("bounds", encode, decode)
+    return Space(name, encode, decode)

@@ -18,7 +18,7 @@ from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Promise
 from lowmark.wire.rows.values import FOREVER, INT64_MAX, INT64_MIN
 
-__all__ = ["Kept"]
+__all__ = ["Kept", "partners_of"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -72,7 +72,7 @@ class Kept:
 
     def window(self, parts: Mapping[int, Words], port: int) -> tuple[Ints, Ints]:
         """For each combination of rows, the times (from, up to) of another port's rows that are in all windows."""
-        windows = [_partners(self._bands, of, self._time(of, rows), port) for of, rows in parts.items()]
+        windows = [partners_of(self._bands, of, self._time(of, rows), port) for of, rows in parts.items()]
         low = np.maximum.reduce([low for low, _ in windows])
         high = np.minimum.reduce([high for _, high in windows])
         return low, high
@@ -164,7 +164,7 @@ def _width(bands: Bands, unit: int) -> int:
     return max(unit, -(-longest // (_BINS * unit)) * unit)
 
 
-def _partners(bands: Bands, of: int, times: Ints, other: int) -> tuple[Ints, Ints]:
+def partners_of(bands: Bands, of: int, times: Ints, other: int) -> tuple[Ints, Ints]:
     """`Bands.partners` for many times, limited to int64."""
     if bands.tumbling:
         size = bands.sizes[of]

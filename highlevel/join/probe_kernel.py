@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from lowmark.jit.compiled import compiled
 
-__all__ = ["START", "chain_rows", "probe_rows"]
+__all__ = ["START", "chain_rows", "equal_at", "hash_of", "probe_rows"]
 
 Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
@@ -26,7 +26,7 @@ _HALF = np.uint64(32)
 
 
 @compiled
-def _hash(keys: Words, i: int, seed: np.uint64) -> np.uint64:
+def hash_of(keys: Words, i: int, seed: np.uint64) -> np.uint64:
     h = seed
     for at in range(keys.shape[1]):
         h = (h ^ keys[i, at]) * _P1
@@ -40,13 +40,13 @@ def chain_rows(keys: Words, start: int, end: int, heads: Ints, following: Ints, 
     """Put the rows from `start` up to `end` at the heads of their chains. `heads` has a power of two of places."""
     mask = np.uint64(heads.shape[0] - 1)
     for i in range(start, end):
-        place = np.int64(_hash(keys, i, seed) & mask)
+        place = np.int64(hash_of(keys, i, seed) & mask)
         following[i] = heads[place]
         heads[place] = i
 
 
 @compiled
-def _equal(a: Words, i: int, b: Words, j: int) -> bool:
+def equal_at(a: Words, i: int, b: Words, j: int) -> bool:
     at = 0
     while at < a.shape[1] and a[i, at] == b[j, at]:
         at += 1
@@ -69,9 +69,9 @@ def probe_rows(
         if at == START:
             if high[i] <= first or low[i] > last:
                 continue
-            at = heads[np.int64(_hash(keys, i, seed) & mask)]
+            at = heads[np.int64(hash_of(keys, i, seed) & mask)]
         while at >= 0:
-            if low[i] <= times[at] < high[i] and _equal(keys, i, stored, at):
+            if low[i] <= times[at] < high[i] and equal_at(keys, i, stored, at):
                 if count == found.shape[0]:
                     return i, at, count
                 found[count] = i

@@ -35,6 +35,7 @@ class JobSpec:
     prefix: str  # of topic names
     parcels: str  # the folder into which executors put their results
     formats: Mapping[str, RowFormat] = field(default_factory=dict)  # by query: the format of rows; JSON if missing
+    names: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by query: shown names of renamed columns
 
     def stages(self) -> dict[str, Stage]:
         """By fingerprint, in the order of the queries."""
@@ -90,6 +91,9 @@ class JobSpec:
 
     def format_of(self, query: str) -> RowFormat:
         return self.formats.get(query, RowFormat.JSONL)
+
+    def names_of(self, query: str) -> Mapping[str, str]:
+        return self.names.get(query, {})
 
     def dead_topic(self) -> str:
         return Topic(TopicKind.DEAD, None, self.prefix).name

@@ -159,16 +159,20 @@ class _BucketWork:
     def _encode(self, output: Output) -> None:
         match output:
             case ResultRows(query=query, rows=rows, schema=schema):
-                self._encode_rows(query, schema, rows)
-            case Complete(query=query) | Amendment(query=query) | Correction(query=query):
+                self._encode_rows(query, schema.renamed(self._spec.names_of(query)), rows)
+            case Complete(query=query) | Amendment(query=query):
                 self._parcel.put(Bundle.of(self._spec.results_topic(query), self._bucket, encode(output)))
+            case Correction(query=query):
+                shown = output.renamed(self._spec.names_of(query))
+                self._parcel.put(Bundle.of(self._spec.results_topic(query), self._bucket, encode(shown)))
             case Forward(exchange=exchange, partition=partition, record=record, schema=schema):
                 wire = encode(record if isinstance(record, Punctuation) else wire_of_batch(record, schema))
                 self._parcel.put(Bundle.of(self._spec.exchange_topic(exchange), partition, wire))
             case Rejection(reason=reason, detail=detail, position=position):
                 self._bury(BadRecord(reason, detail), *self._seen[position])
             case LateRow(query=query):
-                self._parcel.put(Bundle.of(self._spec.late_topic(query), self._bucket, encode(output)))
+                late = output.renamed(self._spec.names_of(query))
+                self._parcel.put(Bundle.of(self._spec.late_topic(query), self._bucket, encode(late)))
 
     def _encode_rows(self, query: str, schema: Schema, rows: Words) -> None:
         topic, generation = self._spec.results_topic(query), self._spec.generation

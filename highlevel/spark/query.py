@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from highlevel.metrics import BatchPhase
+from highlevel.spark.batch_phases import BatchPhases
 from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
 from highlevel.spark.errors import JobFailed
 from highlevel.spark.job_spec import JobSpec
@@ -24,11 +26,14 @@ from highlevel.spark.sink.transaction import TransactionalSink
 from highlevel.spark.source import KEY, SourceSettings, partials
 from lowmark.wire.records.sink_token import Token
 
-__all__ = ["JobQuery", "OnBatch"]
+__all__ = ["JobQuery", "OnBatch", "OnPhases"]
 
 OnBatch = Callable[[Sequence[Report], float], None]
 """Called when a batch has been written, with a report of each bucket that had records in it and the seconds that it
 took. Called by a thread of its own."""
+
+OnPhases = Callable[[Mapping[BatchPhase, float]], None]
+"""Called with the seconds that Spark spent in each phase of a batch. Called by a thread of its own."""
 
 _COMMIT_WITHIN_S = 5.0
 _LOOK_AGAIN_S = 0.02
@@ -43,7 +48,7 @@ class JobQuery:
 
     def __init__(
         self, spec: JobSpec, source: SourceSettings, folder: CheckpointFolder, checkpoint: Checkpoint,
-        sink: TransactionalSink, job: str, on_batch: OnBatch, wake: threading.Event,
+        sink: TransactionalSink, job: str, on_batch: OnBatch, on_phases: OnPhases, wake: threading.Event,
     ) -> None:  # fmt: skip
         self._spec = spec
         self._source = source
@@ -52,6 +57,7 @@ class JobQuery:
         self._sink = sink
         self._job = job
         self._on_batch = on_batch
+        self._on_phases = on_phases
         self._wake = wake
         self._delivery = Delivery(Path(spec.parcels), sink)
         self._query: StreamingQuery | None = None
@@ -81,6 +87,7 @@ class JobQuery:
         reports = buckets.transformWithState(BucketProcessor(self._spec), REPORT_SCHEMA, "Append", "None")
         location = str(self._folder.spark(self._checkpoint))
         writer = reports.writeStream.foreachBatch(self._take).option("checkpointLocation", location)
+        spark.streams.addListener(BatchPhases(self._on_phases))
         self._query = writer.queryName(self._job).start()
 
     def check(self) -> None:

@@ -162,11 +162,20 @@ class Ring:
         bytes_.flags.writeable = False
         return RingBlocks(self._size, bytes_, words, words[_FRAMES :: self._size // 4].astype(np.int64))
 
-    def take_dropped(self) -> int:
-        """Frames that found no room in the ring since the last call."""
+    def take_losses(self) -> tuple[int, int]:
+        """Since the last call: frames that found no room in the ring, and how often it filled up."""
         answer = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 12)
-        _, dropped, _ = struct.unpack("3I", answer)
-        return int(dropped)
+        _, dropped, freezes = struct.unpack("3I", answer)
+        return int(dropped), int(freezes)
+
+    @property
+    def ring_bytes(self) -> int:
+        return len(self._bytes)
+
+    @property
+    def filled_bytes(self) -> int:
+        """Blocks that are full, or were handed over before they were, and are not back yet. Any thread may ask."""
+        return int(np.count_nonzero(self._status & _OURS)) * self._size
 
     def take_fault(self) -> bool:
         """Whether the interface went down since the last call. Frames come again when it is up, unless it was

@@ -97,6 +97,8 @@ class LiveSource:
             self.open()
         assert self._ring is not None
         ring = self._ring
+        if self._metrics is not None:
+            self._metrics.ring(ring.ring_bytes, self._filled_bytes)
         walk_blocks(ring.no_frames(), _UNLIMITED)  # compile it, if necessary, before anything waits for it
         if ring.interface.merging_note is not None:
             self._tell(ring.interface.merging_note)
@@ -213,13 +215,19 @@ class LiveSource:
         vlan: npt.NDArray[np.int32] | None = None,
     ) -> FrameBlock:  # fmt: skip
         # Frames dropped before low_after are known when that is promised, because the count is read after it.
-        dropped = 0 if self._ring is None else self._ring.take_dropped()
+        dropped, freezes = (0, 0) if self._ring is None else self._ring.take_losses()
+        if freezes and self._metrics is not None:
+            self._metrics.frozen(freezes)
         flaws, self._flaws = tuple(self._flaws), []
         return FrameBlock(
             data=data, offset=of.offset, captured=of.captured, length=of.length, ts=of.ts, link=of.link,
             low=low, low_after=low_after, vlan=vlan, dropped=dropped, taken_ns=self._now_ns(),
             flaws=flaws,
         )  # fmt: skip
+
+    def _filled_bytes(self) -> int:
+        ring = self._ring  # another thread may replace it
+        return 0 if ring is None else ring.filled_bytes
 
     def _note_merged(self, merged: int) -> None:
         if not self.merged:

@@ -1,16 +1,30 @@
-"""Metrics that every lowmark process serves about itself: its version and its use of the system."""
+"""Metrics that every lowmark process serves about itself: its version, its use of the system, its helper threads."""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, GCCollector, Info, PlatformCollector, ProcessCollector
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from lowmark import __version__
+from lowmark.helpers import Helper
 
-__all__ = ["process_registry"]
+__all__ = ["ThreadMetrics", "process_registry"]
 
 
 def process_registry() -> CollectorRegistry:
     """A registry for one process, with `process_…`, `python_…` and the version in it."""
+    # Else each counter has a series more, with the time of the process's start.
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
     registry = CollectorRegistry()
     build = Info("lowmark_build", "Version of lowmark that runs.", ("version",), registry=registry)
     build.labels(__version__).info({})
@@ -18,3 +32,26 @@ def process_registry() -> CollectorRegistry:
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
     return registry
+
+
+class ThreadMetrics(Collector):
+    """Whether the threads beside the main one do their work. `helpers` is asked at each scrape."""
+
+    def __init__(self, registry: CollectorRegistry, helpers: Callable[[], Iterable[Helper]]) -> None:
+        self._helpers = helpers
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily(
+            "lowmark_thread_up",
+            "1 while the helper thread does its work; 0 before its start, after its end, and while it waits to start "
+            "again after a failure.",
+            labels=("thread",),
+        )
+        restarts = CounterMetricFamily(
+            "lowmark_thread_restarts", "Times that the helper thread started again after a failure.", labels=("thread",)
+        )
+        for helper in self._helpers():
+            up.add_metric((helper.name,), helper.running)
+            restarts.add_metric((helper.name,), helper.restarts)
+        yield from (up, restarts)

@@ -1,5 +1,5 @@
-"""Options of a query beside its text: handling of late tuples, window strategy, limits on state. They have a module of
-their own because the command line needs no other part of a plan."""
+"""Options of a query beside its text: handling of late tuples, window strategy, names of columns, limits on state. They
+have a module of their own because the command line needs no other part of a plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fractions import Fraction
 from lowmark.query.catalog import unit_ns
 from lowmark.wire.rows.values import INT64_MAX
 
-__all__ = ["DEFAULT_LIMITS", "DEFAULT_RATES", "Late", "Limits", "Rates", "Strategy", "parse_span"]
+__all__ = ["DEFAULT_LIMITS", "DEFAULT_RATES", "Late", "Limits", "Names", "Rates", "Strategy", "parse_span"]
 
 
 class Late(Enum):
@@ -50,6 +50,15 @@ def parse_span(text: str) -> int:
     if span.denominator != 1 or not 0 < span <= INT64_MAX:
         raise ValueError(f"{text!r} is not a length of time, such as '1 hour' or '90 s'")
     return int(span)
+
+
+class Names(Enum):
+    """The vocabulary of a query's result columns."""
+
+    LOWMARK = "lowmark"
+    ECS = "ecs"  # Elastic Common Schema 8
+    OTEL = "otel"  # OpenTelemetry's semantic conventions 1.27
+    IPFIX = "ipfix"  # IANA's registry of information elements
 
 
 class Strategy(Enum):

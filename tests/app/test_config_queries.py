@@ -12,7 +12,7 @@ from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.app.config.toml_tables import ConfigError
 from lowmark.query.compile import compile_query
-from lowmark.query.options import Limits
+from lowmark.query.options import Limits, Names
 from lowmark.query.plan.nodes import Counted
 
 HEAD = """
@@ -129,3 +129,22 @@ def test_a_query_that_ends_is_none_of_a_job(tmp_path: Path) -> None:
     config = load(tmp_path, '[queries.first]\nsql = "SELECT ts FROM Main LIMIT 5"\n')
     with pytest.raises(ConfigError, match="the queries of a job have no end"):
         plan_queries(config)
+
+
+def test_names_of_columns_are_no_part_of_the_plan(tmp_path: Path) -> None:
+    """So a job takes other ones on its checkpoint."""
+    config = load(tmp_path, ALONE)
+    assert config.queries["alone"].names is Names.LOWMARK
+    named = load(tmp_path, ALONE + 'names = "ecs"')
+    assert named.queries["alone"].names is Names.ECS
+    assert plan_digests(plan_queries(named)) == plan_digests(plan_queries(config))
+
+
+def test_names_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"queries\.alone\.names: 'ECS8' is not one of lowmark, ecs, otel, ipfix"):
+        load(tmp_path, ALONE + 'names = "ECS8"')
+    both = ALONE.replace("SELECT srcIP,", "SELECT tcp_flags, bit_or(tcp_flags),").replace("BY srcIP", "BY tcp_flags")
+    with pytest.raises(
+        ConfigError, match=r"queries\.alone\.names: tcp_flags and bit_or_tcp_flags would both be called"
+    ):
+        plan_queries(load(tmp_path, both + 'names = "ipfix"'))

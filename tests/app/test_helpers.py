@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from lowmark.app.failures import failure_of
 from lowmark.app.health import living
+from lowmark.app.process_metrics import ThreadMetrics
 from lowmark.helpers import Backoff, Helper, HelperEnded
+from tests.integration.jobprocess import await_true
 
 
 def ended(helper: Helper) -> None:
@@ -75,8 +78,10 @@ def test_what_passes_starts_it_again() -> None:
     assert again.wait(30)
     assert living([helper]).ok
     assert helper.state == "running"
+    assert (helper.running, helper.restarts) == (True, 1)
     helper.stop()
     assert runs == 2
+    assert not helper.running
 
 
 def test_it_stops_while_it_waits_to_start_again() -> None:
@@ -87,8 +92,17 @@ def test_it_stops_while_it_waits_to_start_again() -> None:
         raise ValueError("not now")
 
     helper = Helper("one", run, (ValueError,))
+    registry = CollectorRegistry()
+    ThreadMetrics(registry, lambda: [helper])
+
+    def up() -> float | None:
+        return registry.get_sample_value("lowmark_thread_up", {"thread": "one"})
+
+    assert up() == 0
     helper.start()
     assert failed.wait(30)
+    await_true(lambda: up() == 0)
+    assert registry.get_sample_value("lowmark_thread_restarts_total", {"thread": "one"}) == 0
     helper.stop()
     helper.check()
 

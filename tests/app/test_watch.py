@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
-from lowmark.app.watch.follow import Amendments, amendment_text, completion_line
+from lowmark.app.watch.follow import Amendments, amendment_text, completion_line, show_window
 from lowmark.app.watch.window_board import WindowBoard
 from lowmark.wire.records.result_rows import ResultRow
 from lowmark.wire.records.verdicts import Amendment, Complete, Reason, Verdict, WindowSpan
@@ -64,3 +66,27 @@ def test_a_completion_for_programs_has_its_bounds_as_rows_do_and_says_whether_it
         "reasons": ["gap"], "partial": True,
     }  # fmt: skip
     assert completion_line(window).isascii()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        b'{"window_start":"05","window_end":"10","srcIP":"10.0.0.1","count":7}',
+        b'{"event.start":"05","event.end":"10","source.ip":"10.0.0.1","network.packets":7}',
+        b'{"flowStartNanoseconds":"05","flowEndNanoseconds":"10","sourceIPAddress":"10.0.0.1","packetDeltaCount":7}',
+    ],
+)
+def test_the_bounds_of_a_window_stand_above_its_rows_whatever_they_are_called(row: bytes) -> None:
+    told = Complete(
+        "q", 1, 0, 1, WindowSpan(1, 1), 5 * SECOND, 10 * SECOND, "ts", 1, 7, 7, 0, 0, None, (), Verdict()
+    )  # fmt: skip
+    board = WindowBoard(1)
+    board.rows(0, [ResultRow(1, row)])
+    (window,) = board.complete(told)
+    shown = io.StringIO()
+    show_window(Console(file=shown, width=100), "q", window)
+    title, *table = shown.getvalue().splitlines()
+    assert "1970-01-01T00:00:05Z … 1970-01-01T00:00:10Z" in title
+    heads = list(json.loads(row))
+    assert all(head in "\n".join(table) for head in heads[2:])
+    assert not any(head in "\n".join(table) for head in heads[:2])

@@ -34,7 +34,7 @@ def test_none_goes_without() -> None:
 
 def test_every_figure_that_the_bench_draws_is_known() -> None:
     texts = (path.read_text() for path in Path(bench.__file__).parent.rglob("*.py"))
-    names = {name for text in texts for name in re.findall(r'"(fig_\d+_\d+)', text)}
+    names = {name for text in texts for name in re.findall(r'"((?:hammad_\d+_)?fig_\d+(?:_\d+)?)', text)}
     assert len(names) > 10
     assert all(of_figure(name) is not None for name in names)
 

@@ -7,9 +7,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from ingest.config import LiveConfig, RingConfig
 from ingest.live.source import LiveSource
+from ingest.metrics import IngestMetrics
 from lowmark.wire.frames import FUTURE_NS, Flaw, FrameBlock
 from lowmark.wire.records.verdicts import Reason
 from tests.fixtures.network import Network, ip, namespace, packet
@@ -42,9 +44,15 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def live(net: Network, clock: Clock) -> Iterator[LiveSource]:
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def live(net: Network, clock: Clock, registry: CollectorRegistry) -> Iterator[LiveSource]:
     ring = RingConfig(ring_bytes=2 << 20, snaplen=128)
-    source = LiveSource(LiveConfig(name="a", stream="A", interface="near", ring=ring), now_ns=clock.now_ns)
+    config = LiveConfig(name="a", stream="A", interface="near", ring=ring)
+    source = LiveSource(config, now_ns=clock.now_ns, metrics=IngestMetrics(registry).of("a", "A"))
     source.start()
     source.begin()
     yield source
@@ -75,10 +83,16 @@ def test_a_lull_follows_the_clock_by_the_lag(net: Network, live: LiveSource) -> 
     assert set(block.vlan.tolist()) == {-1}
 
 
-def test_frames_beyond_the_ring_are_counted(net: Network, live: LiveSource) -> None:
+def test_frames_beyond_the_ring_are_counted(net: Network, live: LiveSource, registry: CollectorRegistry) -> None:
     """Each frame is delivered or dropped; dropped ones are told before their time is promised."""
+
+    def shown(name: str) -> float | None:
+        return registry.get_sample_value(f"lowmark_ring_{name}", {"source": "a", "stream": "A"})
+
+    assert (shown("bytes"), shown("filled_bytes"), shown("freezes_total")) == (2 << 20, 0, 0)
     sent = 30_000
     net.send("far", [packet(1, size=300)] * sent)
+    assert shown("filled_bytes") == 2 << 20
     done_ns = time.time_ns()
     dropped = received = 0
     for block in live.blocks():
@@ -91,6 +105,8 @@ def test_frames_beyond_the_ring_are_counted(net: Network, live: LiveSource) -> N
     assert received + dropped == sent
     assert dropped > 0
     assert received == live.received
+    assert (shown("freezes_total") or 0) >= 1
+    assert (shown("filled_bytes") or 0) < 2 << 20
 
 
 def test_a_ring_that_nobody_reads_is_deep_in_ticks_too(net: Network, live: LiveSource) -> None:

@@ -133,7 +133,7 @@ def test_metrics_follow_the_blocks(tmp_path: Path) -> None:
     assert value(registry, "lowmark_frames_received_total") == 2
     assert value(registry, "lowmark_capture_read_bytes_total") == of.total_bytes
     assert value(registry, "lowmark_capture_damaged_total") == 0
-    assert value(registry, "lowmark_source_low_watermark_seconds") == 2
+    assert value(registry, "lowmark_source_low_watermark_timestamp_seconds") == 2
 
 
 def value(registry: CollectorRegistry, name: str) -> float | None:

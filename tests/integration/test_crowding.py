@@ -50,6 +50,6 @@ def test_while_it_runs(broker: str, tmp_path: Path) -> None:
         }
         assert shown["lowmark_table_slots"] == 64
         assert shown["lowmark_table_slots_wanted"] >= int(said) > 64
-        assert shown["lowmark_table_collisions_per_tuple"] > 0.1
+        assert shown["lowmark_table_collisions_ratio"] > 0.1
         capture.process.send_signal(signal.SIGTERM)
         assert capture.wait() == 0, capture.error

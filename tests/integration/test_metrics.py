@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from highlevel.metrics import BatchPhase
 from lowmark import __version__
 from lowmark.wire.records.record import BadReason
 from tests.integration import metered
@@ -78,11 +79,15 @@ def test_damaged_capture(capture: Samples, pipeline: Pipeline) -> None:
     assert {source for source, count in found.items() if count} == damaged
 
 
+def test_what_a_source_reads(capture: Samples) -> None:
+    assert value(capture, "lowmark_source_info", **SOURCE, configured=metered.SOURCE, reads="file") == 1
+
+
 def test_source_that_has_not_ended(capture: Samples, job: Samples, pipeline: Pipeline) -> None:
     """Its low-watermark is the time of the last packet that came in order."""
     held = {"source": "held", "stream": "Held"}
     last_s = HELD_PACKETS[-1].ts / 1e9
-    assert value(capture, "lowmark_source_low_watermark_seconds", **held) == pytest.approx(last_s)
+    assert value(capture, "lowmark_source_low_watermark_timestamp_seconds", **held) == pytest.approx(last_s)
     assert value(capture, "lowmark_frames_received_total", **held) == len(HELD_PACKETS)
     lag = value(capture, "lowmark_low_watermark_lag_seconds", **held)
     assert lag is not None
@@ -102,8 +107,9 @@ def test_queue(capture: Samples, pipeline: Pipeline) -> None:
     assert pipeline.plans[metered.QUERY].stage.fingerprint in stages
     assert stages <= {plan.stage.fingerprint for plan in pipeline.plans.values()}
     for topic in topics:
-        for name in ("queue_records", "queue_bytes", "producer_restarts_total", "topic_failing_seconds"):
+        for name in ("queue_records", "queue_bytes", "queue_age_seconds", "topic_failing_seconds"):
             assert value(capture, f"lowmark_{name}", topic=topic) == 0
+        assert value(capture, "lowmark_producer_restarts_total", topic=topic) == 0
         records = value(capture, "lowmark_kafka_records_total", topic=topic)
         size = value(capture, "lowmark_kafka_bytes_total", topic=topic)
         assert records is not None
@@ -137,6 +143,39 @@ def test_the_process(capture: Samples, job: Samples) -> None:
         assert value(process, "lowmark_build_info", version=__version__) == 1
         for name in ("process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds"):
             assert (value(process, name) or 0) > 0
+
+
+def test_helper_threads(capture: Samples, job: Samples, pipeline: Pipeline) -> None:
+    for process, expected in ((capture, {"health", "kafka", "epochs"}), (job, {"health", "kafka", "watchdog"})):
+        up = {dict(labels)["thread"]: count for (name, labels), count in process.items() if name == "lowmark_thread_up"}
+        assert set(up.values()) == {1}
+        assert {thread for thread in up if not thread.startswith("emitter ")} == expected
+        restarts = [count for (name, _), count in process.items() if name == "lowmark_thread_restarts_total"]
+        assert restarts == [0] * len(up)
+
+
+def test_phases_of_micro_batches(job: Samples) -> None:
+    """They and the delivery make up the batches: Spark's part is most of their time."""
+    name = "lowmark_micro_batch_phase_seconds_total"
+    spent = {phase: value(job, name, phase=phase.value) or 0 for phase in BatchPhase}
+    assert all(seconds >= 0 for seconds in spent.values())
+    assert spent[BatchPhase.ADD_BATCH] == max(spent.values()) > 0
+    batches = value(job, "lowmark_micro_batch_duration_seconds_count")
+    assert batches is not None
+    assert batches > 1
+
+
+def test_results_of_old_packets_are_as_late_as_the_packets_are_old(job: Samples) -> None:
+    """Once for each bucket and micro-batch that closed windows; at the end of all sources there is no time to compare
+    with."""
+    query = {"query": "held"}
+    count, total = (value(job, f"lowmark_result_delay_seconds_{part}", **query) for part in ("count", "sum"))
+    lag = value(job, "lowmark_frontier_lag_seconds", **query)
+    assert count is not None
+    assert total is not None
+    assert lag is not None
+    assert count > 0
+    assert total / count == pytest.approx(lag, rel=0.01)
 
 
 def test_names_of_queries(capture: Samples, job: Samples, node: dict[str, str], stage: str) -> None:
@@ -194,5 +233,6 @@ def test_what_is_served_is_what_is_documented(capture: Samples, job: Samples) ->
                 metric = _PARTS_OF_HISTOGRAMS.sub("", name)
                 served.setdefault((process, metric), set()).add(frozenset(dict(labels)) - {"le"})
         assert {metric: {documented.get(metric)} for metric in served} == served
-        rare = {"lowmark_disorder_bound_seconds"}  # it is there where disorder is measured
+        rare = {"lowmark_disorder_bound_seconds"}  # it is there where disorder is measured; rings have interfaces
+        rare |= {"lowmark_ring_bytes", "lowmark_ring_filled_bytes", "lowmark_ring_freezes_total"}
         assert {name for of, name in documented if of == process} - {name for _, name in served} <= rare

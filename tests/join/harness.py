@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 import numpy as np
 from hypothesis import strategies as st
 
-from highlevel.interface import Operator, State, Words
+from highlevel.interface import Operator, Out, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
 from lowmark.query.expr.expressions import Call, Field, Named, Op
 from lowmark.query.parse.syntax import JoinKind
@@ -20,7 +21,6 @@ from lowmark.wire.records.punctuations import Bound, Promise
 from lowmark.wire.rows.schema import Column, Kind, Schema
 from lowmark.wire.rows.values import FOREVER
 from lowmark.wire.rows.words import column_of
-from tests.operators.harness import Sink
 from tests.wire.strategies import V4, V6
 
 UNIT = 4
@@ -117,8 +117,8 @@ def scenes(
     orders = [draw(st.permutations([n for n in range(count) if n != port])) for port in range(count)]
     extremes = draw(_extremes(count)) if kind_of_join is JoinKind.INNER else ()
     plan = plan_of(sizes, tumbling, equal, draw(st.booleans()), kind_of_join, orders, extremes)
-    events = draw(_events(count))
-    return Scene(plan, events, tuple(draw(st.booleans()) for _ in events))
+    made = draw(events(count))
+    return Scene(plan, made, tuple(draw(st.booleans()) for _ in made))
 
 
 @st.composite
@@ -129,15 +129,15 @@ def _extremes(draw: st.DrawFn, count: int) -> tuple[Extreme, ...]:
 
 
 @st.composite
-def _events(draw: st.DrawFn, count: int) -> tuple[Event, ...]:
+def events(draw: st.DrawFn, count: int) -> tuple[Event, ...]:
     fronts = [-30] * count  # panes that have ended
     numbers = Counter[int]()
-    events = []
+    made = []
     for _ in range(draw(st.integers(1, 14))):
         port = draw(st.integers(0, count - 1))
         if draw(st.integers(0, 2)) == 0:
             fronts[port] += draw(st.integers(1, 8))
-            events.append(Event(port, ended=fronts[port]))
+            made.append(Event(port, ended=fronts[port]))
             continue
         rows = []
         for _ in range(draw(st.integers(1, 6))):
@@ -146,10 +146,10 @@ def _events(draw: st.DrawFn, count: int) -> tuple[Event, ...]:
             f = draw(st.sampled_from((0.0, -0.0, 1.5, NAN)))
             rows.append(Tuple(t, numbers[port], a, f, draw(st.sampled_from(ADDRESSES))))
             numbers[port] += 1
-        events.append(Event(port, tuple(rows)))
+        made.append(Event(port, tuple(rows)))
     ends = draw(st.permutations(range(count)))
-    events += [Event(port, ended=FOREVER) for port in ends]
-    return tuple(events)
+    made += [Event(port, ended=FOREVER) for port in ends]
+    return tuple(made)
 
 
 def operator_of(plan: Join) -> AnyJoin:
@@ -167,7 +167,7 @@ def words(rows: Sequence[Tuple]) -> Words:
     return matrix
 
 
-def send(operator: Operator, event: Event, state: State, sink: Sink) -> None:
+def send(operator: Operator, event: Event, state: State, sink: Out) -> None:
     if event.tuples:
         operator.on_batch(event.port, words(event.tuples), state, sink)
     else:
@@ -242,6 +242,27 @@ def _columns(plan: Join, matrices: Sequence[Words], names: Sequence[str]) -> Ite
                 [value if there else None for value, there in zip(data.tolist(), valid.tolist(), strict=True)]
             )
         yield from zip(*columns, strict=True)
+
+
+def matches_something(scene: Scene, port: int, row: Tuple) -> bool:
+    """Null and NaN equal nothing."""
+    asked = [getattr(row, name) for columns in scene.plan.equal if (name := columns[port]) is not None]
+    return all(value is not None and value == value for value in asked)
+
+
+@cache
+def band(sizes: tuple[int, int], tumbling: bool, t: int, first: bool) -> range:
+    """The times of an input whose rows meet a row of the other one, which is the `first` of the two or the second."""
+    pair = plan_of(sizes, tumbling, (), False)
+    reach = max(70, 2 * max(sizes))
+    near = [at for at in range(t - reach, t + reach) if in_windows(pair, [t, at] if first else [at, t])]
+    return range(near[0], near[-1] + 1)
+
+
+def partners(scene: Scene, port: int, t: int, other: int) -> range:
+    sizes = [plan.size for plan in scene.plan.inputs]
+    first, second = sorted((port, other))
+    return band((sizes[first], sizes[second]), scene.plan.tumbling, t, port < other)
 
 
 def kept(operator: AnyJoin, state: State, port: int) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import cache
 from itertools import product
 
 import pytest
@@ -26,9 +25,11 @@ from tests.join.harness import (
     in_windows,
     kept,
     kept_bins,
+    matches_something,
     nested_loops,
     numbers,
     operator_of,
+    partners,
     plan_of,
     scenes,
     send,
@@ -147,20 +148,6 @@ def test_what_goes_takes_with_it_what_waited_for_it(first_has_ended: bool) -> No
     assert [kept(operator, stored.state, port) for port in (0, 1)] == [[], []]
 
 
-@cache
-def band(sizes: tuple[int, int], tumbling: bool, t: int, first: bool) -> range:
-    """The times of an input whose rows meet a row of the other one, which is the `first` of the two or the second."""
-    pair = plan_of(sizes, tumbling, (), False)
-    near = [at for at in range(t - 70, t + 70) if in_windows(pair, [t, at] if first else [at, t])]
-    return range(near[0], near[-1] + 1)
-
-
-def partners(scene: Scene, port: int, t: int, other: int) -> range:
-    sizes = [plan.size for plan in scene.plan.inputs]
-    first, second = sorted((port, other))
-    return band((sizes[first], sizes[second]), scene.plan.tumbling, t, port < other)
-
-
 def test_rows_go_when_an_input_has_ended_without_any() -> None:
     """While the third input is open, of which nothing has been said."""
     plan = plan_of((8, 8, 8), False, (), False)
@@ -173,12 +160,6 @@ def test_rows_go_when_an_input_has_ended_without_any() -> None:
     send(operator, Event(0, ended=FOREVER), stored.state, Sink())
     send(operator, Event(2, (Tuple(9, 0, 1, 0.0, 1), Tuple(50, 1, 1, 0.0, 1))), stored.state, Sink())
     assert kept(operator, stored.state, 2) == []
-
-
-def matches_something(scene: Scene, port: int, row: Tuple) -> bool:
-    """Null and NaN equal nothing."""
-    asked = [getattr(row, name) for columns in scene.plan.equal if (name := columns[port]) is not None]
-    return all(value is not None and value == value for value in asked)
 
 
 def can_meet(scene: Scene, port: int, t: int, bounds: list[int], every: bool = False) -> bool:

@@ -15,8 +15,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
-from lowlevel.sender import TopicState
+from lowlevel.sender import Sender, TopicState
 from lowlevel.source_epochs import EpochWatch, SourcesLog
+from lowlevel.spill import SpillFolder
 from lowmark.wire.kafka.clients import KafkaSettings, KafkaUnavailable
 from lowmark.wire.kafka.topics import MAX_MESSAGE_BYTES
 from lowmark.wire.records.record import WireRecord, header
@@ -51,6 +52,28 @@ def test_a_full_queue_has_no_room_for_data_and_still_takes_a_punctuation() -> No
     emitter.put("t", 0, record(1, 600_000))
     assert not emitter.room("t", 0)
     assert state(emitter).queued_records == 2
+
+
+def test_the_age_of_the_queue_is_that_of_its_oldest_record(tmp_path: Path) -> None:
+    """In memory or on disk; a record that Kafka has acknowledged is none of it any more."""
+    now_s = 100.0
+    config = QueueConfig(max_bytes=1 << 20)
+    sender = Sender("t", KafkaSettings("127.0.0.1:1"), config, SpillFolder(tmp_path), lambda: now_s)
+    assert sender.state().age_s == 0
+    for second, partition in enumerate((0, 1, 0, 0)):
+        now_s = 100.0 + second
+        sender.put(partition, record(second, 600_000))
+    now_s = 110.0
+    assert sender.state().spilled_bytes > 0
+    ages = [sender.state().age_s]
+    for partition in (0, 1, 0):
+        queue = sender._queues[partition]
+        if not queue.records:
+            assert queue.backlog is not None
+            sender._refill(queue, queue.backlog)
+        sender._on_acknowledged(0, queue)
+        ages.append(sender.state().age_s)
+    assert ages == [10, 9, 8, 7]
 
 
 def test_topics_divide_the_room() -> None:

@@ -16,7 +16,7 @@ from tests.lowlevel.test_table import ALL_FOLDS, NODES, Packet
 
 TOPICS = [
     TopicState("a", ("q", "p"), records=3, size=700, queued_records=2, queued_bytes=90, restarts=1),
-    TopicState("b", ("r",), queued_records=5, failing="gone", failing_s=12.0),
+    TopicState("b", ("r",), queued_records=5, failing="gone", failing_s=12.0, age_s=13.0),
 ]
 
 
@@ -49,7 +49,7 @@ def test_a_source_its_nodes_and_the_queue_are_shown() -> None:
     assert (in_partials, resident) == (3, 1)
     assert shown("partials_evicted_total", node=ALL_FOLDS.name) == 3
     assert shown("table_slots", node=ALL_FOLDS.name) == shown("table_slots_wanted", node=ALL_FOLDS.name) == 1
-    assert shown("table_collisions_per_tuple", node=ALL_FOLDS.name) == 3 / 4
+    assert shown("table_collisions_ratio", node=ALL_FOLDS.name) == 3 / 4
     assert shown("tuples_given_up_total", node=ALL_FOLDS.name) == 0
     for name, values in {
         "kafka_records_total": (3, 0),
@@ -57,6 +57,7 @@ def test_a_source_its_nodes_and_the_queue_are_shown() -> None:
         "queue_records": (2, 5),
         "producer_restarts_total": (1, 0),
         "topic_failing_seconds": (0, 12),
+        "queue_age_seconds": (0, 13),
     }.items():
         assert tuple(registry.get_sample_value(f"lowmark_{name}", {"topic": topic}) for topic in "ab") == values
     node = {"node": ALL_FOLDS.name, "stage": ALL_FOLDS.name.partition("/")[0]}

@@ -7,10 +7,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from highlevel.config import JobConfig
-from highlevel.metrics import HighLevelMetrics
+from highlevel.metrics import BatchPhase, HighLevelMetrics
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.records import Arrival, Record
 from highlevel.progress.roster import Roster
+from highlevel.spark.batch_phases import phases_of
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.wire.records.record import BadReason
@@ -94,6 +95,26 @@ def test_the_lag_grows_while_nothing_comes():
     assert job.shown("frontier_lag_seconds", query="q") == 1
     job.now_ns += 90 * SECOND
     assert job.shown("frontier_lag_seconds", query="q") == 91
+
+
+def test_the_delay_of_results_is_counted_where_windows_closed():
+    job = Job()
+    closed = Report(0, complete_to={"q": 97 * SECOND}, windows=[("q", None, 3), ("q", "gap", 1)])
+    open_ = Report(1, complete_to={"q": 90 * SECOND})
+    ended = Report(1, complete_to={"q": FOREVER}, windows=[("q", None, 1)])
+    job.metrics.micro_batch([closed, open_], 0.3)
+    job.metrics.micro_batch([ended], 0.3)
+    assert job.shown("result_delay_seconds_count", query="q") == 1
+    assert job.shown("result_delay_seconds_sum", query="q") == 3
+
+
+def test_the_phases_of_a_batch_add_up():
+    job = Job()
+    durations = {"latestOffset": 5, "getBatch": 1, "queryPlanning": 30, "walCommit": 20, "addBatch": 400}
+    job.metrics.phases(phases_of({**durations, "commitOffsets": 40, "triggerExecution": 500, "newThing": 3}))
+    seconds = {phase: job.shown("micro_batch_phase_seconds_total", phase=phase.value) for phase in BatchPhase}
+    assert sum(seconds.values()) == pytest.approx(0.5)
+    assert (seconds[BatchPhase.PLAN], seconds[BatchPhase.OTHER]) == (pytest.approx(0.031), pytest.approx(0.004))
 
 
 def test_what_may_be_counted_is_there_before_it_is():

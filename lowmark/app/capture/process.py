@@ -32,7 +32,7 @@ from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.app.kafka.source_registry import present_senders
-from lowmark.app.process_metrics import process_registry
+from lowmark.app.process_metrics import ThreadMetrics, process_registry
 from lowmark.helpers import Helper
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.registration import Registration, SourceKind
@@ -66,6 +66,7 @@ class _Capture:
         )  # fmt: skip
         self._threads: list[SourceThread] = []
         self._watch: EpochWatch | None = None
+        ThreadMetrics(self._registry, self._helpers)
 
     def run(self, stack: ExitStack, options: CaptureOptions, progress: Callable[[str], None]) -> int:
         """Checks everything before it registers the sources: a registration stops a process that sends them now."""

@@ -116,6 +116,7 @@ def _sources(
             follow=at.follow,
         )  # fmt: skip
         tell = partial(_LOG.error, "source %s: %s", name)
+        metrics.name(name, at.stream, name, "file")
         yield FileSource(file, rank=ranks[name], metrics=metrics.of(name, at.stream), tell=tell)
         return
     assert at.interface is not None, "a source has a file or an interface"
@@ -125,6 +126,7 @@ def _sources(
             name=member, stream=at.stream, interface=at.interface, disorder=disorder or LIVE_DISORDER,
             promiscuous=at.promiscuous, keep=keep, ring=config.capture.ring,
         )  # fmt: skip
+        metrics.name(member, at.stream, name, "interface")
         yield LiveSource(
             live, rank=ranks[member], fanout=fanout, metrics=metrics.of(member, at.stream),
             tell=partial(_LOG.warning, "%s"),

@@ -12,7 +12,7 @@ from lowmark.app.commands.expected_options import Groups, Rates, Selectivities, 
 from lowmark.app.commands.limit_options import ExpireIdle, LimitGroups, limits_of
 from lowmark.app.commands.query import query_text
 from lowmark.app.console import error_console
-from lowmark.query.options import DEFAULT_LIMITS, Late, Strategy
+from lowmark.query.options import DEFAULT_LIMITS, Late, Names, Strategy
 
 if TYPE_CHECKING:
     from ingest.disorder.declarations import Disorder
@@ -61,6 +61,9 @@ def explain(
             help="Another query of the same job: show whether the two share node and partials, or could.",
         ),
     ] = None,
+    names: Annotated[
+        Names, typer.Option(help="Names of the result's columns, as for query.", case_sensitive=False)
+    ] = Names.LOWMARK,
     kernel: Annotated[bool, typer.Option("--kernel", help="Also show the generated low-level kernel.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
 ) -> None:
@@ -82,22 +85,27 @@ def explain(
     from lowmark.query.compile import compile_query
     from lowmark.query.explain.report import describe, render
     from lowmark.query.explain.sharing import describe_beside, render_beside
+    from lowmark.query.result_names import NameClash, result_names
 
     with known_names():
         plan = compile_query(
             text, name=name, buckets=buckets, late=late, expected=expected, strategy=strategy,
             limits=limits, ends=True,
         )  # fmt: skip
+    try:
+        shown = result_names(plan, names)
+    except NameClash as error:
+        raise typer.BadParameter(str(error), param_hint="'--names'") from None
     texts = [query_text(None, path) for path in beside or ()]
     others = [compile_query(other, name=called, buckets=buckets) for other, called in texts]
     told = None if declared is None else _meaning(declared)
     captures = _seen(read, plan, declared) if read else []
     if json_:
-        facts = describe(plan) | ({} if told is None else {"disorder": told})
+        facts = describe(plan, shown) | ({} if told is None else {"disorder": told})
         facts |= {"captures": [one.facts for one in captures]} if captures else {}
         typer.echo(json.dumps(facts | ({"beside": describe_beside(plan, others)} if others else {}), indent=2))
     else:
-        typer.echo(render(plan))
+        typer.echo(render(plan, shown))
         if others:
             typer.echo(render_beside(plan, others))
         if told is not None:

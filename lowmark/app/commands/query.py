@@ -11,7 +11,7 @@ from lowlevel.config import Flush, Order
 from lowmark.app.commands.expected_options import Groups, Rates, Selectivities, expected_of, known_names
 from lowmark.app.commands.limit_options import ExpireIdle, LimitGroups, limits_of
 from lowmark.app.local.formats import Format
-from lowmark.query.options import DEFAULT_LIMITS, Late, Strategy
+from lowmark.query.options import DEFAULT_LIMITS, Late, Names, Strategy
 
 __all__ = ["query", "query_text"]
 
@@ -150,6 +150,14 @@ def query(
             show_default=False,
         ),
     ] = None,
+    names: Annotated[
+        Names,
+        typer.Option(
+            help="Names of the columns: lowmark's own, or those of ECS (source.ip), OpenTelemetry (source.address) or "
+            "IPFIX (sourceTransportPort). An alias stays as it is. Values are the same.",
+            case_sensitive=False,
+        ),
+    ] = Names.LOWMARK,
     output: Annotated[Path | None, typer.Option("-o", metavar="FILE", help="Write the rows to this file.")] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print no progress and no audit.")] = False,
 ) -> None:
@@ -165,7 +173,7 @@ def query(
         fanout=fanout,
         promiscuous=promiscuous, kernel_filter=kernel_filter, disorder=disorder, flush=flush,
         flush_every=flush_every, flush_panes=flush_panes, order=order, late=late,
-        strategy=strategy, expected=expected, limits=limits, table=table, format=format_,
+        strategy=strategy, expected=expected, limits=limits, table=table, format=format_, names=names,
         output=output, quiet=quiet,
     )  # fmt: skip
     with known_names():

@@ -19,7 +19,7 @@ from lowmark.app.config.toml_tables import ConfigError, Toml, expand, read_table
 from lowmark.app.health import parse_listen
 from lowmark.app.page_access import PageAccess
 from lowmark.query.optimize.stream_statistics import Expected
-from lowmark.query.options import Late, Limits, Strategy, parse_span
+from lowmark.query.options import Late, Limits, Names, Strategy, parse_span
 from lowmark.wire.kafka.settings import KafkaSettings, Secret
 from lowmark.wire.kafka.topics import Provision
 from lowmark.wire.records.result_rows import RowFormat
@@ -118,6 +118,7 @@ class Query:
     strategy: Strategy = Strategy.AUTO
     limits: QueryLimits = field(default_factory=QueryLimits)
     format: RowFormat = RowFormat.JSONL  # format of its rows on the result topic
+    names: Names = Names.LOWMARK  # names of their columns
     share: str | None = None  # queries with the same name share one stage, even if aggregate states differ
 
     @property

@@ -13,6 +13,7 @@ from lowmark.query.options import Late
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.query.plan.sharing import CannotShare, share
+from lowmark.query.result_names import NameClash, result_names
 from lowmark.wire.kafka.topics import Topic, TopicKind, TopicSettings, settings_of
 
 __all__ = ["plan_queries", "result_topics", "topics_of"]
@@ -56,14 +57,18 @@ def _plan(config: Config, name: str) -> QueryPlan:
     query = config.queries[name]
     streams = {stream: len(config.roster(stream)) for stream in config.streams}
     try:
-        return compile_query(
+        plan = compile_query(
             config.sql(name), name=name, streams=streams, buckets=query.buckets or config.job.buckets, late=query.late,
             expected=query.expected, strategy=query.strategy, limits=query.limits.of(config.job.limits),
         )  # fmt: skip
+        result_names(plan, query.names)  # refuses names that clash
     except QueryError as error:
         raise ConfigError(f"{config.path}: query {name}: {error.render()}") from None
+    except NameClash as error:
+        raise ConfigError(f"{config.path}: queries.{name}.names: {error}") from None
     except UnknownInput as error:
         raise ConfigError(f"{config.path}: queries.{name}: {error}") from None
+    return plan
 
 
 def result_topics(config: Config, plans: Iterable[QueryPlan]) -> dict[str, str]:

@@ -33,7 +33,9 @@ from lowmark.app.kafka.jars import SPARK_KAFKA, obtain
 from lowmark.app.kafka.java import Java, find_java, spark_java_home
 from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.app.kafka.rights import Role
-from lowmark.app.process_metrics import process_registry
+from lowmark.app.process_metrics import ThreadMetrics, process_registry
+from lowmark.helpers import Helper
+from lowmark.query.result_names import result_names
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import admin, ensure_topics, topic_ids
 
@@ -102,8 +104,9 @@ class _Job:
         self._reach = KafkaReach(self._config.kafka, self._registry)
         self._health = HealthServer(
             self._config.job.metrics, "job.metrics", self._registry, self._ready,
-            lambda: living([self._health.helper, self._reach.helper, self._watchdog.helper]), self._config.metrics,
+            lambda: living(self._helpers()), self._config.metrics,
         )  # fmt: skip
+        ThreadMetrics(self._registry, self._helpers)
         self._step = ""  # of the start, until the query runs
         self._query: JobQuery | None = None
         self._spark: Spark | None = None
@@ -149,7 +152,7 @@ class _Job:
         metrics = HighLevelMetrics(self._registry, spec.plans, spec.roster, checkpoint.ended)
         query = JobQuery(
             spec, SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder, checkpoint, sink, self._name,
-            metrics.micro_batch, self._wake,
+            metrics.micro_batch, metrics.phases, self._wake,
         )  # fmt: skip
         java = find_java()
         jars = obtain(SPARK_KAFKA, java=java, progress=progress)
@@ -166,12 +169,14 @@ class _Job:
         while not self._stopping and not (until_last and query.ended):
             with watchdog.within(_ANSWER_WITHIN_S, "Spark's answer to how it is"):
                 query.check()
-            health.helper.check()
-            reach.helper.check()
-            watchdog.helper.check()
+            for helper in self._helpers():
+                helper.check()
             query.renew()
             self._wake.wait(_LOOK_EVERY_S)
             self._wake.clear()
+
+    def _helpers(self) -> tuple[Helper, ...]:
+        return self._health.helper, self._reach.helper, self._watchdog.helper
 
     def _begin_step(self, step: str, progress: Callable[[str], None]) -> None:
         self._step = step
@@ -245,6 +250,7 @@ class _Job:
             prefix=config.prefix,
             parcels=str(folder.path / "parcels"),
             formats={plan.name: config.queries[plan.name].format for plan in self._plans},
+            names={plan.name: result_names(plan, config.queries[plan.name].names) for plan in self._plans},
         )
 
     def _spark_settings(self, folder: CheckpointFolder, java: Java, jars: Sequence[Path]) -> SparkSettings:

@@ -26,8 +26,9 @@ from lowmark.app.local.runner import LocalRun
 from lowmark.query.compile import compile_query
 from lowmark.query.explain.notes import gaps
 from lowmark.query.optimize.stream_statistics import Expected
-from lowmark.query.options import Late, Limits, Strategy
+from lowmark.query.options import Late, Limits, Names, Strategy
 from lowmark.query.plan.nodes import QueryPlan
+from lowmark.query.result_names import NameClash, result_names
 
 __all__ = ["Request", "answer"]
 
@@ -55,6 +56,7 @@ class Request:
     limits: Limits
     table: str
     format: Format | None
+    names: Names
     output: Path | None
     quiet: bool
 
@@ -71,6 +73,7 @@ def answer(request: Request) -> int:
     for binding in bindings:
         counts[binding.stream] += 1
     plan = _planned(request, counts)
+    names = _names(plan, request.names)
     config = _config(request)
     nodes = [node for binding in bindings for node in plan.stage.nodes if binding.stream in node.streams]
     check_tables(nodes, config, f"--table {request.table}")
@@ -78,7 +81,7 @@ def answer(request: Request) -> int:
         run = LocalRun(
             plan, bindings, disorder=disorder, config=config, follow=request.follow,
             promiscuous=request.promiscuous,
-            kernel_filter=request.kernel_filter, tell=tell.note, on_late=TellLate(request.late),
+            kernel_filter=request.kernel_filter, tell=tell.note, on_late=TellLate(request.late, names),
         )  # fmt: skip
         run.audit.notes += notes
         for text in gaps(plan.steps):
@@ -88,7 +91,7 @@ def answer(request: Request) -> int:
             with _stopped_by_signals(run):
                 if run.unending:
                     tell(f"reading {', '.join(dict.fromkeys(binding.path for binding in bindings))}; Ctrl-C ends it")
-                _write(request, plan, run, tell)
+                _write(request, plan, names, run, tell)
         finally:
             run.close()
     if not request.quiet:
@@ -159,9 +162,16 @@ def _streams(plan: QueryPlan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(stream for node in plan.stage.nodes for stream in node.streams))
 
 
-def _write(request: Request, plan: QueryPlan, run: LocalRun, tell: Teller) -> None:
+def _names(plan: QueryPlan, names: Names) -> Mapping[str, str]:
+    try:
+        return result_names(plan, names)
+    except NameClash as error:
+        raise typer.BadParameter(str(error), param_hint="'--names'") from None
+
+
+def _write(request: Request, plan: QueryPlan, names: Mapping[str, str], run: LocalRun, tell: Teller) -> None:
     format_ = request.format or (Format.TABLE if request.output is None and sys.stdout.isatty() else Format.JSONL)
-    sink = open_output(format_, request.output, plan.output)
+    sink = open_output(format_, request.output, plan.output, names)
     seen = request.output is None and sys.stdout.isatty()
     try:
         for rows in run.results(lambda: _progress(run, tell)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from lowmark.query.options import Late
 from lowmark.wire.records.codec import encode
@@ -25,9 +26,12 @@ class TellLate:
     """Writes the lines of `lowmark query --late` to standard error. With `count` it writes nothing: the audit has the
     count."""
 
-    def __init__(self, late: Late) -> None:
+    def __init__(self, late: Late, names: Mapping[str, str]) -> None:
+        """`names`: shown names of columns that have another one."""
         self._late = late
+        self._names = names
 
     def __call__(self, news: LateNews) -> None:
         if self._late is not Late.COUNT:
-            sys.stderr.write(line_of(news) + "\n")
+            shown = news if isinstance(news, Amendment) else news.renamed(self._names)
+            sys.stderr.write(line_of(shown) + "\n")

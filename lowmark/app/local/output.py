@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from io import TextIOWrapper
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, Protocol
 
 import numpy as np
@@ -34,10 +35,14 @@ class RowSink(Protocol):
     def close(self) -> None: ...
 
 
-def open_output(format_: Format, path: Path | None, schema: Schema) -> RowSink:
-    """`path` None: standard output. OutputError if the file cannot be opened or the format does not suit a terminal."""
+def open_output(
+    format_: Format, path: Path | None, schema: Schema, names: Mapping[str, str] = MappingProxyType({})
+) -> RowSink:  # fmt: skip
+    """`path` None: standard output. `names`: shown names of columns that have another one. OutputError if the file
+    cannot be opened or the format does not suit a terminal."""
+    shown = schema.renamed(names)
     if format_ is Format.TABLE and path is None:
-        return _TableSink(schema, Console())
+        return _TableSink(schema, shown.names, Console())
     if path is None and format_ in (Format.PARQUET, Format.ARROW) and sys.stdout.isatty():
         raise OutputError(f"{format_} cannot be shown on a terminal: name a file with -o, or choose --format jsonl")
     with ExitStack() as opened:
@@ -45,13 +50,14 @@ def open_output(format_: Format, path: Path | None, schema: Schema) -> RowSink:
         close = opened.pop_all().close
     match format_:
         case Format.TABLE:
-            return _TableSink(schema, Console(file=TextIOWrapper(file, "utf-8", write_through=True), width=240), close)
+            console = Console(file=TextIOWrapper(file, "utf-8", write_through=True), width=240)
+            return _TableSink(schema, shown.names, console, close)
         case Format.JSONL:
-            return _TextSink(file, json_writer(schema), b"", close)
+            return _TextSink(file, json_writer(shown), b"", close)
         case Format.CSV:
-            return _TextSink(file, csv_writer(schema), csv_header(schema), close)
+            return _TextSink(file, csv_writer(shown), csv_header(shown), close)
         case _:
-            return _ColumnSink(file, schema, format_, close)
+            return _ColumnSink(file, shown, format_, close)
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -80,11 +86,14 @@ class _TextSink:
 class _TableSink:
     """Writes each window as its own table under its bounds; rows of no window, or of several, as one list."""
 
-    def __init__(self, schema: Schema, console: Console, close: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, schema: Schema, heads: Sequence[str], console: Console, close: Callable[[], None] = lambda: None
+    ) -> None:  # fmt: skip
         self._schema = schema
-        self._numbers = {column.name for column in schema if column.kind in _NUMBERS}
+        self._heads = heads
+        self._numbers = {head for column, head in zip(schema, heads, strict=True) if column.kind in _NUMBERS}
         self._console = console
-        self._list = RowList(console, schema.names, self._numbers)
+        self._list = RowList(console, heads, self._numbers)
         self._close = close
 
     def write(self, rows: Words) -> None:
@@ -96,7 +105,7 @@ class _TableSink:
             self._list.show(shown)
             return
         self._console.print(Text(window, "bold"))
-        show_rows(self._console, names[2:], [row[2:] for row in shown], self._numbers)
+        show_rows(self._console, self._heads[2:], [row[2:] for row in shown], self._numbers)
 
     def close(self) -> None:
         self._close()

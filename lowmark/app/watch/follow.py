@@ -22,6 +22,7 @@ from lowmark.app.watch.quiet_queries import Quiet, waiting_text
 from lowmark.app.watch.row_view import show_rows
 from lowmark.app.watch.time_range import EVERYTHING, WatchRange
 from lowmark.app.watch.window_board import FinishedWindow, WindowBoard
+from lowmark.query.result_names import BOUND_NAMES
 from lowmark.wire.kafka.clients import KafkaSettings, admin
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.codec import Record, decode
@@ -247,7 +248,8 @@ def show_window(console: Console, query: str, window: FinishedWindow) -> None:
 
 
 def _show_rows(console: Console, rows: list[dict[str, object]]) -> None:
-    names = [name for name in rows[0] if name not in ("window_start", "window_end")]
+    first = tuple(rows[0])[:2]  # the window's bounds stand above the table, whatever they are called
+    names = [name for name in rows[0] if first not in BOUND_NAMES or name not in first]
     numbers = [name for name in names if any(isinstance(row[name], int | float) for row in rows)]
     show_rows(console, names, [[_text(row[name]) for name in names] for row in rows], numbers)
 

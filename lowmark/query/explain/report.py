@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from lowmark.query.explain.joins import describe_join
 from lowmark.query.explain.strategy import describe_strategy
@@ -49,8 +50,9 @@ _LONG = 60
 _WIDTH = 12  # of the words at the beginning of lines of text
 
 
-def describe(plan: QueryPlan) -> dict[str, Json]:
-    """The plan as JSON. Texts in it are for people; their wording may change."""
+def describe(plan: QueryPlan, names: Mapping[str, str] = MappingProxyType({})) -> dict[str, Json]:
+    """The plan as JSON. Texts in it are for people; their wording may change. `names`: shown names of result columns
+    that have another one."""
     return {
         "query": plan.name,
         "stage": plan.stage.fingerprint,
@@ -62,7 +64,7 @@ def describe(plan: QueryPlan) -> dict[str, Json]:
         "ordered": plan.ordered,
         "late": _late(plan),
         "notes": plan.notes,
-        "result": result_schema(plan.output),
+        "result": result_schema(plan.output.renamed(names)),
     }
 
 
@@ -77,7 +79,7 @@ def result_schema(schema: Schema) -> dict[str, Json]:
     }
 
 
-def render(plan: QueryPlan) -> str:
+def render(plan: QueryPlan, names: Mapping[str, str] = MappingProxyType({})) -> str:
     """The plan for people, as lines of text."""
     lines = [f"query {plan.name}, stage {plan.stage.fingerprint}, {_counted(plan.stage.buckets, 'bucket')}", ""]
     lines.append("in the capture processes")
@@ -91,8 +93,9 @@ def render(plan: QueryPlan) -> str:
         for exchange in plan.exchanges.each:
             lines += _block(f"exchange {exchange.node.name}", _exchange(exchange, plan.stage.buckets))
     lines += ["", "result"]
-    width = max(len(name) for name in plan.output.names)
-    lines += [f"  {column.name:<{width}}  {_kind(column)}" for column in plan.output]
+    result = plan.output.renamed(names)
+    width = max(len(name) for name in result.names)
+    lines += [f"  {column.name:<{width}}  {_kind(column)}" for column in result]
     if plan.late is not Late.COUNT:
         lines += ["", "late tuples", *(f"  {line}" for line in _late_lines(plan))]
     if plan.notes:

@@ -6,7 +6,7 @@ rows' columns. `announcements` defines how they are written."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from lowmark.wire.rows.schema import Kind
@@ -145,6 +145,11 @@ class Correction:
     merge: Mapping[str, Merge]  # by name of an aggregate's column
     deltas: tuple[Mapping[str, Scalar], ...]
 
+    def renamed(self, names: Mapping[str, str]) -> Correction:
+        """The same, with these names of columns."""
+        merge = {names.get(column, column): how for column, how in self.merge.items()}
+        return replace(self, merge=merge, deltas=tuple(_renamed(delta, names) for delta in self.deltas))
+
 
 @dataclass(frozen=True, slots=True)
 class LateRow:
@@ -160,3 +165,11 @@ class LateRow:
     end: int | str | None  # window_end of the last window
     tuples: int
     row: Mapping[str, Scalar]
+
+    def renamed(self, names: Mapping[str, str]) -> LateRow:
+        """The same, with these names of columns."""
+        return replace(self, row=_renamed(self.row, names))
+
+
+def _renamed(row: Mapping[str, Scalar], names: Mapping[str, str]) -> Mapping[str, Scalar]:
+    return {names.get(column, column): value for column, value in row.items()}

@@ -8,8 +8,8 @@ each, three for an address and for a Community ID. The same `Schema` defines bot
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from itertools import accumulate
@@ -101,6 +101,12 @@ class Schema:
 
     def select(self, names: tuple[str, ...]) -> Schema:
         return Schema(tuple(self.column(name) for name in names), self.strings)
+
+    def renamed(self, names: Mapping[str, str]) -> Schema:
+        """The same columns under these names; those not in `names` keep theirs."""
+        if not names:
+            return self
+        return Schema(tuple(replace(column, name=names.get(column.name, column.name)) for column in self), self.strings)
 
     def to_json(self) -> str:
         """The canonical text of this schema: equal schemas have equal texts on every host."""

@@ -1,0 +1,72 @@
+"""Which way an in-order join works now, by the rates of its inputs (Hammad 2005, 6): a piece of state.
+
+Rates are counted in the data: rows by the bin of their time, over the bins of one window behind the point that all
+inputs have passed. So a replay makes the same decisions.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from highlevel.interface import Space
+from lowmark.query.plan.in_order_joins import InOrderJoin, Release, load
+
+__all__ = ["Switching", "started", "switching_space"]
+
+_BINS = 16
+"""Bins of a window over which rates are counted."""
+
+
+@dataclass(slots=True)
+class Switching:
+    """`counts`: for each input the rows of each bin, which is `width` ns."""
+
+    width: int
+    counts: list[dict[int, int]]
+    filters: bool  # whether rows meet their partners at once
+    first: int | None = None  # the first bin of all, which may have begun before the rows
+    switches: int = field(default=0)
+
+    def count(self, port: int, times: npt.NDArray[np.int64]) -> None:
+        bins, numbers = np.unique(times // self.width, return_counts=True)
+        mine = self.counts[port]
+        for at, number in zip(bins.tolist(), numbers.tolist(), strict=True):
+            mine[at] = mine.get(at, 0) + number
+        least = int(bins[0])
+        self.first = least if self.first is None else min(self.first, least)
+
+    def decide(self, plan: InOrderJoin, passed: int) -> None:
+        """All inputs have passed this time: count again, and forget what is older than a window."""
+        now = passed // self.width
+        since = now - _BINS
+        self.counts = [{at: count for at, count in each.items() if at >= since} for each in self.counts]
+        if self.first is None or now <= self.first + 1:
+            return
+        seconds = (now - max(since, self.first + 1)) * self.width / 1e9
+        first = max(since, self.first + 1)
+        rates = tuple(sum(n for at, n in each.items() if first <= at < now) / seconds for each in self.counts)
+        filters = load(plan, rates) >= plan.gain
+        self.switches += filters is not self.filters
+        self.filters = filters
+
+
+def switching_space() -> Space[Switching]:
+    def encode(piece: Switching) -> bytes:
+        counts = [sorted(each.items()) for each in piece.counts]
+        return json.dumps([piece.width, counts, piece.filters, piece.first, piece.switches]).encode()
+
+    def decode(data: bytes) -> Switching:
+        width, counts, filters, first, switches = json.loads(data)
+        return Switching(width, [dict(map(tuple, each)) for each in counts], filters, first, switches)
+
+    return Space("switching", encode, decode)
+
+
+def started(plan: InOrderJoin) -> Switching:
+    """Adaptive joins begin with SYNC, as in the paper."""
+    width = max(1, max(port.size for port in plan.join.inputs) // _BINS)
+    return Switching(width, [{} for _ in plan.join.inputs], plan.release is Release.FILTER)

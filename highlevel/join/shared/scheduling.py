@@ -1,0 +1,30 @@
+"""What the schedules of a shared join go by (Hammad 2003, 3.3)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from highlevel.join.shared.schedule_kernel import LWO, MQT, SWF
+from lowmark.query.plan.shared_joins import Scheduling, SharedJoin, width
+
+__all__ = ["number_of", "throughputs"]
+
+_NUMBERS = {Scheduling.LWO: LWO, Scheduling.SWF: SWF, Scheduling.MQT: MQT}
+
+
+def number_of(scheduling: Scheduling) -> int:
+    return _NUMBERS[scheduling]
+
+
+def throughputs(plan: SharedJoin) -> npt.NDArray[np.float64]:
+    """MaxQT: at [i, j] the most queries that a row serves for each ns of window, if it has met i windows and may meet j
+    of them."""
+    widths = [0, *map(width, plan.joins)]
+    served = [0, *np.cumsum(plan.readers).tolist()]
+    found = np.zeros((len(widths), len(widths)))
+    for met in range(len(widths) - 1):
+        for upto in range(met + 1, len(widths)):
+            gains = ((served[k] - served[met]) / (widths[k] - widths[met]) for k in range(met + 1, upto + 1))
+            found[met, upto] = max(gains)
+    return found

@@ -1,0 +1,127 @@
+"""The names of result columns in other vocabularies: ECS, OpenTelemetry, IPFIX. Values never change with them.
+
+A column is renamed if it is shown under the name of a packet field, or if `OFFICIAL` has it. An alias stays as it was
+written. The field of a join's input keeps the input's name before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
+from lowmark.query.options import Names
+from lowmark.query.parse import syntax as s
+from lowmark.query.parse.parser import parse
+from lowmark.query.plan.nodes import QueryPlan
+from lowmark.wire.rows.schema import Kind
+
+__all__ = ["BOUND_NAMES", "OFFICIAL", "NameClash", "Official", "name_in", "result_names"]
+
+
+@dataclass(frozen=True, slots=True)
+class Official:
+    """What a column is called in each vocabulary; None: it has no name there for this value."""
+
+    ecs: str | None = None
+    otel: str | None = None
+    ipfix: str | None = None
+
+
+OFFICIAL: Final[Mapping[str, Official]] = MappingProxyType({
+    "window_start": Official(ecs="event.start", ipfix="flowStartNanoseconds"),
+    "window_end": Official(ecs="event.end", ipfix="flowEndNanoseconds"),
+    "count": Official(ecs="network.packets", ipfix="packetDeltaCount"),
+    "sum_len": Official(ecs="network.bytes", ipfix="layer2OctetDeltaCount"),
+    "sum_ip_len": Official(ipfix="octetDeltaCount"),
+    "sum_payload_len": Official(ipfix="transportOctetDeltaCount"),
+    "min_ip_len": Official(ipfix="minimumIpTotalLength"),
+    "max_ip_len": Official(ipfix="maximumIpTotalLength"),
+    "min_ttl": Official(ipfix="minimumTTL"),
+    "max_ttl": Official(ipfix="maximumTTL"),
+    "bit_or_tcp_flags": Official(ipfix="tcpControlBits"),
+    "ts": Official(ecs="@timestamp", ipfix="observationTimeNanoseconds"),
+    "srcIP": Official(ecs="source.ip", otel="source.address"),
+    "destIP": Official(ecs="destination.ip", otel="destination.address"),
+    "srcPort": Official(ecs="source.port", otel="source.port", ipfix="sourceTransportPort"),
+    "destPort": Official(ecs="destination.port", otel="destination.port", ipfix="destinationTransportPort"),
+    "proto": Official(ecs="network.iana_number", ipfix="protocolIdentifier"),
+    "len": Official(ipfix="dataLinkFrameSize"),
+    "ip_len": Official(ipfix="ipTotalLength"),
+    "tos": Official(ipfix="ipClassOfService"),
+    "ttl": Official(ipfix="ipTTL"),
+    "tcp_flags": Official(ipfix="tcpControlBits"),
+    "ip_version": Official(ipfix="ipVersion"),
+    "vlan": Official(ecs="network.vlan.id", ipfix="dot1qVlanId"),
+    "srcMAC": Official(ecs="source.mac", ipfix="sourceMacAddress"),
+    "destMAC": Official(ecs="destination.mac", ipfix="destinationMacAddress"),
+    "row_num": Official(ecs="event.sequence"),
+    "arrival_ts": Official(ecs="event.created"),
+    "community_id": Official(ecs="network.community_id"),
+})  # fmt: skip
+"""Official names only: a name whose values are of another form there (`network.type` is a word, not 4 or 6) is none.
+What is not here has no official name."""
+
+_OWN: Final[Mapping[Names, str]] = MappingProxyType({Names.ECS: "lowmark.", Names.OTEL: "lowmark.", Names.IPFIX: ""})
+"""Before a packet field without an official name: ECS and OpenTelemetry ask for a namespace, IPFIX has none."""
+
+_UNOFFICIAL: Final = MappingProxyType({
+    (Names.IPFIX, "srcIP"): "sourceIPAddress", (Names.IPFIX, "destIP"): "destinationIPAddress",
+})  # fmt: skip
+"""IPFIX names addresses of each version apart (sourceIPv4Address, sourceIPv6Address); a column here holds both."""
+
+BOUNDS: Final = ("window_start", "window_end")
+
+_FIELDS: Final = frozenset(field.name for field in (*PACKET_FIELDS, *DERIVED_FIELDS))
+
+
+class NameClash(ValueError):
+    """Two columns of a query would have one name."""
+
+
+def name_in(names: Names, column: str) -> str:
+    """The name of a column that has no alias."""
+    if names is Names.LOWMARK:
+        return column
+    label, _, field = column.partition(".")
+    if column in _FIELDS or column in OFFICIAL or field not in _FIELDS:
+        return _name_of(names, column)
+    return f"{label}.{_name_of(names, field)}"  # the field of an input of a join
+
+
+def _name_of(names: Names, field: str) -> str:
+    official = OFFICIAL.get(field)
+    found = None if official is None else getattr(official, names.value)
+    assert found is None or isinstance(found, str)
+    return found or _UNOFFICIAL.get((names, field)) or (_OWN[names] if field in _FIELDS else "") + field
+
+
+BOUND_NAMES: Final = frozenset((name_in(names, BOUNDS[0]), name_in(names, BOUNDS[1])) for names in Names)
+"""What the two bounds of a window are called in any vocabulary."""
+
+
+def result_names(plan: QueryPlan, names: Names) -> dict[str, str]:
+    """The shown name of each result column whose name changes. Raises NameClash."""
+    if names is Names.LOWMARK:
+        return {}
+    aliases = set(_aliases(plan.sql))
+    shown: dict[str, str] = {}
+    for column in plan.output:
+        timed = column.name not in BOUNDS or column.kind is Kind.TIME  # others are numbers of rows
+        shown[column.name] = name_in(names, column.name) if column.name not in aliases and timed else column.name
+    by_name: dict[str, str] = {}
+    for column_name, name in shown.items():
+        if (other := by_name.setdefault(name, column_name)) != column_name:
+            raise NameClash(f"{other} and {column_name} would both be called {name}: give one of them an alias")
+    return {column_name: name for column_name, name in shown.items() if name != column_name}
+
+
+def _aliases(sql: str) -> Iterator[str]:
+    """The aliases of the answered SELECT."""
+    select = parse(sql).statements[-1]
+    assert isinstance(select, s.Select), "the query was compiled"
+    for alias in (*(item.alias for item in select.items), *(item.alias for item in select.group_by)):
+        if alias is not None:
+            yield alias.text
