@@ -7,8 +7,8 @@ set -eu
 rights='
 capture  topic             literal   sources    DescribeConfigs Read Write
 capture  topic             prefixed  partials.  DescribeConfigs Write
-job      topic             literal   sources    DescribeConfigs Read
-job      topic             prefixed  partials.  DescribeConfigs Read
+job      topic             literal   sources    DescribeConfigs Read Write
+job      topic             prefixed  partials.  DescribeConfigs Read Write
 job      topic             prefixed  exchange.  DescribeConfigs Read Write
 job      topic             prefixed  results.   DescribeConfigs Read Write
 job      topic             prefixed  late.      DescribeConfigs Write
