@@ -354,6 +354,26 @@ def test_users_of_strimzi_have_the_rights_that_lowmark_names(
             assert wanted <= set(given), topic
 
 
+def test_notes() -> None:
+    """What somebody has to know and to do next. Helm 3 shows it with a cluster only."""
+    try:
+        program = obtain_helm(HELM_4)
+    except Missing as reason:
+        pytest.skip(str(reason))
+    options = ["--namespace", "netmon", "--values", str(values_file("scram"))]
+    done = helm(program, "install", "taps", str(CHART), "--dry-run=client", *options)
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("\nNOTES:\n")[2]
+    for said in (
+        "DaemonSet taps-lowmark-capture in namespace netmon-capture",
+        "They wait for the Secret kafka-tap in that namespace.",
+        "kubectl label namespace netmon pod-security.kubernetes.io/enforce=restricted",
+        "helm test taps -n netmon --logs",
+        "lowmark watch talkers",
+    ):
+        assert said in notes
+
+
 def test_copies_are_equal() -> None:
     """`make chart` copies them."""
     pairs = list(copies())
