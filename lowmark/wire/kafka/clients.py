@@ -85,7 +85,8 @@ def translate(error: KafkaError, settings: KafkaSettings) -> KafkaProblem:
 
 _LACKING = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "This user lacks a right to a topic: `lowmark check` names both.",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "This user may not READ the job's consumer group, lowmark.v1.job.NAME.",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "This user lacks a right to a consumer group: the job READ on "
+    "lowmark.v1.job.NAME, everybody DESCRIBE on those that begin with lowmark-.",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "This user may not WRITE with the job's transactional id, "
     "lowmark.v1.job.NAME.",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "This user lacks a right to the cluster, mostly CREATE of topics.",
