@@ -54,6 +54,7 @@ class SourceNodes:
         self._send_late = frozenset(send_late)
         self._secrets = _secrets(seed)
         self._kernel: Kernel | None = None
+        self._literals = np.empty(0, np.int64)
         self._lasting: Laid | None = None  # the arguments that are the same for every block
         self._members: dict[str, SourceNode] = {}
         self._progress = np.zeros(3, np.int64)  # the block's first frame not taken; decoded packets; 1: a bad frame
@@ -67,7 +68,8 @@ class SourceNodes:
         """Compile or load the kernel and allocate the tables. With `touched`, for sources that do not wait, their
         memory is allocated by the system now; otherwise bit by bit as packets come."""
         send_late = [node.name in self._send_late for node in self._nodes]
-        self._kernel = kernel([node.reduction for node in self._nodes], self._build, send_late, self._config.order)
+        reductions = [node.reduction for node in self._nodes]
+        self._kernel, self._literals = kernel(reductions, self._build, send_late, self._config.order)
         for node, late in zip(self._nodes, send_late, strict=True):
             memory = NodeMemory(node.reduction, self._config, self._link_code(node), self._rank, late)
             if touched:
@@ -76,7 +78,7 @@ class SourceNodes:
         self._lay_out()
 
     def _lay_out(self) -> None:
-        shared = (self._progress, self._skipped, self._secrets, self._schedule)
+        shared = (self._progress, self._skipped, self._secrets, self._schedule, self._literals)
         arrays = (array for member in self._members.values() for array in member.memory.arguments)
         self._lasting = Laid(*shared, *arrays)
 

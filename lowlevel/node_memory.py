@@ -163,7 +163,7 @@ class NodeMemory:
 
     def oldest_resident(self) -> int | None:
         """The pane of the oldest partial in the table."""
-        counted = self._panes[0][self._panes[1] > 0]
+        counted = self._panes[at.PANE_NUMBER][self._panes[at.PANE_RESIDENTS] > 0]
         return int(counted.min()) if len(counted) else None
 
     def counts(self) -> Counts:
@@ -185,9 +185,9 @@ class NodeMemory:
     def residents(self) -> Words:
         """Partials still in the table, by slot. For audits: it reads the whole table."""
         width = self._out.shape[1]
-        rows = self._form.unpacked(self._table[self._table[:, 2] > self.at_once].view(np.uint64)[:, :width])
+        rows = self._form.unpacked(self._table[self._table[:, at.ROW_TUPLES] > self.at_once].view(np.uint64)[:, :width])
         if self.at_once:
-            rows[:, 2] -= np.uint64(1)
+            rows[:, at.ROW_TUPLES] -= np.uint64(1)
         return rows
 
 

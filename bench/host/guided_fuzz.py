@@ -52,16 +52,29 @@ def _frame_of(data: bytes) -> FrameBlock:
     return FrameBlock(frame, zero, size, size, zero, link, zero, 0)
 
 
+def _cut(number: int) -> int:
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+_PRIMITIVES: dict[str, object] = {
+    "of_width": lambda rows, words: rows,
+    "wrap_mul": lambda a, b: _cut(int(a) * int(b)),
+    "wrap_sub": lambda a, b: _cut(int(a) - int(b)),
+    "high_unsigned": lambda a, b: _cut((int(a) % (1 << 64)) * (int(b) % (1 << 64)) >> 64),
+}
+"""What plain Python lacks of the names that a parser's kernel uses."""
+
+
 def _plain_parser(node: Node, instrument: Callable[[FunctionType], FunctionType]) -> Callable[[FrameBlock], list[int]]:
     """The checked build of a selection's kernel as plain Python: of a block of one frame its row, or why it was
     skipped."""
-    text = assemble([node.reduction], Build.CHECKED).replace("@njit(**INNER)", "")
+    text, literals = assemble([node.reduction], Build.CHECKED)
     names: dict[str, object] = {}
-    exec(compile(text, _KERNEL, "exec"), names)  # of our own making, as for the compiler
+    exec(compile(text.replace("@njit(**INNER)", ""), _KERNEL, "exec"), names)  # of our own making, as for the compiler
     for name, value in list(names.items()):
         if isinstance(value, FunctionType) and value.__code__.co_filename == _KERNEL:
             names[name] = instrument(value)
-    names["of_width"] = lambda rows, words: rows
+    names |= _PRIMITIVES
     run = names["run"]
     assert isinstance(run, FunctionType)
 
@@ -70,7 +83,7 @@ def _plain_parser(node: Node, instrument: Callable[[FunctionType], FunctionType]
         progress, skipped = np.zeros(3, np.int64), np.zeros(len(SkipReason), np.int64)
         columns = (block.data, block.offset, block.captured, block.length, block.ts, block.link, block.low, _NOTHING)
         shared = (0, 2**62, 0, progress, skipped, np.zeros(16, np.int64), np.zeros(SCHEDULE, np.int64))
-        run(*columns, *shared, *memory.arguments)
+        run(*columns, *shared, literals, *memory.arguments)
         rows = memory.drain()
         return rows[0].tolist() if len(rows) else skipped.tolist()
 

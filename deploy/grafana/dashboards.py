@@ -92,7 +92,7 @@ _LATE = (
 )
 _WINDOWS = "lowmark_windows_completed_total"
 _LOSSY = (
-    f"""{per("query, reason", _WINDOWS, f'{QUERY}, verdict="lossy"')} / on (query) group_left """
+    f"""{per("query, reason", _WINDOWS, f'{QUERY}, verdict="lossy"')} / on (query) group_left () """
     f"({per('query', _WINDOWS, QUERY)} > 0)"
 )
 

@@ -11,14 +11,16 @@ from types import ModuleType
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from lowlevel.config import Order
 from lowlevel.kernel.codegen.assemble import Build, assemble, kernel_parameters
 from lowmark.jit.cache_folder import store_cached
 from lowmark.jit.native_code import Argument, Laid, NativeCode, digest_of, flat, load_native, mark_of, store_native
+from lowmark.jit.slow_compiles import compiling
 from lowmark.query.plan.nodes import Reduction
 
-__all__ = ["Kernel", "kernel", "prepare"]
+__all__ = ["Kernel", "compile_kernel", "kernel", "prepare"]
 
 Kernel = Callable[..., bool]
 """`run` of a generated module: its parameters are those of `assemble`, some of them perhaps `Laid`. True: the block is
@@ -30,11 +32,13 @@ def kernel(
     build: Build = Build.FAST,
     send_late: Sequence[bool] | None = None,
     order: Order = Order.ANY,
-) -> Kernel:
-    """The compiled kernel of these nodes, from the cache if it is there. `send_late` as for `assemble`."""
+) -> tuple[Kernel, npt.NDArray[np.int64]]:
+    """The compiled kernel of these nodes, from the cache if it is there, and its argument `literals`. `send_late` as
+    for `assemble`."""
     late = send_late or [False] * len(reductions)
     kinds = tuple(kind for _, kind in kernel_parameters(reductions, late))
-    return _kernel(assemble(reductions, build, late, order), build, kinds)
+    text, literals = assemble(reductions, build, late, order)
+    return _kernel(text, build, kinds), literals
 
 
 def prepare(reductions: Sequence[Reduction], send_late: Sequence[bool], order: Order) -> None:
@@ -52,7 +56,7 @@ def _kernel(text: str, build: Build, kinds: tuple[str, ...]) -> Kernel:
     code = load_native(digest)
     if code is None:
         store_cached("kernels", f"{name}.py", text.encode())
-        code = _native(text, kinds)
+        code = compile_kernel(text, kinds)
         store_native(digest, code)
     return _checked(cast(Kernel, code.load()), kinds)
 
@@ -91,11 +95,13 @@ def _fits(argument: Argument, kind: str) -> bool:
     return argument.dtype == dtype and argument.ndim == dimensions and flags.c_contiguous and flags.aligned
 
 
-def _native(text: str, kinds: Sequence[str]) -> NativeCode:
-    from lowlevel.kernel.primitives import PRIMITIVES
-    from lowmark.jit.llvm_compiler import compile_function
+def compile_kernel(text: str, kinds: Sequence[str]) -> NativeCode:
+    """The native code of `run` of an assembled text, whose parameters are of these kinds."""
+    with compiling():
+        from lowlevel.kernel.primitives import PRIMITIVES
+        from lowmark.jit.llvm_compiler import compile_function
 
-    return compile_function(text, "run", [_ARRAYS.get(kind, "int64") for kind in kinds], PRIMITIVES)
+        return compile_function(text, "run", [_ARRAYS.get(kind, "int64") for kind in kinds], PRIMITIVES)
 
 
 def _dispatched(module: ModuleType) -> Kernel:

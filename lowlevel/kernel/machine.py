@@ -12,7 +12,8 @@ from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 
 __all__ = [
-    "double_of", "fold_product", "high_product", "of_width", "prefetch", "word_of", "wrap_add", "wrap_mul", "wrap_sub",
+    "double_of", "fold_product", "high_product", "high_unsigned", "of_width", "prefetch", "word_of", "wrap_add",
+    "wrap_mul", "wrap_sub",
 ]  # fmt: skip
 
 _I64 = ir.IntType(64)
@@ -81,6 +82,18 @@ def high_product(typing, a, b):  # type: ignore[no-untyped-def]
         wide = ir.IntType(128)
         product = builder.mul(*(builder.sext(argument, wide) for argument in arguments))
         return builder.trunc(builder.ashr(product, wide(64)), _I64)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def high_unsigned(typing, a, b):  # type: ignore[no-untyped-def]
+    """The upper half of the unsigned 128-bit product."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        wide = ir.IntType(128)
+        product = builder.mul(*(builder.zext(argument, wide) for argument in arguments))
+        return builder.trunc(builder.lshr(product, wide(64)), _I64)
 
     return types.int64(types.int64, types.int64), generate
 

@@ -9,7 +9,12 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from lowmark.jit.slow_compiles import watched
+
 __all__ = ["Teller", "counted", "error_console", "telling"]
+
+_PATIENCE_S, _PATIENCE_IN_A_PIPE_S = 0.5, 2.0
+_COMPILING = "compiling; the native code is kept for later runs"
 
 
 def counted(number: int, noun: str) -> str:
@@ -67,6 +72,25 @@ class Teller:
     def end(self) -> None:
         if self._status is not None:
             self._status.stop()
+
+    @contextmanager
+    def while_compiling(self) -> Iterator[None]:
+        """Says that native code is being compiled: on a terminal after half a second, until it is done; elsewhere after
+        two seconds, once."""
+        before: list[str] = []
+
+        def tell(begins: bool) -> None:
+            if not self.on_terminal:
+                if begins:
+                    self.note(_COMPILING)
+            elif begins:
+                before.append(self._said)
+                self(_COMPILING)
+            elif before:
+                self(before.pop())
+
+        with watched(_PATIENCE_S if self.on_terminal else _PATIENCE_IN_A_PIPE_S, tell):
+            yield
 
     @property
     def on_terminal(self) -> bool:

@@ -25,6 +25,7 @@ from lowmark.jit.native_code import (
     mark_of,
     store_native,
 )
+from lowmark.jit.slow_compiles import compiling
 
 if TYPE_CHECKING:
     from numba.core.dispatcher import Dispatcher
@@ -132,11 +133,12 @@ class Compiled:
         digest = digest_of(repr(kinds).encode(), *self.parts())
         code = load_native(digest)
         if code is None:
-            from numba import typeof
+            with compiling():
+                from numba import typeof
 
-            from lowmark.jit.compiler import native_code
+                from lowmark.jit.compiler import native_code
 
-            code = native_code(self._linked(), [typeof(argument) for argument in arguments], "python")
+                code = native_code(self._linked(), [typeof(argument) for argument in arguments], "python")
             if code is None:
                 dispatcher = self.dispatcher(inner=False)
                 return lambda *given: cast(Result, dispatcher(*flat(given)))

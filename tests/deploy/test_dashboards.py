@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from tests.deploy.test_alerts import promtool, run
 from tests.docs.pages import ROOT
 
 FOLDER = ROOT / "deploy" / "grafana"
@@ -40,7 +42,7 @@ def graphs(board: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_grafana_can_tell_its_parts_apart(path: Any) -> None:
+def test_grafana_can_tell_its_parts_apart(path: Path) -> None:
     board = json.loads(path.read_text(encoding="utf-8"))
     assert board["uid"] == f"lowmark-{path.stem}"
     numbers = [panel["id"] for panel in board["panels"]]
@@ -59,3 +61,16 @@ def test_grafana_can_tell_its_parts_apart(path: Any) -> None:
             assert used, target["expr"]
             assert used <= variables, target["expr"]
     assert len(places) == len(graphs(board))
+
+
+@promtool
+def test_prometheus_can_read_every_query(tmp_path: Path) -> None:
+    exprs = [
+        target["expr"].replace("$__rate_interval", "5m")
+        for path in FILES
+        for panel in graphs(json.loads(path.read_text(encoding="utf-8")))
+        for target in panel["targets"]
+    ]
+    rules = [{"record": f"query_{number}", "expr": expr} for number, expr in enumerate(exprs)]
+    (tmp_path / "rules.json").write_text(json.dumps({"groups": [{"name": "dashboards", "rules": rules}]}))
+    assert f"{len(exprs)} rules found" in run("check", "rules", str(tmp_path / "rules.json"))

@@ -26,11 +26,11 @@ def test_whatever_the_batch(monkeypatch: pytest.MonkeyPatch, batch: int) -> None
     monkeypatch.setattr(table, "BATCH", batch)
     # Kernels are kept by what they are made of, and of this the cache does not know.
     reductions = [node.reduction for node in NODES]
-    text = assemble.assemble(reductions, Build.FAST)
+    text, literals = assemble.assemble(reductions, Build.FAST)
     assert f"\nBATCH = {batch}\n" in text
     kinds = [kind for _, kind in assemble.kernel_parameters(reductions, [False] * len(reductions))]
-    run = cache._native(text, kinds).load()
-    monkeypatch.setattr("lowlevel.node.kernel", lambda *_: run)
+    run = cache.compile_kernel(text, kinds).load()
+    monkeypatch.setattr("lowlevel.node.kernel", lambda *_: (run, literals))
     random = Random(5)
     stream = [
         Packet(

@@ -54,7 +54,8 @@ def test_a_second_process_needs_no_compiler_and_mends_a_broken_file(tmp_path: Pa
 
 def test_equal_nodes_have_equal_kernels_and_fields_that_are_not_read_are_not_parsed() -> None:
     node = grouped((named("srcIP"),))
-    assert kernel_source([node]) == assemble([grouped((named("srcIP"),)).reduction], Build.FAST)
+    text = assemble([grouped((named("srcIP"),)).reduction], Build.FAST).text
+    assert kernel_source([node]).startswith(text)
     assert "dest_low" not in kernel_source([node])
     assert "dest_low" in kernel_source([node, selection("destIP")])
 
@@ -74,7 +75,7 @@ def test_native_code_is_named_after_the_text_that_it_is_made_of(monkeypatch: pyt
         raise Named
 
     monkeypatch.setattr(kernels, "load_native", nothing)
-    monkeypatch.setattr(kernels, "_native", stop)
+    monkeypatch.setattr(kernels, "compile_kernel", stop)
     reduction = selection("proto").reduction
     for length in (1, 1, 2):
         monkeypatch.setitem(assembling._CONSTANTS, "BATCH", length)

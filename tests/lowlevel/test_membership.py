@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowlevel.kernel.codegen.assemble import Build, kernel_source
+from lowlevel.kernel.codegen.assemble import Build, assemble
 from lowlevel.kernel.codegen.membership import IN_TEXT, _sections, among
 from lowlevel.node import SourceNodes
 from lowmark.query.catalog import packet_field
@@ -279,7 +279,7 @@ def test_community_ids(build: Build) -> None:
 def test_sets_of_other_values_have_one_kernel() -> None:
     def text(asked: Asked) -> str:
         reduction = Reduction(asked.expr, Pane(10**9), (), (), (), grouped=False)
-        return kernel_source([Node("n", ("Main",), reduction, ())])
+        return assemble([reduction], Build.FAST).text
 
     few = [(V4 + number, V4 + number) for number in range(0, 4 * IN_TEXT, 2)]
     many = [(V4 + number, V4 + number + number % 7) for number in range(5, 2**32, 50_021)]

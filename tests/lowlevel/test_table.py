@@ -21,7 +21,7 @@ from lowlevel.kernel.codegen.assemble import Build
 from lowlevel.kernel.codegen.table_insert import CACHE_LINE, slot_words
 from lowlevel.kernel.row_form import RowForm
 from lowlevel.node import NodeOutput, Progress, SourceNodes
-from lowmark.query.expr.expressions import Named, Op
+from lowmark.query.expr.expressions import Literal, Named, Op
 from lowmark.query.plan.nodes import FoldOp, Node, Pane
 from lowmark.wire.frames import Flaw, FrameBlock
 from lowmark.wire.records.punctuations import Taint
@@ -563,3 +563,19 @@ before = resident()
 nodes.start(touched=bool(sys.argv[1]))
 print(resident() - before)
 """
+
+
+def test_sums_of_doubles_do_not_stop_a_flush() -> None:
+    """What a merge computes and what is left to flush are apart: a sum of 0.0 is not taken for nothing left."""
+    nothing = Literal(0.0, Kind.FLOAT)
+    zero = call(Op.FLOAT_MUL, call(Op.TO_FLOAT, field("srcPort"), kind=Kind.FLOAT), nothing, kind=Kind.FLOAT)
+    node = grouped((named("srcIP"),), (fold(FoldOp.ADD_FLOAT, zero, nothing),), pane=Pane(10 * SECOND))
+    nodes = SourceNodes([node], stream="Main", config=LowLevelConfig(slots=256), seed=1)
+    nodes.start()
+    packets = [(number, 0) for number in range(8)] + [(100, 10_100), (100, 10_200), (101, 11_500)]
+    for source, at_ms in packets:
+        ts = at_ms * SECOND // 1000
+        one = Packet(ts=ts, source=source, dest=0, ports=(7, 9), ttl=1)
+        list(nodes.take(block([one.frame], ts=[ts], low=[ts], low_after=ts)))
+    counts = nodes.counts()["groups"]
+    assert (counts.flushed + counts.evicted, counts.resident) == (8, 3)

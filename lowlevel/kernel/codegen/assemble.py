@@ -13,10 +13,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from lowlevel.config import Order
 from lowlevel.kernel import bytewise
 from lowlevel.kernel.codegen import membership
+from lowlevel.kernel.codegen.literals import Literals
 from lowlevel.kernel.codegen.node import BATCH, SECRETS, NodeText, node_parameters
 from lowlevel.kernel.codegen.parse_frame import KNOWN, write_parser
 from lowlevel.kernel.codegen.source_text import Source
@@ -26,7 +31,8 @@ from lowmark.query.expr import expressions
 from lowmark.query.plan.nodes import Node, Reduction
 
 __all__ = [
-    "BATCH", "SECRETS", "Build", "SkipReason", "assemble", "fields_of", "kernel_parameters", "kernel_source",
+    "BATCH", "SECRETS", "Assembled", "Build", "SkipReason", "assemble", "fields_of", "kernel_parameters",
+    "kernel_source",
 ]  # fmt: skip
 
 
@@ -49,7 +55,8 @@ class SkipReason(Enum):
 
 # These functions are part of every kernel's text, so its native code depends on the text alone.
 _FUNCTIONS: tuple[Callable[..., object], ...] = (
-    arithmetic.chosen, arithmetic.floor_div, arithmetic.floor_mod, arithmetic.unsigned_less, arithmetic.number_less,
+    arithmetic.chosen, arithmetic.quotient, arithmetic.floor_div, arithmetic.floor_mod,
+    arithmetic.unsigned_less, arithmetic.number_less,
     arithmetic.double_less, arithmetic.canonical_double, arithmetic.hash_pair, arithmetic.mixed, arithmetic.coarse_word,
     arithmetic.coarse_double, membership.among, layers.find_ip, layers.walk_extensions,
     tunnels.find_inner, tunnels.conversation, community.flow_ports, community.sha1, community.community_id,
@@ -82,7 +89,7 @@ _PARAMETERS = (
     ("data", "bytes_"), ("offset", "words"), ("captured", "words"), ("length", "words"), ("ts", "words"),
     ("link", "codes"), ("low", "words"), ("vlan", "codes"), ("low_after", "types.int64"), ("latest", "types.int64"),
     ("force", "types.int64"), ("progress", "words_out"), ("skipped", "words_out"), ("secrets", "words"),
-    ("schedule", "words_out"),
+    ("schedule", "words_out"), ("literals", "words"),
 )  # fmt: skip
 
 
@@ -94,7 +101,8 @@ def fields_of(reduction: Reduction) -> frozenset[str]:
 
 def kernel_source(nodes: Sequence[Node]) -> str:
     """The kernel that a source with all these nodes would run, for people to read."""
-    return assemble([node.reduction for node in nodes], Build.FAST)
+    made = assemble([node.reduction for node in nodes], Build.FAST)
+    return f"{made.text}\n\n# literals = {made.literals.tolist()}\n"
 
 
 def kernel_parameters(reductions: Sequence[Reduction], send_late: Sequence[bool]) -> list[tuple[str, str]]:
@@ -103,21 +111,26 @@ def kernel_parameters(reductions: Sequence[Reduction], send_late: Sequence[bool]
     return [*_PARAMETERS, *(pair for number, (node, late) in nodes for pair in node_parameters(number, node, late))]
 
 
+class Assembled(NamedTuple):
+    text: str
+    literals: npt.NDArray[np.int64]
+
+
 def assemble(
     reductions: Sequence[Reduction], build: Build, send_late: Sequence[bool] | None = None, order: Order = Order.ANY
-) -> str:
-    """The module's text; equal nodes have equal texts. Raises ValueError for a plan that no kernel can run.
-    `send_late`: for each node, whether it outputs late tuples as rows of their own (None: no node does)."""
+) -> Assembled:
+    """The module; nodes that differ in constants alone have equal texts. Raises ValueError for a plan that no kernel
+    can run. `send_late`: for each node, whether it outputs late tuples as rows of their own (None: no node does)."""
     needed: frozenset[str] = frozenset().union(*(fields_of(reduction) for reduction in reductions))
     if unknown := sorted(needed - KNOWN):
         raise ValueError(f"packets have no field {', '.join(unknown)}; they have {', '.join(sorted(KNOWN))}")
     for reduction in reductions:
         if reduction.pane.attribute not in ("ts", "arrival_ts") or reduction.pane.width < 1:
             raise ValueError(f"a node's panes divide ts or arrival_ts, not {reduction.pane.attribute}")
-    source = Source()
+    source, literals = Source(), Literals()
     _write_head(source, build, any(reduction.checked for reduction in reductions))
-    _write_run(source, reductions, send_late or [False] * len(reductions), needed, build, order)
-    return source.text()
+    _write_run(source, literals, reductions, send_late or [False] * len(reductions), needed, build, order)
+    return Assembled(source.text(), literals.array)
 
 
 def _write_head(source: Source, build: Build, checks: bool) -> None:
@@ -131,8 +144,8 @@ def _write_head(source: Source, build: Build, checks: bool) -> None:
             import numpy as np
             import numpy.typing as npt
             from numba import njit, types
-            from lowlevel.kernel.machine import double_of, fold_product, high_product, of_width, prefetch, word_of
-            from lowlevel.kernel.machine import wrap_add, wrap_mul, wrap_sub
+            from lowlevel.kernel.machine import double_of, fold_product, high_product, high_unsigned, of_width
+            from lowlevel.kernel.machine import prefetch, word_of, wrap_add, wrap_mul, wrap_sub
 
             bytes_ = types.Array(types.uint8, 1, "C", readonly=True)
             words = types.Array(types.int64, 1, "C", readonly=True)
@@ -152,6 +165,7 @@ def _write_head(source: Source, build: Build, checks: bool) -> None:
 
 def _write_run(
     source: Source,
+    literals: Literals,
     reductions: Sequence[Reduction],
     send_late: Sequence[bool],
     needed: frozenset[str],
@@ -159,7 +173,7 @@ def _write_run(
     order: Order,
 ) -> None:
     nodes = [
-        NodeText(source, number, reduction, late, build is Build.FAST, order)
+        NodeText(source, literals, number, reduction, late, build is Build.FAST, order)
         for number, (reduction, late) in enumerate(zip(reductions, send_late, strict=True))
     ]
     decorators = () if build is Build.FAST else ("@njit(**INNER)",)

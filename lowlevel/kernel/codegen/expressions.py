@@ -10,19 +10,17 @@ time grows faster than the number of blocks between branches.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lowlevel.kernel.codegen.literals import Literals
 from lowlevel.kernel.codegen.membership import SectionNames
 from lowlevel.kernel.codegen.source_text import Source
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Op, Ranges, inside_out
 from lowmark.wire.rows.schema import Kind
-from lowmark.wire.rows.values import INT64_MIN
 
-__all__ = ["Scalars", "Value", "less", "word_literal"]
+__all__ = ["Scalars", "Value", "less"]
 
-_MASK64 = (1 << 64) - 1
 _SIGN = "-0x8000000000000000"
 _WORD_FORMS = {
     Op.ADD: "wrap_add({}, {})",
@@ -56,14 +54,15 @@ class Scalars:
 
     def __init__(
         self, source: Source, fields: Mapping[str, tuple[str, ...]], nulls: Mapping[str, str],
-        sets: Mapping[Ranges, Sequence[SectionNames]],
+        sets: Mapping[Ranges, Sequence[SectionNames]], literals: Literals,
     ) -> None:  # fmt: skip
         """The variables that hold each field's words, those that say whether a field is null, and those that hold the
-        sets to search."""
+        sets to search. Constants go to `literals`."""
         self._source = source
         self._fields = fields
         self._nulls = nulls
         self._sets = sets
+        self._literals = literals
         self._done: dict[Expr, Value] = {}
 
     def lost(self, exprs: Iterable[Expr]) -> str | None:
@@ -104,7 +103,7 @@ class Scalars:
                     raise ValueError(f"field {name} is no {kind.value}")
                 return Value(words, self._nulls.get(name))
             case Literal(value, kind):
-                return _literal(value, kind)
+                return self._literal(value, kind)
             case Ranges():
                 raise ValueError("a set is no value")
             case Call(op, args, checked=False):
@@ -136,7 +135,10 @@ class Scalars:
         a, b = (self._integer(arg) for arg in args)
         divisor = args[1]
         if isinstance(divisor, Literal) and divisor.value is not None and divisor.value > 0:
-            return self._result(f"{a} {'//' if op is Op.FLOOR_DIV else '%'} {b}", args)
+            whole = f"quotient({a}, {self._literals.divisor(int(divisor.value))})"
+            if op is Op.MOD:
+                whole = f"wrap_sub({a}, wrap_mul({self._source.let(whole)}, {b}))"
+            return self._result(whole, args)
         function = "floor_div" if op is Op.FLOOR_DIV else "floor_mod"
         return self._result(f"{function}({a}, {b})", args, f"({b} == 0)")
 
@@ -185,8 +187,9 @@ class Scalars:
             case (_, Literal(int(mask4)), Literal(int(mask6))):
                 value = self.value(args[0])
                 version, high, low = value.words  # for IPv4 the high one is 0, under any mask
-                mask = f"chosen({version} == 4, {word_literal(mask4)}, {word_literal(mask6)})"
-                words = (f"{high} & {word_literal(mask6 >> 64)}", f"{low} & {mask}")
+                word = self._literals.word
+                mask = f"chosen({version} == 4, {word(mask4)}, {word(mask6)})"
+                words = (f"{high} & {word(mask6 >> 64)}", f"{low} & {mask}")
                 return Value((version, *(self._source.let(word) for word in words)), value.null, value.lost)
         raise ValueError("the masks of a prefix are literals")
 
@@ -199,10 +202,19 @@ class Scalars:
                 if (sections := self._sets.get(ranges)) is not None:
                     tests = [_in_section(key, section) for section in sections]
                 else:
-                    rows = [[word_literal(word) for word in row] for row in ranges.matrix.tolist()]
-                    tests = [f"({_between(key, row[: len(key)], row[len(key) :])})" for row in rows]
+                    rows = ranges.matrix.tolist()
+                    tests = [f"({self._between(key, row[: len(key)], row[len(key) :])})" for row in rows]
                 return self._result(" | ".join(tests) or "False", (operand,))
         raise ValueError("IN asks for a value in a set")
+
+    def _between(self, words: Sequence[str], first: Sequence[int], last: Sequence[int]) -> str:
+        """Source of a boolean: the words, compared in turn, lie between two constants (included)."""
+        word = self._literals.word
+        if first == last:
+            return " & ".join(f"({each} == {word(value)})" for each, value in zip(words, first, strict=True))
+        if first[0] == last[0]:
+            return f"({words[0]} == {word(first[0])}) & {self._between(words[1:], first[1:], last[1:])}"
+        return f"{_not_before(words, [*map(word, first)])} & {_not_before([*map(word, last)], words)}"
 
     def hashed(self, op: Op, args: tuple[Expr, ...]) -> Value:
         text = "0"
@@ -274,6 +286,18 @@ class Scalars:
         by_itself = f" & (not ({' | '.join(nulls)}))" if nulls else ""
         return self._source.let(f"({' | '.join(lost)}){by_itself}")
 
+    def _literal(self, value: int | float | None, kind: Kind) -> Value:
+        """A null or a boolean decides how the text goes on; all else is data."""
+        if value is None:
+            zero = "0.0" if kind is Kind.FLOAT else "False" if kind is Kind.BOOL else "0"
+            return Value((zero,) * kind.words, "True")
+        if kind is Kind.FLOAT:
+            return Value((self._literals.double(float(value)),))
+        if kind is Kind.BOOL:
+            return Value((str(bool(value)),))
+        shifts = range(64 * kind.words - 64, -1, -64)
+        return Value(tuple(self._literals.word(int(value) >> shift) for shift in shifts))
+
     def _word(self, expr: Expr) -> str:
         return self.value(expr).words[0]
 
@@ -323,36 +347,10 @@ def _in_section(key: Sequence[str], section: SectionNames) -> str:
     return f"among({section.rows}, {section.directory}, {section.common}, {asked}, {value})"
 
 
-def _between(words: Sequence[str], first: Sequence[str], last: Sequence[str]) -> str:
-    """Source of a boolean: the words, compared in turn, lie between two constants (included)."""
-    if len(words) > 1 and first[0] == last[0]:
-        return f"({words[0]} == {first[0]}) & {_between(words[1:], first[1:], last[1:])}"
-    return f"{_not_before(words, first)} & {_not_before(last, words)}"
-
-
 def _not_before(left: Sequence[str], right: Sequence[str]) -> str:
     if len(left) == 1:
         return f"({left[0]} >= {right[0]})"
     return f"(({left[0]} > {right[0]}) | (({left[0]} == {right[0]}) & {_not_before(left[1:], right[1:])}))"
-
-
-def word_literal(value: int) -> str:
-    """The low 64 bits of an integer as an int64 literal."""
-    word = (value & _MASK64) - ((value & 1 << 63) << 1)
-    return f"({word + 1} - 1)" if word == INT64_MIN else f"({word})" if word < 0 else str(word)
-
-
-def _literal(value: int | float | None, kind: Kind) -> Value:
-    if value is None:
-        zero = "0.0" if kind is Kind.FLOAT else "False" if kind is Kind.BOOL else "0"
-        return Value((zero,) * kind.words, "True")
-    if kind is Kind.FLOAT:
-        if math.isfinite(value):
-            return Value((f"({float(value)!r})",))
-        return Value(("np.nan" if math.isnan(value) else "np.inf" if value > 0 else "(-np.inf)",))
-    if kind is Kind.BOOL:
-        return Value((str(bool(value)),))
-    return Value(tuple(word_literal(int(value) >> shift) for shift in range(64 * kind.words - 64, -1, -64)))
 
 
 def less(kind: Kind, left: tuple[str, ...], right: tuple[str, ...]) -> str:

@@ -76,18 +76,18 @@ def write_sums(source: Source, reduction: Reduction, table: str, rows: str) -> s
 
 def write_merge(source: Source, reduction: Reduction, table: str, rows: str) -> None:
     """Write statements that merge tuple rows[k] into resident table[slot]; they follow those of `write_sums`."""
-    source.line(f"{table}[slot, 2] += 1")
+    source.line(f"{table}[slot, ROW_TUPLES] += 1")
     places = _places(reduction)
     masked = any(place.nullable for place in places)
     if masked:
-        source.line(f"mask = {table}[slot, 0]", f"new_mask = {rows}[k, 0]")
+        source.line(f"mask = {table}[slot, ROW_MASK]", f"new_mask = {rows}[k, ROW_MASK]")
     for place in places:
         if place.fold.op in _SUMS or place.fold.op in (FoldOp.ADD_FLOAT, FoldOp.BIT_OR):
             _write_neutral_zero(source, place, table, rows)
         else:
             _write_guarded(source, place, table, rows)
     if masked:
-        source.line(f"{table}[slot, 0] = mask")
+        source.line(f"{table}[slot, ROW_MASK] = mask")
 
 
 def _write_neutral_zero(source: Source, place: _Places, table: str, rows: str) -> None:

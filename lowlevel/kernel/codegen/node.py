@@ -12,6 +12,7 @@ from itertools import chain
 from lowlevel.config import Order
 from lowlevel.kernel.codegen.expressions import Scalars, Value
 from lowlevel.kernel.codegen.folds import ORDERED_FOLDS
+from lowlevel.kernel.codegen.literals import Literals
 from lowlevel.kernel.codegen.membership import named_sections
 from lowlevel.kernel.codegen.panes_of_times import GridText
 from lowlevel.kernel.codegen.parse_frame import FIELDS, NULLS
@@ -52,9 +53,11 @@ class NodeText:
     but also output as rows, in a buffer of their own."""
 
     def __init__(
-        self, source: Source, number: int, reduction: Reduction, send_late: bool, prefetch: bool, order: Order
-    ) -> None:
+        self, source: Source, literals: Literals, number: int, reduction: Reduction, send_late: bool, prefetch: bool,
+        order: Order,
+    ) -> None:  # fmt: skip
         self._source = source
+        self._literals = literals
         self._suffix = f"_{number}"
         self._reduction = reduction
         self._send_late = send_late
@@ -68,7 +71,7 @@ class NodeText:
         self._words = self._form.words
         self._slot_words = slot_words(self._words)
         self._widths = f"{self._words}, {self._slot_words}"
-        self._grid = GridText(reduction.pane, self._suffix)
+        self._grid = GridText(reduction.pane, self._suffix, literals)
         self._sets = named_sections(reduction, self._suffix)
         self._sizes = f"{self._widths}, {self._grid.length}" + ("" if self._ordered else f", {int(self._at_once)}")
 
@@ -121,7 +124,7 @@ class NodeText:
         """The first pass: what happens to a parsed frame."""
         source, reduction, grid = self._source, self._reduction, self._grid
         fields = {**FIELDS, "link": (f"link{self._suffix}",), "_rank": (f"rank{self._suffix}",)}
-        scalars = Scalars(source, fields, NULLS, self._sets)
+        scalars = Scalars(source, fields, NULLS, self._sets, self._literals)
         passes = "True" if reduction.where is None else scalars.holds(reduction.where)
         if reduction.where is not None:
             self._write_lost(scalars, [reduction.where], grid.of("time"))

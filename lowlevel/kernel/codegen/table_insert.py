@@ -9,6 +9,7 @@ from __future__ import annotations
 from lowlevel.config import Order
 from lowlevel.kernel.codegen.folds import write_merge, write_sums
 from lowlevel.kernel.codegen.source_text import Source
+from lowlevel.kernel.inlined.panes import ROW_KEYS
 from lowlevel.kernel.row_form import RowForm
 from lowmark.query.plan.nodes import Reduction
 
@@ -59,8 +60,9 @@ class TableText:
         self._write(f"""
             for k in range(np.uint64(count@)):
                 slot = np.uint64(slots@[k])
-                pane = rows@[k, 1]
-                if table@[slot, 2] != 0 and table@[slot, 1] >= pane and not ({self._same_group("slot")}):
+                pane = rows@[k, ROW_PANE]
+                stays = table@[slot, ROW_TUPLES] != 0 and table@[slot, ROW_PANE] >= pane
+                if stays and not ({self._same_group("slot")}):
                     prefetch(table@, np.int64(slot) ^ 1, 0)
         """)
 
@@ -68,13 +70,13 @@ class TableText:
         source, reduction = self._source, self._reduction
         self._write("""
             slot = np.uint64(slots@[k])
-            pane, old_pane = rows@[k, 1], 0
-            tuples = table@[slot, 2]
+            pane, old_pane = rows@[k, ROW_PANE], 0
+            tuples = table@[slot, ROW_TUPLES]
             goes_straight = False
         """)
         self._write_other_slot()
         with source.block("if tuples != 0:"):
-            self._write("old_pane = table@[slot, 1]")
+            self._write("old_pane = table@[slot, ROW_PANE]")
             with source.block(f"if {self._same_group('slot')}:"):
                 names = (f"table{self._suffix}", f"rows{self._suffix}")
                 overflow = write_sums(source, reduction, *names)
@@ -87,7 +89,7 @@ class TableText:
                 source.line("goes_straight = True")
         self._write("""
             place = pane & (PANES - 1)
-            if panes@[1, place] != 0 and panes@[0, place] != pane:
+            if panes@[PANE_RESIDENTS, place] != 0 and panes@[PANE_NUMBER, place] != pane:
                 goes_straight = True
         """)
         if self._ordered:
@@ -106,8 +108,8 @@ class TableText:
             else:
                 ring@[np.uint64((head + length_) & (table@.shape[0] - 1))] = slot
                 length_ += 1
-            panes@[0, place] = pane
-            panes@[1, place] += 1
+            panes@[PANE_NUMBER, place] = pane
+            panes@[PANE_RESIDENTS, place] += 1
             copy_row(table@, slot, rows@, k, {self._words})
         """)
         if self._at_once:
@@ -125,7 +127,7 @@ class TableText:
             self._write(f"""
                 if tuples > 1:
                     copy_row(out@, put@, table@, slot, {self._words})
-                    out@[np.uint64(put@), 2] = tuples - 1
+                    out@[np.uint64(put@), ROW_TUPLES] = tuples - 1
                     put@ += 1
                     tuples_out += tuples - 1
             """)
@@ -137,7 +139,7 @@ class TableText:
             """)
         self._write("""
             evicted += 1
-            panes@[1, old_pane & (PANES - 1)] -= 1
+            panes@[PANE_RESIDENTS, old_pane & (PANES - 1)] -= 1
             if old_pane < due:
                 old -= 1
         """)
@@ -146,11 +148,11 @@ class TableText:
         """If another group of this pane or a newer one is in a group's slot, the other slot of the pair may have room
         for it (Li 8.3.3, footnote 4). The processor fetches the lines of a pair together."""
         self._write(f"""
-            if tuples != 0 and table@[slot, 1] >= pane and not ({self._same_group("slot")}):
+            if tuples != 0 and table@[slot, ROW_PANE] >= pane and not ({self._same_group("slot")}):
                 other = (slot ^ np.uint64(1)) & np.uint64(table@.shape[0] - 1)
-                if table@[other, 2] == 0 or table@[other, 1] < pane or ({self._same_group("other")}):
+                if table@[other, ROW_TUPLES] == 0 or table@[other, ROW_PANE] < pane or ({self._same_group("other")}):
                     slot = other
-                    tuples = table@[slot, 2]
+                    tuples = table@[slot, ROW_TUPLES]
         """)
 
     def _write_older_first(self) -> None:
@@ -165,8 +167,8 @@ class TableText:
 
     def _same_group(self, slot: str) -> str:
         bits = self._form.key_bits
-        tests = [f"table@[{slot}, 1] == pane"]
+        tests = [f"table@[{slot}, ROW_PANE] == pane"]
         if bits:
-            tests.append(f"(table@[{slot}, 0] ^ rows@[k, 0]) & {bits} == 0")
-        tests += [f"table@[{slot}, {at}] == rows@[k, {at}]" for at in range(3, 3 + self._form.key_words)]
+            tests.append(f"(table@[{slot}, ROW_MASK] ^ rows@[k, ROW_MASK]) & {bits} == 0")
+        tests += [f"table@[{slot}, {at}] == rows@[k, {at}]" for at in range(ROW_KEYS, ROW_KEYS + self._form.key_words)]
         return " and ".join(tests).replace("@", self._suffix)

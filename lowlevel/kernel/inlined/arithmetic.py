@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 if TYPE_CHECKING:
-    from lowlevel.kernel.machine import double_of, fold_product, word_of, wrap_add, wrap_mul, wrap_sub
+    from lowlevel.kernel.machine import double_of, fold_product, high_unsigned, word_of, wrap_add, wrap_mul, wrap_sub
 
 __all__ = [
     "canonical_double", "chosen", "coarse_double", "coarse_word", "double_less", "floor_div", "floor_mod", "hash_pair",
-    "mixed", "number_less", "unsigned_less",
+    "mixed", "number_less", "quotient", "unsigned_less",
 ]  # fmt: skip
 
 _Number = TypeVar("_Number", int, float)
@@ -34,6 +34,15 @@ def floor_mod(a: int, b: int) -> int:
     if b == 0 or b == -1:
         return 0
     return a % b
+
+
+def quotient(value: int, factor: int, shift: int) -> int:
+    """⌊value / divisor⌋ without a division: `literals.reciprocal` has factor and shift of the divisor. Below 0 it is
+    that of the complement, complemented."""
+    if factor == 0:
+        return value
+    sign = value >> 63
+    return int(high_unsigned(value ^ sign, factor) >> shift ^ sign)
 
 
 def unsigned_less(a: int, b: int) -> bool:

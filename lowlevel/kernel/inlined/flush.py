@@ -22,7 +22,11 @@ from lowlevel.kernel.inlined.panes import (
     OLD,
     OUT,
     OUT_TUPLES,
+    PANE_NUMBER,
+    PANE_RESIDENTS,
     PANES,
+    ROW_PANE,
+    ROW_TUPLES,
     SINCE,
     TAKEN,
     WALK,
@@ -60,9 +64,9 @@ def flush(
         # A new walk. What is left of the one before has been due for a whole pane.
         old, hurry = 0, 0
         for place in range(PANES):
-            if panes[1, place] != 0 and panes[0, place] < due:
-                old += panes[1, place]
-                if panes[0, place] < due - state[GAP] and state[EVERY] == 0:
+            if panes[PANE_RESIDENTS, place] != 0 and panes[PANE_NUMBER, place] < due:
+                old += panes[PANE_RESIDENTS, place]
+                if panes[PANE_NUMBER, place] < due - state[GAP] and state[EVERY] == 0:
                     hurry = 1
         state[DUE] = due
         state[OLD] = old
@@ -77,8 +81,8 @@ def flush(
         target = min(state[WALK], (state[TAKEN] - state[SINCE]) // state[EVERY])
         oldest = ended
         for place in range(PANES):
-            if panes[1, place] != 0 and panes[0, place] < oldest:
-                oldest = panes[0, place]
+            if panes[PANE_RESIDENTS, place] != 0 and panes[PANE_NUMBER, place] < oldest:
+                oldest = panes[PANE_NUMBER, place]
         if oldest < ended - state[MOST]:
             target = state[WALK]
         elif oldest == ended - state[MOST]:
@@ -97,16 +101,16 @@ def flush(
         slot = ring[np.uint64(head)]
         prefetch(table, np.int64(ring[np.uint64((head + AHEAD) & slots)]), 0)
         head = (head + 1) & slots
-        resident = table[slot, 1]
+        resident = table[slot, ROW_PANE]
         if resident < due:
-            rest = table[slot, 2] - sent
+            rest = table[slot, ROW_TUPLES] - sent
             if rest != 0:
                 copy_row(out, rows, table, np.int64(slot), words)
-                out[rows, 2] = rest
+                out[rows, ROW_TUPLES] = rest
                 rows += 1
                 tuples += rest
-            table[slot, 2] = 0
-            panes[1, resident & (PANES - 1)] -= 1
+            table[slot, ROW_TUPLES] = 0
+            panes[PANE_RESIDENTS, resident & (PANES - 1)] -= 1
             length -= 1
             old -= 1
             flushed += 1

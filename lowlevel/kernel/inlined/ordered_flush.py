@@ -18,7 +18,11 @@ from lowlevel.kernel.inlined.panes import (
     OLD,
     OUT,
     OUT_TUPLES,
+    PANE_NUMBER,
+    PANE_RESIDENTS,
     PANES,
+    ROW_PANE,
+    ROW_TUPLES,
 )
 
 if TYPE_CHECKING:
@@ -46,8 +50,8 @@ def flush_below(
     while True:
         oldest = limit
         for place in range(PANES):
-            if panes[1, place] != 0 and panes[0, place] < oldest:
-                oldest = panes[0, place]
+            if panes[PANE_RESIDENTS, place] != 0 and panes[PANE_NUMBER, place] < oldest:
+                oldest = panes[PANE_NUMBER, place]
         pane = oldest
         if pane >= limit:
             return
@@ -56,16 +60,16 @@ def flush_below(
         kept = 0
         for step in range(length):
             slot = ring[(head + step) & slots]
-            if table[slot, 1] == pane:
+            if table[slot, ROW_PANE] == pane:
                 copy_row(out, rows, table, np.int64(slot), words)
                 rows += 1
-                tuples += table[slot, 2]
-                table[slot, 2] = 0
+                tuples += table[slot, ROW_TUPLES]
+                table[slot, ROW_TUPLES] = 0
                 flushed += 1
             else:
                 ring[(head + kept) & slots] = slot
                 kept += 1
-        panes[1, pane & (PANES - 1)] = 0
+        panes[PANE_RESIDENTS, pane & (PANES - 1)] = 0
         state[LENGTH] = kept
         state[OUT] = rows
         state[OUT_TUPLES] += tuples

@@ -7,8 +7,15 @@ is empty. Residents are counted by pane in a small direct-mapped table.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
+
+from lowlevel.kernel.inlined.arithmetic import quotient
+
+if TYPE_CHECKING:
+    from lowlevel.kernel.machine import wrap_mul, wrap_sub
 
 # Places in a node's state, all int64.
 OUT = 0  # rows in the output buffer
@@ -42,6 +49,16 @@ OVERFULL = 27  # rows that left because a sum would not have fitted
 GAP = 28  # from a pane that may hold tuples to the next one
 STATE_WORDS = 29
 
+# Words of a row. Its keys, details and folds begin at ROW_KEYS.
+ROW_MASK = 0  # bits of columns that are null
+ROW_PANE = 1
+ROW_TUPLES = 2  # 0: the slot is empty
+ROW_KEYS = 3
+
+# Rows of the table that counts residents by pane.
+PANE_NUMBER = 0  # the pane that an entry counts at present
+PANE_RESIDENTS = 1
+
 PANES = 256
 """Entries of the table that counts residents by pane."""
 
@@ -52,28 +69,32 @@ CONSTANTS = {name: value for name, value in globals().items() if name.isupper() 
 """What kernels call by name."""
 
 
-def pane_of(value: int, width: int, origin: int) -> int:
-    """Index of the pane (origin from 0 to width - 1) in which a value lies, without leaving int64 on the way."""
-    index = value // width
-    return index - 1 if value % width < origin else index
+# A grid of panes is four words of an array: width, origin (from 0 to width - 1), and the width's `reciprocal`.
 
 
-def since_pane(value: int, width: int, origin: int) -> int:
+def pane_of(value: int, grids: npt.NDArray[np.int64], at: int) -> int:
+    """Index of the pane in which a value lies, without leaving int64 on the way."""
+    index = quotient(value, grids[at + 2], grids[at + 3])
+    return int(index - 1 if wrap_sub(value, wrap_mul(index, grids[at])) < grids[at + 1] else index)
+
+
+def since_pane(value: int, grids: npt.NDArray[np.int64], at: int) -> int:
     """How far into its pane a value lies."""
-    rest = value % width - origin
-    return rest + width if rest < 0 else rest
+    index = quotient(value, grids[at + 2], grids[at + 3])
+    rest = wrap_sub(value, wrap_mul(index, grids[at])) - grids[at + 1]
+    return int(rest + grids[at] if rest < 0 else rest)
 
 
-def pane_start(value: int, width: int, origin: int) -> int:
+def pane_start(value: int, grids: npt.NDArray[np.int64], at: int) -> int:
     """Where the pane of a value starts, at least the least int64."""
-    rest = since_pane(value, width, origin)
+    rest = since_pane(value, grids, at)
     return value - rest if value >= -0x8000000000000000 + rest else -0x8000000000000000
 
 
-def pane_end(value: int, width: int, origin: int) -> int:
+def pane_end(value: int, grids: npt.NDArray[np.int64], at: int) -> int:
     """Where the pane of a value ends, at most the greatest int64."""
-    rest = width - since_pane(value, width, origin)
-    return value + rest if value <= 0x7FFFFFFFFFFFFFFF - rest else 0x7FFFFFFFFFFFFFFF
+    rest = grids[at] - since_pane(value, grids, at)
+    return int(value + rest if value <= 0x7FFFFFFFFFFFFFFF - rest else 0x7FFFFFFFFFFFFFFF)
 
 
 def note_late(late: npt.NDArray[np.int64], state: npt.NDArray[np.int64], pane: int) -> None:

@@ -87,11 +87,13 @@ def answer(request: Request) -> int:
         for text in gaps(plan.steps):
             tell.note(Text.assemble(("note:", "yellow"), " ", text))
         try:
-            run.start()
-            with _stopped_by_signals(run):
-                if run.unending:
-                    tell(f"reading {', '.join(dict.fromkeys(binding.path for binding in bindings))}; Ctrl-C ends it")
-                _write(request, plan, names, run, tell)
+            with tell.while_compiling():
+                run.start()
+                with _stopped_by_signals(run):
+                    if run.unending:
+                        paths = dict.fromkeys(binding.path for binding in bindings)
+                        tell(f"reading {', '.join(paths)}; Ctrl-C ends it")
+                    _write(request, plan, names, run, tell)
         finally:
             run.close()
     if not request.quiet:

@@ -105,7 +105,7 @@ NODES = Limit(
     "nodes",
     64,
     "Nodes of the plan, as `explain` shows them: what capture processes do for it, each with its filter and groups.",
-    "The native code of a source is made of all of them, and the compiler's time grows faster than their number.",
+    "The native code of a source is made of all of them: each takes a tenth of a second to compile.",
 )
 STEPS = Limit(
     "steps",
