@@ -38,8 +38,8 @@ test-fast: $(READY)
 
 # Without them the tests that need them are skipped, and say so.
 tools:
-	@{ command -v tshark && command -v dockerd && command -v ip && command -v promtool; } >/dev/null || { apt-get update -qq && \
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends tshark docker.io iproute2 prometheus; } >/dev/null
+	@{ command -v tshark && command -v dockerd && command -v ip && command -v prometheus-alertmanager; } >/dev/null || { apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends tshark docker.io iproute2 prometheus prometheus-alertmanager; } >/dev/null
 
 lint: $(READY)
 	@$(BIN)/python -m ruff check .

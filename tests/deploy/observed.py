@@ -9,7 +9,7 @@ import socket
 import subprocess
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,11 +57,12 @@ names = "ecs"
 _PROMETHEUS = """\
 global: {{scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}}
 rule_files: ["{rules}"]
+alerting: {{alertmanagers: [{{static_configs: [{{targets: {alertmanagers}}}]}}]}}
 scrape_configs:
-  - job_name: lowmark-capture
-    static_configs: [{{targets: ["{capture}"]}}]
-  - job_name: lowmark-job
-    static_configs: [{{targets: ["{job}"]}}]
+"""
+_TARGET = """\
+  - job_name: lowmark-{name}
+    static_configs: [{{targets: ["{address}"]}}]
 """
 
 
@@ -117,7 +118,8 @@ def observed(folder: Path, broker: str) -> Iterator[Observed]:
         await_true(lambda: "starting Spark" in job.error or job.process.poll() is not None)
         with Command("capture", "-c", str(config), "--pace", "1", "--rebase") as capture:
             pages = {"capture": f"{capture.url()}/metrics", "job": f"{job.url()}/metrics"}
-            with _prometheus(folder, pages) as prometheus:
+            targets = {name: urllib.parse.urlsplit(page).netloc for name, page in pages.items()}
+            with prometheus_with(folder, targets) as prometheus:
                 seen = Observed(config, capture, job, pages, prometheus)
                 _await_windows(seen)
                 yield seen
@@ -137,14 +139,20 @@ def metric_names(page: str) -> set[str]:
     return {name for name, _ in samples(page) if name.startswith("lowmark_")}
 
 
-@contextmanager
-def _prometheus(folder: Path, pages: dict[str, str]) -> Iterator[Prometheus]:
+def free_address() -> str:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{bound.getsockname()[1]}"
-    targets = {name: urllib.parse.urlsplit(page).netloc for name, page in pages.items()}
-    config = folder / "prometheus.yml"
-    config.write_text(_PROMETHEUS.format(rules=RULES, **targets))
+        return f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@contextmanager
+def prometheus_with(
+    folder: Path, targets: Mapping[str, str], rules: Path = RULES, alertmanager: str | None = None
+) -> Iterator[Prometheus]:  # fmt: skip
+    """A Prometheus that scrapes these addresses, each as the job `lowmark-NAME`."""
+    config, address = folder / "prometheus.yml", free_address()
+    text = _PROMETHEUS.format(rules=rules, alertmanagers=json.dumps([alertmanager] if alertmanager else []))
+    config.write_text(text + "".join(_TARGET.format(name=name, address=at) for name, at in targets.items()))
     program = shutil.which("prometheus")
     assert program is not None, "the caller has asked before"
     server = subprocess.Popen(

@@ -136,7 +136,7 @@ def _write_config(folder: Path, broker: str, cases: Sequence[PipelineCase], chan
         f'[streams.{metered.STREAM}]\ndisorder = "{metered.DISORDER}"',
         f'[sources.{metered.SOURCE}]\nstream = "{metered.STREAM}"',
         f'file = "{metered.write(folder / "metered.pcap")}"',
-        f"[queries.{metered.QUERY}]\nsql = '''{metered.SQL}'''\nbuckets = 1\nformat = 'arrow'",
+        f"[queries.{metered.QUERY}]\nsql = '''{metered.SQL}'''\nbuckets = 1\nformat = 'arrow'\nnames = 'ipfix'",
         f'[streams.{HELD}]\n[sources.held]\nstream = "{HELD}"\nfile = "-"',
         f"[queries.held]\nsql = '''{HELD_SQL}'''",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -205,6 +206,13 @@ def test_the_completions_say_the_same(pipeline: Pipeline) -> None:
     each = metered.COUNTED // metered.WINDOWS
     exact = metered.WINDOWS - metered.LATE_WINDOWS
     assert found == [(each, 4, False), (each, 2, False), *[(each, 0, True)] * exact]
+
+
+def test_rows_in_batches_have_the_names_that_were_asked_for(pipeline: Pipeline) -> None:
+    (rows,) = pipeline.results[metered.QUERY].rows.values()
+    assert len(rows) == metered.ROWS
+    for row in rows:
+        assert list(json.loads(row)) == ["flowStartNanoseconds", "flowEndNanoseconds", "sourceIPAddress", "n", "latest"]
 
 
 def test_health(pipeline: Pipeline) -> None:

@@ -127,7 +127,8 @@ def test_watch_rows(pipeline: Pipeline) -> None:
     assert [one["verdict"] for one in told] == ["lossy"] * lossy + ["exact"] * (metered.WINDOWS - lossy)
     assert [one["reasons"] for one in told] == [["late"]] * lossy + [[]] * (metered.WINDOWS - lossy)
     assert [one["rows"] for one in told] == [metered.HOSTS] * metered.WINDOWS
-    bounds = [{name: row[name] for name in ("window_start", "window_end")} for row in outcome.rows]
+    names = {"window_start": "flowStartNanoseconds", "window_end": "flowEndNanoseconds"}  # as IPFIX calls them
+    bounds = [{bound: row[name] for bound, name in names.items()} for row in outcome.rows]
     assert [one["complete"] for one in told] == [bound for bound, _ in groupby(bounds)]
     assert not any(one["partial"] for one in told)
 
