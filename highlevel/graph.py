@@ -24,8 +24,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
-from highlevel.interface import Operator, Space, State, Words
+from highlevel.interface import Operator, Out, Space, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
+from highlevel.join.in_order import InOrderJoinOperator
+from highlevel.join.shared import SharedJoinOperator
 from highlevel.limits import GroupLimit
 from highlevel.operators.aggregate import AggregateOperator
 from highlevel.operators.crowded_aggregate import CrowdedAggregateOperator
@@ -60,6 +62,7 @@ from lowmark.query.plan.nodes import (
     StepPlan,
     Totals,
 )
+from lowmark.query.plan.shared_joins import Share, shares
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Bound, Promise
 from lowmark.wire.records.verdicts import OpenCount, Reason
@@ -151,8 +154,10 @@ def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:
             return TotalsOperator(plan)
         case Send():
             return SendOperator()
-        case Join(kind=JoinKind.INNER):
+        case Join(kind=JoinKind.INNER, in_order=None):
             return JoinOperator(plan)
+        case Join(kind=JoinKind.INNER):
+            return InOrderJoinOperator(plan)
         case Join():
             return OuterJoinOperator(plan)
         case Number():
@@ -293,6 +298,36 @@ _Input = tuple[_Step, int]
 """A step that reads, and the number of its input."""
 
 
+class _SharedStep(_Step):
+    """A join of several windows. What comes out of a port goes on as if the step of that window had made it."""
+
+    def __init__(self, graph: Graph, share: Share, plan: Step, state: State) -> None:
+        super().__init__(graph, _name(share), plan, SharedJoinOperator(share.plan), state)
+        self.members: dict[int, _Step] = {}  # by port
+
+    def rows(self, port: int, rows: Words) -> None:
+        self.members[port].rows(0, rows)
+
+    def promise(self, port: int, promise: Promise) -> None:
+        self.members[port].promise(0, promise)
+
+    def flaw(self, port: int, window: int, reason: Reason) -> None:
+        self.members[port].flaw(0, window, reason)
+
+
+class _Shared:
+    """The operator of a step that a shared one does the work of."""
+
+    def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
+        raise AssertionError("the shared step reads its inputs")
+
+    def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
+        raise AssertionError("the shared step reads its inputs")
+
+    def work(self, state: State, out: Out, budget: int) -> int:
+        return 0
+
+
 class Graph:
     """`plans` are the queries, in the order in which they get rows."""
 
@@ -305,6 +340,7 @@ class Graph:
         self._readers: dict[str, dict[NodeView | None, list[_Input]]] = {}  # by node, and how it is read
         self._viewers: dict[NodeView, Viewer] = {}
         limits = _limits(plans)
+        self._shares = {digest: share for share in shares(plans) for digest in share.members}
         for plan in plans:
             self._add(plan, build, limits, state)
 
@@ -362,8 +398,13 @@ class Graph:
         for step, digest in zip(plan.steps, digests, strict=True):
             if digest in self._steps:
                 continue
-            scoped = ScopedState(state, f"step.{digest}.")
-            self._steps[digest] = made = _Step(self, digest, step, build(step.plan, limits[digest]), scoped)
+            if digest in self._shares:
+                made = self._share(self._shares[digest], digest, step, state)
+                if made is None:
+                    continue
+            else:
+                scoped = ScopedState(state, f"step.{digest}.")
+                self._steps[digest] = made = _Step(self, digest, step, build(step.plan, limits[digest]), scoped)
             for number, source in enumerate(step.inputs):
                 if isinstance(source, NodeInput):
                     by_view = self._readers.setdefault(source.node, {})
@@ -373,9 +414,28 @@ class Graph:
                     below.readers.setdefault(source.port, []).append((made, number))
         steps = [self._steps[digest] for digest in digests]
         self.answers[plan.name] = answer = Answer(plan, steps)
-        for number, at in enumerate(steps):
+        for number, (at, digest) in enumerate(zip(steps, digests, strict=True)):
             at.read_by.append((answer, number))
+            if digest in self._shares:
+                self._steps[_name(self._shares[digest])].read_by.append((answer, number))
         steps[-1].answers.append(answer)
+
+    def _share(self, share: Share, digest: str, step: Step, state: State) -> _Step | None:
+        """Make a step that a shared one does the work of; returns the shared one if it is new."""
+        shared = self._steps.get(_name(share))
+        new = None
+        if not isinstance(shared, _SharedStep):
+            shared = _SharedStep(self, share, step, ScopedState(state, f"step.{share.members[-1]}."))
+            self._steps[_name(share)] = new = shared
+        self._steps[digest] = member = _Step(self, digest, step, _Shared(), ScopedState(state, f"step.{digest}."))
+        member.fronts = shared.fronts
+        shared.members[share.members.index(digest)] = member
+        return new
+
+
+def _name(share: Share) -> str:
+    """The name of its step in the graph; its state is that of its last member."""
+    return f"shared {share.members[-1]}"
 
 
 def _limits(plans: Iterable[QueryPlan]) -> dict[str, GroupLimit]:

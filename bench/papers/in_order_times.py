@@ -26,7 +26,7 @@ from highlevel.join.in_order import InOrderJoinOperator
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.expr.evaluate import Ints
-from lowmark.query.plan.in_order_joins import InOrderJoin, Release
+from lowmark.query.plan.joins import InOrder, Release
 from lowmark.query.plan.nodes import Join
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Bound, Promise
@@ -145,12 +145,12 @@ def _each(name: str, setting: Setting) -> _Found:
 
 def run(setting: Setting, release: Release, seed: int = 3) -> Times:
     """Serve rows one by one on the virtual clock."""
-    plan = InOrderJoin(_join(setting.window), release, setting.c * 1e9, setting.gain)
+    plan = replace(_join(setting.window), in_order=InOrder(release, setting.c * 1e9, setting.gain))
     random = np.random.default_rng(seed)
     arrivals: list[Burst] = []
     for port, rate in enumerate((setting.slow, setting.fast)):
         times = exponential_times(random, NS, max(1, round(rate * setting.seconds)), rate)
-        arrivals += bursts_of(times, port, lambda at, port=port: _rows(plan.join, port, at, random))  # type: ignore[misc]
+        arrivals += bursts_of(times, port, lambda at, port=port: _rows(plan, port, at, random))  # type: ignore[misc]
     coming = deque(sorted(arrivals, key=lambda burst: burst.at))
     last = min(max(burst.at for burst in coming if burst.port == port) for port in (0, 1))
     state, operator, out = MemoryState(), InOrderJoinOperator(plan), Collected()

@@ -16,7 +16,8 @@ from bench.papers.shared_join_times import joins_of, rows_at
 from highlevel.interface import Operator, Words
 from highlevel.join import JoinOperator
 from highlevel.join.shared import SharedJoinOperator
-from lowmark.query.plan.shared_joins import Scheduling, SharedJoin
+from lowmark.query.plan.joins import Scheduling
+from lowmark.query.plan.shared_joins import SharedJoin
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Bound, Promise
 

@@ -24,8 +24,9 @@ from highlevel.join.shared.waiting import Waiting, waiting_space
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.expr.evaluate import Ints
+from lowmark.query.plan.joins import Scheduling
 from lowmark.query.plan.nodes import Join
-from lowmark.query.plan.shared_joins import Scheduling, SharedJoin
+from lowmark.query.plan.shared_joins import SCHEDULES, SharedJoin
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Bound, Promise
 
@@ -275,7 +276,7 @@ def _told_costs(rate: int) -> Costs:
 
 
 def _each(name: str, setting: Setting, costs: Costs) -> _Found:
-    found = {scheduling: run(setting, scheduling, costs) for scheduling in Scheduling}
+    found = {scheduling: run(setting, scheduling, costs) for scheduling in SCHEDULES}
     mqt = found[Scheduling.MQT]
     shown = "; ".join(
         f"{scheduling.name} {times.overall:.3g} s by query, {times.by_row:.3g} s by row, the largest window "
@@ -315,7 +316,7 @@ def _draw_means(results: Path, name: str, label: str, found: Mapping[str, _Found
     ours = "; ".join(f"{case}: {_gains(each)}" for case, each in found.items())
     with Figure(results, name, f"Mean response time of the queries (after fig. {name[-1]})", ours) as axes:
         places = np.arange(len(found))
-        for number, scheduling in enumerate(Scheduling):
+        for number, scheduling in enumerate(SCHEDULES):
             means = [each[scheduling].overall for each in found.values()]
             axes.bar(places + 0.27 * (number - 1), means, 0.27, label=scheduling.name)
         axes.set_xticks(places, list(found))

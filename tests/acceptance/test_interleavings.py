@@ -167,10 +167,18 @@ JOIN_ORDERS = st.sampled_from((
     ("SELECT x.ts, y.ts FROM A AS x [RANGE 4 s] LEFT JOIN B AS y [RANGE 7 s] ON x.srcIP = y.destIP ORDER BY x.ts",
      ("x.ts",)),
 ))  # fmt: skip
+BY_TIME = st.sampled_from([
+    (f"SELECT /*+ release({way}) */ {shown} {BOTH} ORDER BY {order}", keys)
+    for way in ("sync", "filter", "adaptive")
+    for shown, order, keys in (
+        ("greatest(x.ts, y.ts) AS t, x.len", "t", ("t",)),
+        ("x.ts + 2 s, greatest(y.ts, x.ts) AS t, y.len", "greatest(x.ts, y.ts), y.len DESC", ("t", "y.len")),
+    )
+])  # fmt: skip
 
 
-@given(asked=JOIN_ORDERS, sent=traffic(), seed=SEEDS)
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(asked=st.one_of(JOIN_ORDERS, BY_TIME), sent=traffic(), seed=SEEDS)
+@settings(max_examples=16, deadline=None, suppress_health_check=list(HealthCheck))
 def test_order_over_a_join(asked: tuple[str, tuple[str, ...]], sent: Traffic, seed: int) -> None:
     """Equal rows in whatever order; a replay gives the same one."""
     text, keys = asked

@@ -12,8 +12,8 @@ from bench.papers.in_order_times import measure_analysis
 from bench.papers.response_times import Costs, bursts_of, pareto_times
 from bench.papers.shared_join_savings import measure_savings
 from bench.papers.shared_join_times import rows_at
-from lowmark.query.plan.in_order_joins import Release
-from lowmark.query.plan.shared_joins import Scheduling
+from lowmark.query.plan.joins import Release
+from lowmark.query.plan.shared_joins import SCHEDULES
 
 COSTS = Costs(50e-9, 60e-9, 80e-9)
 
@@ -22,7 +22,7 @@ def test_small_windows_do_not_wait_for_large_ones() -> None:
     """5.1, 5.2: with LWO all windows take as long; with the others the small ones take far less; of the two MQT takes
     less for the largest."""
     setting = shared_join_times.Setting((1, 5, 15, 60), (1,) * 4, burst=3, rate=20, tuples=240, load=0.9)
-    lwo, swf, mqt = (shared_join_times.run(setting, scheduling, COSTS) for scheduling in Scheduling)
+    lwo, swf, mqt = (shared_join_times.run(setting, scheduling, COSTS) for scheduling in SCHEDULES)
     assert lwo.mean[0] > 0.5 * lwo.mean[-1]
     assert max(swf.mean[0], mqt.mean[0]) < lwo.mean[0] / 2
     assert mqt.mean[-1] < swf.mean[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from highlevel.interface import State
 from highlevel.join.in_order import InOrderJoinOperator
-from lowmark.query.parse.syntax import JoinKind
-from lowmark.query.plan.in_order_joins import InOrderJoin, Release, load
+from lowmark.query.plan.joins import InOrder, Release
+from lowmark.query.plan.nodes import Join
 from lowmark.wire.rows.values import FOREVER
 from tests.join.harness import (
     UNIT,
@@ -37,7 +37,7 @@ WAYS = tuple(Release)
 @dataclass(frozen=True)
 class Ordered:
     scene: Scene
-    plan: InOrderJoin
+    plan: Join
     budgets: tuple[int, ...]  # of work after each event; None: all
 
 
@@ -45,7 +45,8 @@ class Ordered:
 def ordered(draw: st.DrawFn) -> Ordered:
     scene = draw(scenes())
     # With these c, loads lie on both sides of α.
-    plan = InOrderJoin(scene.plan, draw(st.sampled_from(WAYS)), draw(st.sampled_from((1e-3, 10.0, 1e3))), 0.3)
+    choice = InOrder(draw(st.sampled_from(WAYS)), draw(st.sampled_from((1e-3, 10.0, 1e3))), 0.3)
+    plan = replace(scene.plan, in_order=choice)
     return Ordered(scene, plan, tuple(draw(st.integers(0, 4)) for _ in scene.events))
 
 
@@ -131,7 +132,8 @@ def test_sync_keeps_rows_of_inputs_alone(case: Ordered) -> None:
             bounds[event.port] = event.ended if event.ended == FOREVER else event.ended * UNIT
         held = held_times(operator, stored.state)
         assert all(t >= min(bounds) for t in held) or left
-        if case.plan.release is Release.SYNC and not left:
+        assert case.plan.in_order is not None
+        if case.plan.in_order.release is Release.SYNC and not left:
             assert not held
             for port in range(len(bounds)):
                 assert all(t < min(bounds) for _, found in kept_bins(operator, stored.state, port) for t in found)
@@ -146,7 +148,7 @@ def held_times(operator: InOrderJoinOperator, state: State) -> list[int]:
 def test_the_example_of_figures_3_and_4(release: Release) -> None:
     """a8 comes late. <a8, a5> leaves before <b6, b9> and <c4, c10>, whose rows came first; these leave with a12."""
     a, b, c, d = range(4)
-    plan = InOrderJoin(plan_of((7 * UNIT, 6 * UNIT), False, [("a", "a")], False), release)
+    plan = replace(plan_of((7 * UNIT, 6 * UNIT), False, [("a", "a")], False), in_order=InOrder(release))
     stored, operator, left = Live(), InOrderJoinOperator(plan), []
     before = ((1, 1, a), (0, 2, d), (0, 4, c), (1, 5, a), (0, 6, b))
     for number, (port, t, key) in enumerate((*before, (1, 9, b), (1, 10, c), (0, 8, a), (0, 12, a))):
@@ -155,22 +157,21 @@ def test_the_example_of_figures_3_and_4(release: Release) -> None:
         send(operator, Event(port, ended=t + 1), stored.state, sink)  # each stream is in order
         while operator.work(stored.state, sink, 1):
             pass
-        left.append([(s // UNIT, u // UNIT) for s, u in times(plan.join, sink.matrices) if s is not None and u])
+        left.append([(s // UNIT, u // UNIT) for s, u in times(plan, sink.matrices) if s is not None and u])
     assert left == [[], [], [], [], [], [], [], [(8, 5)], [(6, 9), (4, 10)]]
 
 
 def test_the_load_of_the_papers_experiment() -> None:
     """7.2.1: c = 0.5 ms, a window of 60 s, 10 and 1 rows a second: 0.3, where adaptive switches."""
     minute = 60 * 10**9
-    plan = InOrderJoin(plan_of((minute, minute), False, (), False), Release.ADAPTIVE, 0.5e6, 0.3)
-    assert load(plan, (1.0, 10.0)) == pytest.approx(0.3)
+    assert InOrder(cost_ns=0.5e6).load((minute, minute), (1.0, 10.0)) == pytest.approx(0.3)
 
 
 def test_adaptive_switches_and_back() -> None:
     """Rows of both inputs come fast for a while, and slowly before and after."""
     size = 64
     # A row a ns of each input is a load of 1.
-    plan = InOrderJoin(plan_of((size, size), False, [("a", "a")], False), Release.ADAPTIVE, 1 / size, 0.3)
+    plan = replace(plan_of((size, size), False, [("a", "a")], False), in_order=InOrder(cost_ns=1 / size))
     stored, operator, sink, ways, number = Live(), InOrderJoinOperator(plan), Sink(), [], 0
     for step in range(60):
         every = 1 if 20 <= step < 40 else 8
@@ -182,8 +183,3 @@ def test_adaptive_switches_and_back() -> None:
         ways.append(operator.filters(stored.state))
     assert (ways[19], ways[35], ways[55]) == (False, True, False)
     assert sum(a != b for a, b in pairwise(ways)) == 2
-
-
-def test_an_outer_join_has_no_order() -> None:
-    with pytest.raises(ValueError, match="no two times"):
-        InOrderJoin(plan_of((4, 4), False, (), False, JoinKind.LEFT))

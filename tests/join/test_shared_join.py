@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from highlevel.interface import Words
 from highlevel.join.shared import SharedJoinOperator
 from highlevel.join.shared.scheduling import throughputs
-from lowmark.query.plan.shared_joins import Scheduling, SharedJoin
+from lowmark.query.plan.joins import Scheduling
+from lowmark.query.plan.shared_joins import SCHEDULES, SharedJoin
 from lowmark.wire.records.punctuations import Promise
 from lowmark.wire.records.verdicts import Reason
 from lowmark.wire.rows.values import FOREVER
@@ -33,8 +34,6 @@ from tests.join.harness import (
     times,
 )
 from tests.operators.harness import Live, Stored
-
-SCHEDULES = tuple(Scheduling)
 
 
 @dataclass

@@ -20,7 +20,8 @@ from highlevel.join.in_order.switching import Switching, started, switching_spac
 from highlevel.join.in_order.unjoined import Unjoined
 from highlevel.join.join import JoinOperator
 from highlevel.join.lookups import matchable
-from lowmark.query.plan.in_order_joins import InOrderJoin, Release
+from lowmark.query.plan.joins import Release
+from lowmark.query.plan.nodes import Join
 from lowmark.wire.records.punctuations import Promise
 from lowmark.wire.rows.values import FOREVER, INT64_MIN
 
@@ -32,11 +33,13 @@ Ints = npt.NDArray[np.int64]
 class InOrderJoinOperator(JoinOperator):
     """Rows of each input's schema in, on a port of its own; rows of the join's `output` out, in order of time."""
 
-    def __init__(self, plan: InOrderJoin) -> None:
-        super().__init__(plan.join)
-        self._choice = plan
-        self._at = [port.schema.offset(port.attribute) for port in plan.join.inputs]
-        self._unjoined = Unjoined(plan.join, self._kept.width)
+    def __init__(self, plan: Join) -> None:
+        if plan.in_order is None:
+            raise ValueError("nobody asks for an order of this join")
+        super().__init__(plan)
+        self._choice = plan.in_order
+        self._at = [port.schema.offset(port.attribute) for port in plan.inputs]
+        self._unjoined = Unjoined(plan, self._kept.width)
         self._hold = Hold(self._kept.width)
         self._switching = switching_space()
         self._told: Space[Bounds] = bounds_space("told")
@@ -78,7 +81,7 @@ class InOrderJoinOperator(JoinOperator):
         passed = min(bounds)
         if self._choice.release is Release.ADAPTIVE and before < passed < FOREVER:
             switching = self._state(state)
-            switching.decide(self._choice, passed)
+            switching.decide(self._choice, self._plan.bands.sizes, passed)
             state.put(self._switching, ONLY, switching)
         self._settle(state, out)
 
@@ -135,4 +138,4 @@ class InOrderJoinOperator(JoinOperator):
         return times
 
     def _state(self, state: State) -> Switching:
-        return state.get(self._switching, ONLY) or started(self._choice)
+        return state.get(self._switching, ONLY) or started(self._choice, self._plan.bands.sizes)

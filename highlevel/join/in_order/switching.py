@@ -7,13 +7,14 @@ inputs have passed. So a replay makes the same decisions.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from highlevel.interface import Space
-from lowmark.query.plan.in_order_joins import InOrderJoin, Release, load
+from lowmark.query.plan.joins import InOrder, Release
 
 __all__ = ["Switching", "started", "switching_space"]
 
@@ -39,8 +40,9 @@ class Switching:
         least = int(bins[0])
         self.first = least if self.first is None else min(self.first, least)
 
-    def decide(self, plan: InOrderJoin, passed: int) -> None:
-        """All inputs have passed this time: count again, and forget what is older than a window."""
+    def decide(self, choice: InOrder, sizes: Sequence[int], passed: int) -> None:
+        """All inputs have passed this time: count again, and forget what is older than a window. `sizes`: ns of the
+        inputs' windows."""
         now = passed // self.width
         since = now - _BINS
         self.counts = [{at: count for at, count in each.items() if at >= since} for each in self.counts]
@@ -49,7 +51,7 @@ class Switching:
         seconds = (now - max(since, self.first + 1)) * self.width / 1e9
         first = max(since, self.first + 1)
         rates = tuple(sum(n for at, n in each.items() if first <= at < now) / seconds for each in self.counts)
-        filters = load(plan, rates) >= plan.gain
+        filters = choice.load(sizes, rates) >= choice.gain
         self.switches += filters is not self.filters
         self.filters = filters
 
@@ -66,7 +68,6 @@ def switching_space() -> Space[Switching]:
     return Space("switching", encode, decode)
 
 
-def started(plan: InOrderJoin) -> Switching:
+def started(choice: InOrder, sizes: Sequence[int]) -> Switching:
     """Adaptive joins begin with SYNC, as in the paper."""
-    width = max(1, max(port.size for port in plan.join.inputs) // _BINS)
-    return Switching(width, [{} for _ in plan.join.inputs], plan.release is Release.FILTER)
+    return Switching(max(1, max(sizes) // _BINS), [{} for _ in sizes], choice.release is Release.FILTER)

@@ -1,12 +1,15 @@
 """The rows that a shared join keeps of one port: in bins of time, with one index over all of them.
 
-The bins are the state that is written. The index is made from them when it is first needed, and grows with them.
+The bins are the state that is written, in the form of a join of one window (`highlevel.join.kept_rows`), so that joins
+of other windows can come and go beside it. The index is made from them when it is first needed, and grows with them.
+While rows wait, it is written, too, as far as the bins do not tell it: in which order the rows came.
 """
 
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +26,7 @@ from lowmark.wire.rows.values import FOREVER
 __all__ = ["SEED", "Buffer", "Index"]
 
 Ints = npt.NDArray[np.int64]
+Shorts = npt.NDArray[np.int32]  # positions: fewer rows than 2^31 are kept of a port
 
 SEED = np.uint64(secrets.randbits(64))
 """Of the hashes: keys come from the network. What is found, and its order, do not depend on it."""
@@ -34,33 +38,39 @@ def _ints() -> Ints:
     return np.empty(0, np.int64)
 
 
+def _shorts() -> Shorts:
+    return np.empty(0, np.int32)
+
+
 @dataclass(slots=True)
 class Index:
     """The kept rows in order of arrival, by key and time. The first `used` entries of each array count."""
 
     keys: Words
+    width: int  # ns of a bin
     used: int = 0
+    waited_for: bool = False  # rows wait that may meet these
+    unread: Ints | None = None  # as it was written: it is to be made
+    stale: bool = False  # as it was written, with nothing that the bins do not tell
     times: Ints = field(default_factory=_ints)
     numbers: Ints = field(default_factory=_ints)  # of arrival, counted over both ports
-    bins: Ints = field(default_factory=_ints)  # the bin of each row, and its place there
-    places: Ints = field(default_factory=_ints)
-    heads: Ints = field(default_factory=lambda: np.full(1, -1))  # as many as a power of two
-    older: Ints = field(default_factory=_ints)
-    newer: Ints = field(default_factory=_ints)
+    places: Shorts = field(default_factory=_shorts)  # of each row in its bin
+    heads: Shorts = field(default_factory=lambda: np.full(1, -1, np.int32))  # as many as a power of two
+    older: Shorts = field(default_factory=_shorts)
+    newer: Shorts = field(default_factory=_shorts)
 
     @property
     def held(self) -> int:
         """Bytes of memory, with room to grow."""
-        return sum(getattr(self, each.name).nbytes for each in fields(self) if each.name != "used")
+        parts = (self.keys, self.times, self.numbers, self.places, self.heads, self.older, self.newer)
+        return sum(part.nbytes for part in parts)
 
-    def take(self, keys: Words, times: Ints, numbers: Ints, bins: Ints, places: Ints) -> int:
+    def take(self, keys: Words, times: Ints, numbers: Ints, places: npt.NDArray[np.signedinteger]) -> int:
         """Add rows; returns the position of the first. Positions of other rows stay as they are."""
         first, end = self.used, self.used + len(times)
         if grown := end > len(self.times):
             self._grow(max(_LEAST, 1 << (end - 1).bit_length()))
-        for own, new in (
-            (self.keys, keys), (self.times, times), (self.numbers, numbers), (self.bins, bins), (self.places, places)
-        ):  # fmt: skip
+        for own, new in ((self.keys, keys), (self.times, times), (self.numbers, numbers), (self.places, places)):
             own[first:end] = new
         self.used = end
         start = 0 if grown else first
@@ -69,16 +79,17 @@ class Index:
         return first
 
     def _grow(self, room: int) -> None:
-        for name in ("keys", "times", "numbers", "bins", "places"):
+        for name in ("keys", "times", "numbers", "places"):
             old = getattr(self, name)
             new = np.empty((room, *old.shape[1:]), old.dtype)
             new[: self.used] = old[: self.used]
             setattr(self, name, new)
-        self.heads, self.older, self.newer = np.full(room, -1), np.empty(room, np.int64), np.empty(room, np.int64)
+        self.heads = np.full(room, -1, np.int32)
+        self.older, self.newer = np.empty(room, np.int32), np.empty(room, np.int32)
 
 
 class Buffer:
-    """`width`: ns of a bin. A stored row has one word more than a row of the port: its number of arrival."""
+    """`width`: ns of a bin."""
 
     def __init__(self, plan: Join, port: int, width: int) -> None:
         self._port = port
@@ -88,77 +99,95 @@ class Buffer:
         self._columns = tuple(Key(port, own if port else other) for own, _, other in tied)
         self._width = width
         self.space: Space[Bin] = bins_space(f"rows.{port}", self._at)
-        self._index: Space[Index | None] = Space(f"index.{port}", lambda _: b"", lambda _: None)
+        self._index: Space[Index] = Space(f"index.{port}", _encode, self._decode)
 
     def index(self, state: State) -> Index:
         found = state.get(self._index, ONLY)
-        return self._made(state) if found is None else found
+        if found is None or found.stale or found.unread is not None:
+            found = self._made(state, None if found is None else found.unread)
+        return found
 
     def add(self, rows: Words, numbers: Ints, state: State) -> int:
-        """Keep rows; returns the position of the first in the index. Positions follow the order of arrival among the
-        rows that are kept: they are the same when the index is made again."""
+        """Keep rows; returns the position of the first in the index."""
         index = self.index(state)
-        bins = self._times(rows) // self._width
-        places = np.empty(len(rows), np.int64)
-        stored = np.column_stack((rows, numbers.view(np.uint64)))
-        for key, which in split(bins, np.arange(len(rows), dtype=np.uint64)[:, None]):
+        places = np.empty(len(rows), np.int32)
+        numbered = np.arange(len(rows), dtype=np.uint64)[:, None]
+        for key, which in split(self._times(rows) // self._width, numbered):
             chosen = which[:, 0].astype(np.int64)
             piece = state.get(self.space, key)
             begin = 0 if piece is None else len(piece)
             if piece is None:
-                piece = Bin(stored[chosen], self._at)
+                piece = Bin(rows[chosen], self._at)
             else:
-                piece.append(stored[chosen])
+                piece.append(rows[chosen])
             state.put(self.space, key, piece)
             places[chosen] = begin + np.arange(len(chosen))
-        return index.take(self._keys(rows), self._times(rows), numbers, bins, places)
+        first = index.take(self._keys(rows), self._times(rows), numbers, places)
+        index.waited_for = True
+        state.put(self._index, ONLY, index)
+        return first
 
     def rows_at(self, positions: Ints, state: State) -> Words:
         """The rows at these positions of the index."""
         index = self.index(state)
-        bins, places = index.bins[positions], index.places[positions]
+        bins, places = index.times[positions] // self._width, index.places[positions]
         rows = np.empty((len(positions), self._schemas[self._port].words), np.uint64)
         for key in sorted(set(bins.tolist())):
             piece = state.get(self.space, key)
             assert piece is not None, "what is in the index is in a bin"
             which = bins == key
-            rows[which] = piece.rows[places[which], :-1]
+            rows[which] = piece.rows[places[which]]
         return rows
 
-    def let_go(self, alive: int, state: State) -> None:
-        """Drop the bins that end before this time. Positions in the index change."""
+    def settle(self, alive: int, state: State) -> None:
+        """No row waits: drop the bins that end before this time. Positions in the index change."""
         gone = state.keys(self.space, None if alive == FOREVER else alive // self._width)
-        if not gone:
-            return
         for key in gone:
             state.drop(self.space, key)
-        index = self.index(state)
-        kept = np.flatnonzero(index.bins[: index.used] > gone[-1])
-        new = self._empty()
-        if len(kept):
-            times, numbers, bins, places = (
-                each[kept] for each in (index.times, index.numbers, index.bins, index.places)
-            )  # fmt: skip
-            new.take(index.keys[kept], times, numbers, bins, places)
-        state.put(self._index, ONLY, new)
+        index = state.get(self._index, ONLY)
+        if index is None or index.stale:
+            return
+        if gone:
+            kept = np.flatnonzero(index.times[: index.used] // self._width > gone[-1])
+            old, index = index, self._empty()
+            if len(kept):
+                index.take(old.keys[kept], old.times[kept], old.numbers[kept], old.places[kept])
+        index.waited_for = False
+        state.put(self._index, ONLY, index)
 
-    def _made(self, state: State) -> Index:
+    def _made(self, state: State, unread: Ints | None) -> Index:
+        """The index of the rows in the bins. `unread`: for each row the number, the bin and the place; without, no row
+        waits, and all came before any that will."""
         index = self._empty()
-        found = [(key, state.get(self.space, key)) for key in state.keys(self.space)]
-        pieces = [(key, piece) for key, piece in found if piece is not None]
-        if pieces:
-            stored = np.concatenate([piece.rows for _, piece in pieces])
-            bins = np.repeat([key for key, _ in pieces], [len(piece) for _, piece in pieces])
-            places = np.concatenate([np.arange(len(piece)) for _, piece in pieces])
-            order = np.argsort(stored[:, -1].view(np.int64))
-            rows = np.ascontiguousarray(stored[order, :-1])
-            numbers = stored[order, -1].view(np.int64)
-            index.take(self._keys(rows), self._times(rows), numbers, bins[order], places[order])
+        if unread is None:
+            lines = [np.column_stack((np.full(len(piece), -1), np.full(len(piece), key), np.arange(len(piece))))
+                     for key, piece in self._pieces(state)]  # fmt: skip
+            unread = np.concatenate(lines) if lines else np.empty((0, 3), np.int64)
+        else:
+            index.waited_for = True
+        if len(unread):
+            rows = np.empty((len(unread), self._schemas[self._port].words), np.uint64)
+            for key, piece in self._pieces(state):
+                which = unread[:, 1] == key
+                rows[which] = piece.rows[unread[which, 2]]
+            index.take(self._keys(rows), self._times(rows), unread[:, 0], unread[:, 2])
         state.put(self._index, ONLY, index)
         return index
 
+    def _pieces(self, state: State) -> Iterator[tuple[int, Bin]]:
+        for key in state.keys(self.space):
+            piece = state.get(self.space, key)
+            assert piece is not None, "a listed piece is there"
+            yield key, piece
+
+    def _decode(self, data: bytes) -> Index:
+        index = self._empty()
+        index.unread = np.frombuffer(data, "<i8").astype(np.int64).reshape(-1, 3) if data else None
+        index.stale = not data
+        return index
+
     def _empty(self) -> Index:
-        return Index(self._keys(np.empty((0, self._schemas[self._port].words), np.uint64)))
+        return Index(self._keys(np.empty((0, self._schemas[self._port].words), np.uint64)), self._width)
 
     def _keys(self, rows: Words) -> Words:
         return keys_of(self._schemas, {self._port: rows}, self._columns)
@@ -166,3 +195,12 @@ class Buffer:
     def _times(self, rows: Words) -> Ints:
         times: Ints = rows[:, self._at].view(np.int64)
         return times
+
+
+def _encode(index: Index) -> bytes:
+    """What the bins do not tell while rows wait; nothing else."""
+    if not index.waited_for:
+        return b""
+    used = slice(index.used)
+    parts = (index.numbers[used], index.times[used] // index.width, index.places[used])
+    return np.column_stack(parts).astype("<i8").tobytes()

@@ -17,6 +17,7 @@ __all__ = ["LWO", "MQT", "SWF", "find_due", "link_rows", "scan_rows"]
 
 Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
+Shorts = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 
 LWO, SWF, MQT = 0, 1, 2
@@ -24,7 +25,9 @@ LWO, SWF, MQT = 0, 1, 2
 
 
 @compiled
-def link_rows(order: Ints, keys: Words, times: Ints, heads: Ints, older: Ints, newer: Ints, seed: np.uint64) -> None:
+def link_rows(
+    order: Ints, keys: Words, times: Ints, heads: Shorts, older: Shorts, newer: Shorts, seed: np.uint64
+) -> None:
     """Put these rows into their chains; `order`: ascending by time, then by arrival."""
     mask = np.uint64(heads.shape[0] - 1)
     for n in range(order.shape[0]):
@@ -74,8 +77,8 @@ def _chosen(schedule: int, complete: Ints, level: Ints, gain: Floats) -> int:
 
 @compiled
 def _find_place(
-    row: int, keys: Words, i: int, first: bool, low: int, high: int, down: Ints, up: Ints, times: Ints, heads: Ints,
-    older: Ints, seed: np.uint64,
+    row: int, keys: Words, i: int, first: bool, low: int, high: int, down: Ints, up: Ints, times: Ints, heads: Shorts,
+    older: Shorts, seed: np.uint64,
 ) -> int:  # fmt: skip
     """Set where the row's walks begin: around the window [low, high) that it has met; if it has met none (`first`), at
     the newer end of the one to meet. Returns the rows looked at."""
@@ -96,7 +99,7 @@ def _find_place(
 @compiled
 def _scan(
     row: int, i: int, number: int, met: int, seed: np.uint64, own: Words, low: Ints, high: Ints, down: Ints, up: Ints,
-    keys: Words, times: Ints, numbers: Ints, heads: Ints, older: Ints, newer: Ints,
+    keys: Words, times: Ints, numbers: Ints, heads: Shorts, older: Shorts, newer: Shorts,
     found: int, outer: Ints, partner: Ints, ring: Ints,
 ) -> tuple[bool, int, int]:  # fmt: skip
     """A waiting row, which is row `i` of its port, meets the partners that the next window adds to the `met` ones:
@@ -137,8 +140,8 @@ def _scan(
 def scan_rows(
     schedule: int, budget: int, seed: np.uint64, gain: Floats, complete: Ints, port: Ints, at: Ints, numbers: Ints,
     level: Ints, low: Ints, high: Ints, down: Ints, up: Ints,
-    keys0: Words, times0: Ints, numbers0: Ints, heads0: Ints, older0: Ints, newer0: Ints,
-    keys1: Words, times1: Ints, numbers1: Ints, heads1: Ints, older1: Ints, newer1: Ints,
+    keys0: Words, times0: Ints, numbers0: Ints, heads0: Shorts, older0: Shorts, newer0: Shorts,
+    keys1: Words, times1: Ints, numbers1: Ints, heads1: Shorts, older1: Shorts, newer1: Shorts,
     outer: Ints, partner: Ints, ring: Ints,
 ) -> tuple[int, int, int, int]:  # fmt: skip
     """Do up to `budget` scans. Results go to `outer` (the waiting row), `partner` (its row in the other port's arrays)

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from highlevel.join.shared.schedule_kernel import LWO, MQT, SWF
-from lowmark.query.plan.shared_joins import Scheduling, SharedJoin, width
+from lowmark.query.plan.joins import Scheduling
+from lowmark.query.plan.shared_joins import SharedJoin, width
 
 __all__ = ["number_of", "throughputs"]
 
@@ -25,6 +26,11 @@ def throughputs(plan: SharedJoin) -> npt.NDArray[np.float64]:
     found = np.zeros((len(widths), len(widths)))
     for met in range(len(widths) - 1):
         for upto in range(met + 1, len(widths)):
-            gains = ((served[k] - served[met]) / (widths[k] - widths[met]) for k in range(met + 1, upto + 1))
+            gains = (_gain(served[k] - served[met], widths[k] - widths[met]) for k in range(met + 1, upto + 1))
             found[met, upto] = max(gains)
     return found
+
+
+def _gain(queries: int, more: int) -> float:
+    """Queries served for each ns; windows that add nothing are served at once."""
+    return queries / more if more else float("inf")

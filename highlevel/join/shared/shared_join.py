@@ -34,6 +34,7 @@ from lowmark.wire.records.verdicts import Reason
 __all__ = ["SharedJoinOperator"]
 
 Ints = npt.NDArray[np.int64]
+Shorts = npt.NDArray[np.int32]
 
 _ROOM = 1 << 15
 """Results found, or emitted, at a time: their rows must fit into memory, however skewed the keys are."""
@@ -59,7 +60,7 @@ class SharedJoinOperator:
         self._schedule = number_of(plan.scheduling)
 
     def rows_of(self, port: int) -> Space[Bin]:
-        """The rows kept of a port, for audits; they have their number of arrival as a last word."""
+        """The rows kept of a port, for audits."""
         return self._buffers[port].space
 
     @property
@@ -186,7 +187,7 @@ class SharedJoinOperator:
 
     def _let_go(self, bounds: Sequence[int], state: State) -> None:
         for port, buffer in enumerate(self._buffers):
-            buffer.let_go(self._plan.largest.bands.alive(port, bounds), state)
+            buffer.settle(self._plan.largest.bands.alive(port, bounds), state)
 
     def _windows(self, port: int, times: Ints) -> tuple[Ints, Ints]:
         """For each row the times of its partners, from and up to, in each window."""
@@ -204,5 +205,5 @@ class SharedJoinOperator:
             waiting.low[which], waiting.high[which] = self._windows(port, times)
 
 
-def _arrays(index: Index) -> tuple[npt.NDArray[np.uint64], Ints, Ints, Ints, Ints, Ints]:
+def _arrays(index: Index) -> tuple[Words, Ints, Ints, Shorts, Shorts, Shorts]:
     return index.keys, index.times, index.numbers, index.heads, index.older, index.newer

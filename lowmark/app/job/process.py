@@ -32,6 +32,7 @@ from lowmark.app.job.start import JobStart, job_name
 from lowmark.app.kafka.jars import SPARK_KAFKA, obtain
 from lowmark.app.kafka.java import Java, find_java, spark_java_home
 from lowmark.app.kafka.reachability import KafkaReach
+from lowmark.app.kafka.rights import Role
 from lowmark.app.process_metrics import ThreadMetrics, process_registry
 from lowmark.app.service_manager import ServiceManager
 from lowmark.helpers import Helper
@@ -220,7 +221,7 @@ class _Job:
         if stored is not None:
             written = [topic for query, topic in names.items() if query in stored.queries]
             same_topics(stored, topic_ids(client, written), written)
-        problems = ensure_topics(client, topics_of(self._config, self._plans))
+        problems = ensure_topics(client, topics_of(self._config, self._plans, (Role.RUN,)))
         if problems:
             raise EnvironmentNotReady(
                 "topics differ from what this job needs",

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -227,6 +228,21 @@ class Broker:
     def _failure(self, message: str) -> EnvironmentNotReady:
         hint = f"the end of its log is above; the whole log is in {self._folder.log} and {self._folder.output}"
         return EnvironmentNotReady(message, hint, self._folder.last_lines())
+
+
+def openness(host: str) -> str | None:
+    """What it means that a broker listens on this address; None if only this host reaches it."""
+    try:
+        found = {ip_address(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, ValueError):  # the start says that it is no address
+        return None
+    if all(address.is_loopback for address in found):
+        return None
+    return (
+        f"everybody who reaches {host} may read, write and delete all topics, and so learn what passes on the network "
+        "and forge results: this broker has no TLS and no users. Let a firewall keep others away, or use a cluster "
+        "with users (docs/security.md)"
+    )
 
 
 def _free_port(host: str, port: int) -> int:

@@ -4,18 +4,25 @@ choose. Each hint is about one choice. The code that makes a choice takes its hi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
+from typing import TypeVar
 
 from lowmark.query.options import Strategy
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError, unknown_word
+from lowmark.query.plan.joins import Release, Scheduling
 
-__all__ = ["BUCKET", "PROBE", "STRATEGY", "Hints"]
+__all__ = ["BUCKET", "PROBE", "RELEASE", "SCHEDULE", "STRATEGY", "Hints"]
 
 PROBE = "probe"
 STRATEGY = "strategy"
 BUCKET = "bucket"
+RELEASE = "release"
+SCHEDULE = "schedule"
 
-_WORDS = (PROBE, STRATEGY, BUCKET)
+E = TypeVar("E", bound=Enum)
+
+_WORDS = (PROBE, STRATEGY, BUCKET, RELEASE, SCHEDULE)
 
 
 class Hints:
@@ -70,16 +77,15 @@ class Hints:
 
     def strategy(self) -> Strategy:
         """The strategy asked for; AUTO if none is."""
-        found = Strategy.AUTO
-        for hint in self._taken(STRATEGY):
-            name, *more = hint.names
-            choices = tuple(strategy.value for strategy in Strategy)
-            if more or found is not Strategy.AUTO:
-                raise QueryError(f"{STRATEGY} is said once, and names one", self._text, hint.span, choices)
-            if name.input is not None or name.name.text.casefold() not in choices:
-                raise unknown_word("strategy", self._text[slice(*name.span)], self._text, name.span, choices)
-            found = Strategy(name.name.text.casefold())
-        return found
+        return self._one_of(STRATEGY, Strategy) or Strategy.AUTO
+
+    def release(self) -> Release | None:
+        """How a join whose rows come in order of time works; None if no hint says."""
+        return self._one_of(RELEASE, Release)
+
+    def schedule(self) -> Scheduling | None:
+        """How a join that shares its execution works, or that it does not; None if no hint says."""
+        return self._one_of(SCHEDULE, Scheduling)
 
     def bucket(self) -> tuple[s.FieldRef, ...]:
         """The keys that should choose the bucket; () if none are named."""
@@ -88,6 +94,19 @@ class Hints:
             if found:
                 raise QueryError(f"{BUCKET} is said once, and names all keys", self._text, hint.span)
             found = hint.names
+        return found
+
+    def _one_of(self, word: str, kinds: type[E]) -> E | None:
+        """What hints of this word name, which is one of these; None if there is none."""
+        found: E | None = None
+        for hint in self._taken(word):
+            name, *more = hint.names
+            choices = tuple(str(kind.value) for kind in kinds)
+            if more or found is not None:
+                raise QueryError(f"{word} is said once, and names one", self._text, hint.span, choices)
+            if name.input is not None or name.name.text.casefold() not in choices:
+                raise unknown_word(word, self._text[slice(*name.span)], self._text, name.span, choices)
+            found = kinds(name.name.text.casefold())
         return found
 
     def _of(self, word: str) -> list[s.Hint]:

@@ -16,6 +16,7 @@ from lowmark.query.expr.intervals import around, interval
 from lowmark.query.expr.simplify import conjoin
 from lowmark.query.options import Strategy
 from lowmark.query.parse.syntax import JoinKind, Span
+from lowmark.query.plan.joins import InOrder, Scheduling
 from lowmark.query.plan.nodes import AggregateCall, Extreme, Fold, Order, Pane, Total
 from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.rows.schema import Column, Kind
@@ -170,6 +171,8 @@ class Joined:
     """In an inner join, those of `columns` that are the greatest or the least of others."""
     time: str | None = None
     """In a FULL JOIN, one of `columns`: the time of the first side with a row in the output row, by which it waits."""
+    in_order: InOrder | None = None  # if its rows come out in order of time
+    scheduling: Scheduling | None = None  # as a hint asks for it, where it shares its execution
     span: Span | None = None  # its place in FROM
 
     @property

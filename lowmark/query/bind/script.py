@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lowmark.query.bind.exists import check_tests, existences
-from lowmark.query.bind.hints import PROBE, Hints
+from lowmark.query.bind.hints import PROBE, RELEASE, SCHEDULE, Hints
 from lowmark.query.bind.joins import inputs_of, join, join_to_first, label_of, with_extremes
 from lowmark.query.bind.relations import Arm, Grouped, Joined, Packets, Relation, packets
 from lowmark.query.bind.scope import Scope
 from lowmark.query.bind.selection import Selected, bind_select, groups
+from lowmark.query.bind.time_order import in_order, order_by_time
 from lowmark.query.expr.expressions import Expr, Field
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError, unknown_word
@@ -129,10 +130,17 @@ class _Analysis:
             where = () if select.where is None else (select.where,)
             check_tests(where, self._text, "EXISTS stands where FROM has one input", hint)
             items = [(item, self._relation(item.relation)) for item in inputs]
-            scope = with_extremes(join(select.sources, items, hints, self._text, self._strings), select)
-            return bind_select(select, self._bucketed(select, scope, hints), self._strings, hints)
+            scope = join(select.sources, items, hints, self._text, self._strings)
+            scope = self._scheduled(scope, hints)
+            if not groups(select):
+                select = order_by_time(select, scope)
+            scope = self._bucketed(select, with_extremes(scope, select), hints)
+            selected = bind_select(select, scope, self._strings, hints)
+            return replace(selected, relation=in_order(selected.relation, hints))
         (item,) = inputs
         rest, found = existences(select, self._text)
+        hints.refuse(RELEASE, "it is of the rows of an inner join with ORDER BY ts")
+        hints.refuse(SCHEDULE, "it is of inner joins of two inputs")
         hints.refuse(PROBE, "tests are made in the order in which WHERE has them" if found else "FROM has one input")
         if item.window is not None and not found:
             hint = "put the window into the SELECT list, behind the aggregates"
@@ -152,6 +160,16 @@ class _Analysis:
         columns = [(arm.lowered(scope.field(key)), key.span) for key in keys]
         bucket = tuple((column.name, span) for column, span in columns if isinstance(column, Field))
         arms = (replace(arm, base=replace(arm.base, bucket=bucket)),)
+        return replace(scope, relation=replace(scope.relation, arms=arms))
+
+    def _scheduled(self, scope: Scope, hints: Hints) -> Scope:
+        """The scope of a join with the schedule that a hint asks for."""
+        (arm,) = scope.relation.arms
+        assert isinstance(arm.base, Joined), "a join has one arm"
+        if arm.base.kind is not s.JoinKind.INNER or len(arm.base.sides) != 2:
+            hints.refuse(SCHEDULE, "it is of inner joins of two inputs")
+            return scope
+        arms = (replace(arm, base=replace(arm.base, scheduling=hints.schedule())),)
         return replace(scope, relation=replace(scope.relation, arms=arms))
 
     def _check_limit(self, selected: Selected, where: str) -> None:

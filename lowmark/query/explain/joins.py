@@ -8,6 +8,7 @@ from math import log2
 from lowmark.query.expr.print import span_text, text_of
 from lowmark.query.optimize.join_order import DEFAULT_SELECTIVITY
 from lowmark.query.parse.syntax import JoinKind
+from lowmark.query.plan.joins import Release
 from lowmark.query.plan.nodes import Join
 from lowmark.wire.records.json_fields import Json
 
@@ -22,11 +23,30 @@ def describe_join(plan: Join) -> dict[str, Json]:
         "window": list(_windows(plan)),
         "equal": [" = ".join(_members(plan, columns)) for columns in plan.equal],
         "matches": None if plan.where is None else text_of(plan.where, plan.output.strings),
+        "algorithm": _algorithm(plan),
         "probes": list(_probes(plan)),
         "expects": list(_expects(plan)),
         "state": list(_state(plan)),
         "memory": list(_memory(plan)),
     }
+
+
+def _algorithm(plan: Join) -> str:
+    """Which one runs, and why."""
+    choice = plan.in_order
+    if choice is None:
+        return "OA-Join: a row meets what is there when it comes; no order of time is asked for"
+    why = "the query asks for it" if choice.asked else "ORDER BY asks for an order of time"
+    if choice.release is Release.SYNC:
+        return f"Sync-Filter: rows wait until all inputs have passed them, then they meet; {why}"
+    if choice.release is Release.FILTER:
+        return f"Filter-Order: rows meet at once, what they give waits until all inputs have passed it; {why}"
+    rates = [port.rate for port in plan.inputs if port.rate is not None]
+    load = f"{choice.load(plan.bands.sizes, rates):.2g} expected" if len(rates) == len(plan.inputs) else "measured"
+    return (
+        f"Sync-Filter while the load is below {choice.gain:g} ({load}, at {choice.cost_ns:g} ns a pair), Filter-Order "
+        f"from there on; {why}"
+    )
 
 
 def _members(plan: Join, columns: tuple[str | None, ...]) -> Iterator[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from lowmark.query.expr.print import span_text
 from lowmark.query.plan.nodes import QueryPlan
+from lowmark.query.plan.shared_joins import shares
 from lowmark.query.plan.sharing import CannotShare, share, unlike
 from lowmark.wire.records.json_fields import Json
 
@@ -41,8 +43,23 @@ def render_beside(plan: QueryPlan, others: Sequence[QueryPlan]) -> str:
     alike = [other for other in others if _alike(plan, other)]
     if alike:
         lines.append(f"  saved: {_one_for_all(plan, len(alike) + 1, len(alike) + 1)}")
+    lines += _joins(plan, alike)
     lines += _by_name(plan, [other for other in others if not tuple(unlike(plan, other))])
     return "\n".join(lines)
+
+
+def _joins(plan: QueryPlan, others: Sequence[QueryPlan]) -> Iterator[str]:
+    """The joins that run as one with joins of this query."""
+    for found in shares([plan, *others]):
+        if any(plan.name in names for names in found.queries):
+            sizes = [" and ".join(dict.fromkeys(map(span_text, join.bands.sizes))) for join in found.plan.joins]
+            each = [f"{', '.join(names)} ({size})" for names, size in zip(found.queries, sizes, strict=True)]
+            yield f"  one join for the windows of {_and(each)}, by {found.plan.scheduling.value}"
+            yield f"  saved: rows of {sizes[-1]} are kept in place of those of {_and(sizes)}; each pair is found once"
+
+
+def _and(texts: Sequence[str]) -> str:
+    return f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
 def said_of_stages(plans: Sequence[QueryPlan]) -> Iterator[str]:

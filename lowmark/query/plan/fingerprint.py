@@ -10,7 +10,8 @@ from enum import Enum
 from functools import lru_cache
 
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Named, Ranges
-from lowmark.query.plan.joins import SHAPES_NO_ROW
+from lowmark.query.parse.syntax import JoinKind
+from lowmark.query.plan.joins import SHAPES_NO_ROW, Join
 from lowmark.query.plan.nodes import (
     Exchange,
     Exchanges,
@@ -26,7 +27,7 @@ from lowmark.wire.records.json_fields import Json, canonical
 from lowmark.wire.rows.hashing import HASH_NAME
 from lowmark.wire.rows.schema import Column
 
-__all__ = ["exchanges_of", "fingerprint", "step_digests", "text_form"]
+__all__ = ["exchanges_of", "fingerprint", "share_names", "step_digests", "text_form"]
 
 _FORM = "stage-1"
 """Change this when the same plan begins to mean other partials."""
@@ -76,6 +77,31 @@ def step_digests(plan: QueryPlan) -> tuple[str, ...]:
         ]
         ports: list[Json] = [step.port(number) for number in range(len(step.inputs))]
         form = canonical([_STEP_FORM, _form(step.plan), ports, inputs])
+        found.append(hashlib.sha256(form).hexdigest()[:16])
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def share_names(plan: QueryPlan) -> tuple[str | None, ...]:
+    """For each step that is an inner join of two inputs the name of what it could share: equal for joins of the same
+    inputs on the same equalities, whatever their windows are and their rows show."""
+    views = {view.node: view for view in plan.views}
+    digests = step_digests(plan)
+    found: list[str | None] = []
+    for step in plan.steps:
+        join = step.plan
+        if not isinstance(join, Join) or join.kind is not JoinKind.INNER or len(join.inputs) != 2 or join.in_order:
+            found.append(None)
+            continue
+        inputs: list[Json] = [
+            ["node", source.node, _form(views.get(source.node))]
+            if isinstance(source, NodeInput)
+            else ["step", digests[source.step], source.port]
+            for source in step.inputs
+        ]
+        ports: list[Json] = [step.port(number) for number in range(len(step.inputs))]
+        read: list[Json] = [[_form(port.schema), port.attribute, port.unit] for port in join.inputs]
+        form = canonical([_STEP_FORM, "shared", read, join.tumbling, _form(join.equal), ports, inputs])
         found.append(hashlib.sha256(form).hexdigest()[:16])
     return tuple(found)
 

@@ -89,7 +89,18 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
     equal = tuple(zip(*(item.keys for item in sent), strict=True)) if base.equal else ()
     probes = choose(expected.costs(base, rates), base.probes)
     schema = Schema(output, strings)
-    join = Join(inputs, base.tumbling, equal, base.where, schema, base.kind, probes=probes, extremes=extremes)
+    join = Join(
+        inputs,
+        base.tumbling,
+        equal,
+        base.where,
+        schema,
+        base.kind,
+        probes=probes,
+        extremes=extremes,
+        in_order=base.in_order,
+        scheduling=base.scheduling,
+    )
     return JoinPlan(join, sent)
 
 

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from lowmark.query.expr.expressions import Expr, Named
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.windows.join_bands import Bands
 from lowmark.wire.rows.schema import Schema
 
-__all__ = ["AT", "SHAPES_NO_ROW", "Extreme", "Join", "JoinInput", "Probe", "has_every_row", "keeping"]
+__all__ = [
+    "AT",
+    "DEFAULT_COST_NS",
+    "DEFAULT_GAIN",
+    "SHAPES_NO_ROW",
+    "Extreme",
+    "InOrder",
+    "Join",
+    "JoinInput",
+    "Probe",
+    "Release",
+    "Scheduling",
+    "has_every_row",
+    "keeping",
+]
 
 SHAPES_NO_ROW = {"shapes_no_row": True}
 """Metadata of a plan's field on which no row depends: estimates, hints and texts for people. Steps that differ in it
@@ -58,6 +73,52 @@ class Probe:
     hinted: bool  # whether the query's text asks for this order
 
 
+DEFAULT_COST_NS = 100.0
+"""Of looking at one row that might match: what `python -m bench.shared_joins` finds, about."""
+
+DEFAULT_GAIN = 0.3
+"""FILTER from the load on at which it answers about a quarter sooner (α / (1 + α), section 6)."""
+
+
+class Release(Enum):
+    """When rows meet their partners. Rows come out in the same order of time whatever it is."""
+
+    SYNC = "sync"  # Sync-Filter: when all inputs have passed them; nothing is kept but rows of the inputs
+    FILTER = "filter"  # Filter-Order: at once; what they give is kept until all inputs have passed it
+    ADAPTIVE = "adaptive"  # SYNC while it costs little time, else FILTER
+
+
+class Scheduling(Enum):
+    """Which waiting row a join of several windows serves next, and with which window. No order changes a row of the
+    answer."""
+
+    LWO = "lwo"  # largest window only: each row meets all its partners before the next one begins
+    SWF = "swf"  # smallest window first: a row meets a larger window only while none waits for a smaller one
+    MQT = "mqt"  # maximum query throughput: the row and window that serve most queries for the least work
+    ALONE = "alone"  # the join of this query runs by itself
+
+
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """How the rows of a join come out in order of time (Hammad 2005): by the greatest time in each."""
+
+    release: Release = Release.ADAPTIVE
+    cost_ns: float = field(default=DEFAULT_COST_NS, metadata=SHAPES_NO_ROW)  # c
+    gain: float = field(default=DEFAULT_GAIN, metadata=SHAPES_NO_ROW)  # α
+    asked: bool = field(default=False, metadata=SHAPES_NO_ROW)  # by a hint in the query's text
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gain < 1:
+            raise ValueError(f"a gain is from 0 up to 1, not {self.gain:g}")
+
+    def load(self, sizes: Sequence[int], rates: Sequence[float]) -> float:
+        """c·|w|·λ1·λ2 (eq. 1), by the window in ns and the rows a second of each input; of more than two inputs, of the
+        two that bring most."""
+        seconds = sum(sizes) / len(sizes) / 1e9
+        *_, one, other = sorted(rates)
+        return self.cost_ns / 1e9 * seconds * one * other
+
+
 @dataclass(frozen=True, slots=True)
 class JoinInput:
     """One port of a join. Its rows are in pane k if the attribute is from k·unit up to (k + 1)·unit, in ns."""
@@ -101,6 +162,8 @@ class Join:
     kind: JoinKind = JoinKind.INNER  # any other kind has two inputs
     probes: tuple[Probe, ...] = field(kw_only=True, repr=False, metadata=SHAPES_NO_ROW)  # for a new row of each input
     extremes: tuple[Extreme, ...] = field(default=(), repr=False)  # their names, in the output, say what they are
+    in_order: InOrder | None = None  # of an inner join, if its rows come out in order of time
+    scheduling: Scheduling | None = field(default=None, metadata=SHAPES_NO_ROW)  # as a hint asks for it
 
     def keys(self, port: int) -> tuple[str, ...]:
         """The columns of an input that must equal columns of others."""

@@ -3,23 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from itertools import pairwise
 
 from lowmark.query.parse.syntax import JoinKind
-from lowmark.query.plan.joins import Join
+from lowmark.query.plan.fingerprint import share_names, step_digests
+from lowmark.query.plan.joins import Join, Scheduling
+from lowmark.query.plan.nodes import QueryPlan
 
-__all__ = ["Scheduling", "SharedJoin", "nested", "width"]
+__all__ = ["SCHEDULES", "Share", "SharedJoin", "nested", "shares", "width"]
 
+SCHEDULES = (Scheduling.LWO, Scheduling.SWF, Scheduling.MQT)
 
-class Scheduling(Enum):
-    """Which waiting row a shared join serves next, and with which window. No order changes a row of the answer."""
-
-    LWO = "lwo"  # largest window only: each row meets all its partners before the next one begins
-    SWF = "swf"  # smallest window first: a row meets a larger window only while none waits for a smaller one
-    MQT = "mqt"  # maximum query throughput: the row and window that serve most queries for the least work
+_WORTH = 1.5
+"""All windows together, in lengths of the largest one, from which on one join is worth it: it keeps rows with more
+beside them than a join of one window does (`python -m bench.shared_joins saved`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class SharedJoin:
 
 
 def nested(joins: Sequence[Join]) -> bool:
-    """Whether each join's windows lie inside those of the next one, and are not the same."""
+    """Whether each join's windows lie inside those of the next one."""
     return all(
         a.kind is b.kind is JoinKind.INNER
         and len(a.inputs) == len(b.inputs) == 2
@@ -56,8 +55,6 @@ def nested(joins: Sequence[Join]) -> bool:
 
 def _inside(a: Join, b: Join) -> bool:
     small, large = a.bands.sizes, b.bands.sizes
-    if small == large:
-        return False
     if a.tumbling:
         return large[0] % small[0] == 0
     return all(x <= y for x, y in zip(small, large, strict=True))
@@ -66,3 +63,49 @@ def _inside(a: Join, b: Join) -> bool:
 def width(plan: Join) -> int:
     """The time in which partners of a row lie, in ns."""
     return plan.inputs[0].size if plan.tumbling else sum(port.size for port in plan.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Joins that run as one. `members`: the digests of their steps, in the order of `plan.joins`. Its state is that of
+    the last one, which has the largest window: it is the same with whatever joins beside it, and alone."""
+
+    plan: SharedJoin
+    members: tuple[str, ...]
+    queries: tuple[tuple[str, ...], ...]  # that read each
+
+
+def shares(plans: Sequence[QueryPlan]) -> tuple[Share, ...]:
+    """The joins of queries of one stage that run as one: inner joins of the same two inputs on the same equalities,
+    each of whose windows lies inside the next larger one, and no hint is against it."""
+    joins: dict[str, Join] = {}  # by digest
+    queries: dict[str, list[str]] = {}
+    alike: dict[str, dict[str, None]] = {}  # digests by what they share
+    for plan in plans:
+        for step, digest, name in zip(plan.steps, step_digests(plan), share_names(plan), strict=True):
+            if name is not None and isinstance(step.plan, Join):
+                known = joins.setdefault(digest, step.plan)
+                if known.scheduling is None:
+                    joins[digest] = step.plan  # another query of the same step may have a hint
+                queries.setdefault(digest, []).append(plan.name)
+                alike.setdefault(name, {})[digest] = None
+    return tuple(share for _, digests in sorted(alike.items()) for share in _share(list(digests), joins, queries))
+
+
+def _share(
+    digests: list[str], joins: dict[str, Join], queries: dict[str, list[str]]
+) -> Iterator[Share]:  # fmt: skip
+    wanting = [digest for digest in digests if joins[digest].scheduling is not Scheduling.ALONE]
+    chain: list[str] = []
+    for digest in sorted(wanting, key=lambda digest: (-width(joins[digest]), digest)):
+        if not chain or nested([joins[digest], joins[chain[0]]]):
+            chain.insert(0, digest)
+    members = tuple(chain)
+    each = tuple(joins[digest] for digest in members)
+    if len(members) < 2 or sum(map(width, each)) < _WORTH * width(each[-1]):
+        return
+    asked = [join.scheduling for join in each if join.scheduling is not None]
+    readers = tuple(len(set(queries[digest])) for digest in members)
+    shared = SharedJoin(each, readers, asked[0] if asked else Scheduling.MQT)
+    named = tuple(tuple(dict.fromkeys(queries[digest])) for digest in members)
+    yield Share(shared, members, named)
