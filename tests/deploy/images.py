@@ -120,7 +120,9 @@ def _write_base(archive: tarfile.TarFile) -> None:
     docker.add_python(archive)
     docker.add_text(archive, "etc/passwd", "root:x:0:0:root:/root:/bin/sh\n")
     docker.add_text(archive, "etc/group", "root:x:0:\n")
-    docker.add_text(archive, "tmp/.keep", "")
+    scratch = tarfile.TarInfo("tmp")
+    scratch.type, scratch.mode = tarfile.DIRTYPE, 0o1777
+    archive.addfile(scratch)
 
 
 def _gather_sources(folder: Path) -> None:
