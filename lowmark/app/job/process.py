@@ -32,7 +32,9 @@ from lowmark.app.job.start import JobStart, job_name
 from lowmark.app.kafka.jars import SPARK_KAFKA, obtain
 from lowmark.app.kafka.java import Java, find_java, spark_java_home
 from lowmark.app.kafka.reachability import KafkaReach
+from lowmark.app.kafka.rights import Role
 from lowmark.app.process_metrics import ThreadMetrics, process_registry
+from lowmark.app.service_manager import ServiceManager
 from lowmark.helpers import Helper
 from lowmark.query.result_names import result_names
 from lowmark.watchdog import Watchdog
@@ -100,6 +102,7 @@ class _Job:
         self._wake = threading.Event()
         self._registry = process_registry()
         self._watchdog = Watchdog(self._end)
+        self._service = ServiceManager()
         self._reach = KafkaReach(self._config.kafka, self._registry)
         self._health = HealthServer(
             self._config.job.metrics, "job.metrics", self._registry, self._ready,
@@ -116,6 +119,7 @@ class _Job:
         self, stack: ExitStack, until_last: bool, anew: NewGeneration | None, progress: Callable[[str], None]
     ) -> int:  # fmt: skip
         stack.enter_context(self._watchdog)
+        progress = self._service.told(progress)
         try:
             self._run(stack, until_last, anew, progress)
         except Exception as error:
@@ -167,9 +171,16 @@ class _Job:
         stack.callback(query.stop)
         names = ", ".join(plan.name for plan in self._plans)
         progress(f"running {names}: generation {checkpoint.generation}, run {checkpoint.run}; {health.url}/metrics")
+        ready = not self._service.there
         while not self._stopping and not (until_last and query.ended):
             with watchdog.within(_ANSWER_WITHIN_S, "Spark's answer to how it is"):
                 query.check()
+                turned = (self._service.due() or not ready) and query.turned()
+            if turned and not ready:
+                ready = True
+                self._service.ready()
+            elif turned:
+                self._service.worked()
             for helper in self._helpers():
                 helper.check()
             query.renew()
@@ -186,6 +197,7 @@ class _Job:
     def _stop(self) -> None:
         if not self._stopping:
             self._stopping = True
+            self._service.stopping()
             self._watchdog.begin(_END_WITHIN_S, "the job's end")
 
     def _end(self, reason: str) -> None:
@@ -211,7 +223,7 @@ class _Job:
         if stored is not None:
             written = [topic for query, topic in names.items() if query in stored.queries]
             same_topics(stored, topic_ids(client, written), written)
-        problems = ensure_topics(client, topics_of(self._config, self._plans))
+        problems = ensure_topics(client, topics_of(self._config, self._plans, (Role.RUN,)))
         if problems:
             raise EnvironmentNotReady(
                 "topics differ from what this job needs",
