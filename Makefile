@@ -18,7 +18,7 @@ help:
 	@echo "make demo       show lowmark at work; ARGS='…' are passed on"
 	@echo "make test       everything that CI runs; PROCESSES=… at a time (2)"
 	@echo "make test-fast  the tests that need neither a broker nor Spark"
-	@echo "make tools      as root of a Debian: what some tests compare with or start (tshark, Docker, ip, Prometheus)"
+	@echo "make tools      as root of a Debian: what some tests compare with or start (tshark, Docker, systemd, Prometheus, ip)"
 	@echo "make lint       formatting, style, types, layers"
 	@echo "make format     format the code"
 	@echo "make lock       make the lockfiles of packages and jars anew"
@@ -38,8 +38,10 @@ test-fast: $(READY)
 
 # Without them the tests that need them are skipped, and say so.
 tools:
-	@{ command -v tshark && command -v dockerd && command -v ip && command -v prometheus-alertmanager; } >/dev/null || { apt-get update -qq && \
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends tshark docker.io iproute2 prometheus prometheus-alertmanager; } >/dev/null
+	@{ command -v tshark && command -v dockerd && command -v docker-compose && command -v systemd-analyze && \
+		command -v ip && command -v prometheus-alertmanager; } >/dev/null || { apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+		tshark docker.io docker-compose systemd iproute2 prometheus prometheus-alertmanager; } >/dev/null
 
 lint: $(READY)
 	@$(BIN)/python -m ruff check .
@@ -54,6 +56,8 @@ format: $(READY)
 lock: $(READY)
 	$(COMPILE) --upgrade --group build -o requirements-build.lock
 	$(COMPILE) --upgrade --group dev pyproject.toml -o requirements.lock
+	$(COMPILE) -c requirements.lock pyproject.toml -o deploy/image/job.lock
+	$(COMPILE) -c requirements.lock --group capture -o deploy/image/capture.lock
 	$(BIN)/python -m lowmark.app.kafka.jars --lock
 
 chart: $(READY)

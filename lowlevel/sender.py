@@ -112,6 +112,7 @@ class Sender:
         self._held = False  # the producer had no room for a queue
         self._records = self._size = self._restarts = 0
         self._producer: Producer | None = None
+        self._files: tuple[tuple[int, ...], ...] = ()  # certificates and secrets of the producer
         self._generation = 0  # of the producer: reports of an earlier one are ignored
         self._backoff = Backoff(config.retry_s)
         self._failure: str | None = None  # of the current producer, which cannot be used any more
@@ -211,6 +212,7 @@ class Sender:
         with self._lock:
             self._failure = None
             generation = self._generation
+        self._files = self._kafka.state_of_files()
         try:
             producer = gapless_producer(
                 self._kafka, self._linger_ms, lambda problem: self._on_problem(generation, problem)
@@ -365,7 +367,7 @@ class Sender:
                 self._fail(reason)
 
     def _on_problem(self, generation: int, problem: KafkaProblem) -> None:
-        if problem.fatal:
+        if problem.fatal or self._files != self._kafka.state_of_files():  # another producer reads new files
             self._on_failure(generation, str(problem))
             return
         self._heard = str(problem)

@@ -17,6 +17,7 @@ from lowmark.wire.kafka.clients import (
     KafkaSettingsError,
     KafkaUnavailable,
     consumer,
+    log_problem,
     producer,
     translate,
 )
@@ -104,11 +105,23 @@ class EpochWatch:
                 return  # without an answer, whoever asks comes to the same conclusion later
 
     def _run(self, stopping: threading.Event) -> None:
-        reader = consumer(self._kafka, f"lowmark-epochs-{uuid.uuid4()}")
+        while not stopping.is_set():
+            self._read(stopping)
+
+    def _read(self, stopping: threading.Event) -> None:
+        """Until told to stop, or there is trouble and the files with certificates and secrets have changed."""
+        troubles: list[KafkaProblem] = []
+        files = self._kafka.state_of_files()
+        reader = consumer(self._kafka, f"lowmark-epochs-{uuid.uuid4()}", on_problem=troubles.append)
         try:
             reader.assign([TopicPartition(self._topic, 0, self._next)])
             while not stopping.is_set():
                 self._hear(reader)
+                for problem in troubles:
+                    log_problem(problem)
+                if troubles and files != self._kafka.state_of_files():
+                    return
+                troubles.clear()
         finally:
             reader.close()
 

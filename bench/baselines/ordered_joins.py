@@ -144,7 +144,9 @@ class InputBufferedJoin(WindowJoin):
         keys = keys_of(self._schemas, {0: rows}, lookup.equals)
         own = tuple(Key(1, column) for column in lookup.columns)
         for _, piece in self._kept.reached(1, low, high, state):
-            runs = piece.probe(lookup.way, lambda stored: keys_of(self._schemas, {1: stored}, own), keys, low, high)
+            runs = piece.probe(
+                lookup.way, lambda stored: keys_of(self._schemas, {1: stored}, own), lookup.places, keys, low, high
+            )
             for probing, stored in runs:
                 pairs = self._combine.rows({0: rows[probing], 1: piece.rows[stored]})
                 if self._plan.where is not None:

@@ -2,23 +2,27 @@
 # Writes the Kafka rights of one role for one principal, and no more: `acls.sh --help`.
 set -eu
 
-# role, kind of resource, pattern, name after the prefix and `lowmark.v1.`, operations. JOB stands for the job's name.
+# role, kind of resource, pattern, name after the prefix and `lowmark.v1.`, operations. JOB stands for the job's name. A name
+# that begins with = is whole: the groups of readers, for which Kafka's client asks although nothing is kept there.
 # Read and Write include Describe. docs/security.md says what each right is for. The chart reads this table, too.
 rights='
 capture  topic             literal   sources    DescribeConfigs Read Write
 capture  topic             prefixed  partials.  DescribeConfigs Write
-job      topic             literal   sources    DescribeConfigs Read
-job      topic             prefixed  partials.  DescribeConfigs Read
+capture  group             prefixed  =lowmark-  Describe
+job      topic             literal   sources    DescribeConfigs Read Write
+job      topic             prefixed  partials.  DescribeConfigs Read Write
 job      topic             prefixed  exchange.  DescribeConfigs Read Write
 job      topic             prefixed  results.   DescribeConfigs Read Write
 job      topic             prefixed  late.      DescribeConfigs Write
 job      topic             literal   dead       DescribeConfigs Read Write
 job      group             prefixed  job.JOB    Read
+job      group             prefixed  =lowmark-  Describe
 job      transactional-id  prefixed  job.JOB    Write
 reader   topic             prefixed  results.   Read
 reader   topic             prefixed  late.      Read
 reader   topic             prefixed  partials.  Read
 reader   topic             literal   sources    Read
+reader   group             prefixed  =lowmark-  Describe
 '
 
 usage() {
@@ -57,10 +61,14 @@ shift 2
 if [ "${REMOVE:-}" = 1 ]; then verb=--remove force=--force; else verb=--add force=; fi
 printf '%s\n' "$rights" | while read -r of kind pattern name operations; do
     [ "$of" = "$role" ] || continue
-    case "$name" in job.JOB) name=job.${JOB:-lowmark} ;; esac
+    case "$name" in
+        =*) name=${name#=} ;;
+        job.JOB) name=${PREFIX:-}lowmark.v1.job.${JOB:-lowmark} ;;
+        *) name=${PREFIX:-}lowmark.v1.$name ;;
+    esac
     given=
     for operation in $operations; do given="$given --operation $operation"; done
     # shellcheck disable=SC2086  # words on purpose
     "${KAFKA_ACLS:-kafka-acls.sh}" "$@" $verb $force --allow-principal "$principal" $given \
-        "--$kind" "${PREFIX:-}lowmark.v1.$name" --resource-pattern-type "$pattern" </dev/null
+        "--$kind" "$name" --resource-pattern-type "$pattern" </dev/null
 done

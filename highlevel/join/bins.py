@@ -20,6 +20,7 @@ from lowmark.wire.rows.values import INT64_MAX, INT64_MIN
 __all__ = ["Bin", "KeysOf", "bins_space"]
 
 Ints = npt.NDArray[np.int64]
+Shorts = npt.NDArray[np.int32]  # positions: a bin has fewer rows than 2^31
 
 KeysOf = Callable[[Words], Words]
 """The words of each row that must be equal."""
@@ -28,6 +29,10 @@ _PAIRS = 1 << 15
 """Pairs found at a time: their combinations must fit into memory, however skewed the keys are."""
 
 _LEAST = 64
+_GROWTH = 8
+"""Room to grow, when a bin is full: an eighth of its rows. A row is then copied eight times on average, which is little
+beside what it takes to find its partners; with twice the room a third of a join's memory would be spare."""
+
 _HEADER = struct.Struct(">I")  # words of a row
 
 # Keys come from the network. Neither the rows found nor their order depend on the seed.
@@ -36,12 +41,12 @@ _SEED = np.uint64(secrets.randbits(64))
 
 @dataclass(slots=True)
 class _Index:
-    """An index of the first `rows` rows of the bin; `first` and `last` are the extremes of their times."""
+    """An index of the first `rows` rows of the bin; `first` and `last` are the extremes of their times. `keys`: what
+    must be equal, where the rows do not have it word for word."""
 
-    keys: Words
-    times: Ints
-    heads: Ints
-    following: Ints
+    keys: Words | None
+    heads: Shorts
+    following: Shorts
     rows: int = 0
     first: int = INT64_MAX
     last: int = INT64_MIN
@@ -66,8 +71,8 @@ class Bin:
     @property
     def held(self) -> int:
         """Bytes of memory, including indexes and room to grow."""
-        parts = [(i.keys, i.times, i.heads, i.following) for i in self._indexes.values()]
-        return self._rows.nbytes + sum(part.nbytes for index in parts for part in index)
+        parts = [(i.keys, i.heads, i.following) for i in self._indexes.values()]
+        return self._rows.nbytes + sum(part.nbytes for index in parts for part in index if part is not None)
 
     @property
     def times(self) -> Ints:
@@ -77,7 +82,8 @@ class Bin:
     def append(self, rows: Words) -> None:
         end = self._used + len(rows)
         if end > len(self._rows):
-            larger = np.empty((max(_LEAST, 2 * len(self._rows), end), rows.shape[1]), np.uint64)
+            room = max(_LEAST, len(self._rows) + len(self._rows) // _GROWTH, end)
+            larger = np.empty((room, rows.shape[1]), np.uint64)
             larger[: self._used] = self.rows
             self._rows = larger
         self._rows[self._used : end] = rows
@@ -96,37 +102,47 @@ class Bin:
             self._indexes.clear()
         return gone
 
-    def probe(self, way: int, keys_of: KeysOf, keys: Words, low: Ints, high: Ints) -> Iterator[tuple[Ints, Ints]]:
+    def probe(
+        self, way: int, keys_of: KeysOf, places: Ints | None, keys: Words, low: Ints, high: Ints
+    ) -> Iterator[tuple[Ints, Ints]]:  # fmt: skip
         """Pairs of a probing row and a row of this bin, in runs: those with equal keys and a time from the probing
-        row's `low` up to its `high`. `way` names the columns that `keys_of` takes."""
+        row's `low` up to its `high`. `way` names the columns that `keys_of` takes; `places`: the words of a row that
+        are what it gives, if there are such."""
         if not self._used:
             return
-        index = self._ready(way, keys_of)
+        index = self._ready(way, keys_of, places)
+        times = self._rows[:, self._at].view(np.int64)
+        stored = self._rows if index.keys is None else index.keys
+        at_places = np.arange(keys.shape[1]) if places is None else places
         row, at = 0, START
         while row < len(keys):
             found, matched = np.empty(_PAIRS, np.int64), np.empty(_PAIRS, np.int64)
             row, at, count = probe_rows(
-                keys, low, high, row, at, index.keys, index.times, index.first, index.last, index.heads,
+                keys, low, high, row, at, stored, at_places, times, index.first, index.last, index.heads,
                 index.following, _SEED, found, matched,
             )  # fmt: skip
             if count:
                 yield found[:count], matched[:count]
 
-    def _ready(self, way: int, keys_of: KeysOf) -> _Index:
+    def _ready(self, way: int, keys_of: KeysOf, places: Ints | None) -> _Index:
         index = self._indexes.get(way)
         if index is not None and index.rows == self._used:
             return index
         if index is None or self._used > len(index.following):
             room = max(_LEAST, 1 << (self._used - 1).bit_length())
-            keys = np.empty((room, keys_of(self._rows[:0]).shape[1]), np.uint64)
-            index = _Index(keys, np.empty(room, np.int64), np.full(room, -1), np.empty(room, np.int64))
+            keys = np.empty((room, keys_of(self._rows[:0]).shape[1]), np.uint64) if places is None else None
+            index = _Index(keys, np.full(room, -1, np.int32), np.empty(room, np.int32))
             self._indexes[way] = index
         new = slice(index.rows, self._used)
-        index.keys[new] = keys_of(self.rows[new])
-        index.times[new] = self.times[new]
-        index.first = min(index.first, int(index.times[new].min()))
-        index.last = max(index.last, int(index.times[new].max()))
-        chain_rows(index.keys, index.rows, self._used, index.heads, index.following, _SEED)
+        times = self.times[new]
+        index.first = min(index.first, int(times.min()))
+        index.last = max(index.last, int(times.max()))
+        stored, at_places = self._rows, places
+        if index.keys is not None:
+            index.keys[new] = keys_of(self.rows[new])
+            stored, at_places = index.keys, np.arange(index.keys.shape[1])
+        assert at_places is not None, "rows that have their keys word for word have them at places"
+        chain_rows(stored, at_places, index.rows, self._used, index.heads, index.following, _SEED)
         index.rows = self._used
         return index
 

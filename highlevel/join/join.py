@@ -71,7 +71,12 @@ class JoinOperator(WindowJoin):
         own = tuple(Key(lookup.port, column) for column in lookup.columns)
         for _, piece in self._kept.reached(lookup.port, low, high, state):
             found = piece.probe(
-                lookup.way, lambda rows: keys_of(self._schemas, {lookup.port: rows}, own), keys, low, high
+                lookup.way,
+                lambda rows: keys_of(self._schemas, {lookup.port: rows}, own),
+                lookup.places,
+                keys,
+                low,
+                high,
             )
             for probing, stored in found:
                 grown = {port: rows[probing] for port, rows in parts.items()}

@@ -37,6 +37,8 @@ class Lookup:
     columns: tuple[str, ...]
     equals: tuple[Key, ...]
     way: int
+    places: npt.NDArray[np.int64] | None
+    """The words of the input's rows that are the words to compare; None: they are computed from the row."""
 
 
 def lookups(plan: Join) -> tuple[tuple[Lookup, ...], ...]:
@@ -53,9 +55,20 @@ def _order(
         tied = plan.tied(met, port)
         columns = tuple(column for column, _, _ in tied)
         way = ways.setdefault((port, columns), len(ways))
-        found.append(Lookup(port, columns, tuple(Key(other, name) for _, other, name in tied), way))
+        equals = tuple(Key(other, name) for _, other, name in tied)
+        found.append(Lookup(port, columns, equals, way, _places(plan.inputs[port].schema, columns)))
         met.append(port)
     return tuple(found)
+
+
+def _places(schema: Schema, columns: Sequence[str]) -> npt.NDArray[np.int64] | None:
+    """Texts have other words, and floats that are equal can differ in theirs. Nulls match nothing: see `matchable`."""
+    kinds = [schema.column(column).kind for column in columns]
+    if Kind.FLOAT in kinds or Kind.STR in kinds:
+        return None
+    starts = map(schema.offset, columns)
+    spans = (range(start, start + kind.words) for start, kind in zip(starts, kinds, strict=True))
+    return np.array([word for span in spans for word in span], np.int64)
 
 
 def keys_of(schemas: Sequence[Schema], parts: Parts, keys: Sequence[Key]) -> Words:

@@ -115,6 +115,11 @@ class OuterJoinOperator(WindowJoin):
         own = tuple(Key(lookup.port, column) for column in lookup.columns)
         for key, piece in self._kept.reached(lookup.port, low, high, state):
             found = piece.probe(
-                lookup.way, lambda rows: keys_of(self._schemas, {lookup.port: rows}, own), keys, low, high
+                lookup.way,
+                lambda rows: keys_of(self._schemas, {lookup.port: rows}, own),
+                lookup.places,
+                keys,
+                low,
+                high,
             )
             yield key, piece, found

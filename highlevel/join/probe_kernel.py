@@ -16,6 +16,7 @@ __all__ = ["START", "chain_rows", "equal_at", "hash_of", "probe_rows"]
 
 Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
+Shorts = npt.NDArray[np.int32]
 
 START = -2
 """Stands for the beginning of a chain, which has not been looked up, instead of a position in it."""
@@ -36,11 +37,25 @@ def hash_of(keys: Words, i: int, seed: np.uint64) -> np.uint64:
 
 
 @compiled
-def chain_rows(keys: Words, start: int, end: int, heads: Ints, following: Ints, seed: np.uint64) -> None:
-    """Put the rows from `start` up to `end` at the heads of their chains. `heads` has a power of two of places."""
+def _hash_in(rows: Words, i: int, places: Ints, seed: np.uint64) -> np.uint64:
+    """`hash_of` the words at these places of a row."""
+    h = seed
+    for at in range(places.shape[0]):
+        h = (h ^ rows[i, places[at]]) * _P1
+        h ^= h >> _HALF
+    h *= _P2
+    return h ^ (h >> _HALF)
+
+
+@compiled
+def chain_rows(
+    rows: Words, places: Ints, start: int, end: int, heads: Shorts, following: Shorts, seed: np.uint64
+) -> None:  # fmt: skip
+    """Put the rows from `start` up to `end` at the heads of their chains, by the words at these places. `heads` has a
+    power of two of entries."""
     mask = np.uint64(heads.shape[0] - 1)
     for i in range(start, end):
-        place = np.int64(hash_of(keys, i, seed) & mask)
+        place = np.int64(_hash_in(rows, i, places, seed) & mask)
         following[i] = heads[place]
         heads[place] = i
 
@@ -54,11 +69,20 @@ def equal_at(a: Words, i: int, b: Words, j: int) -> bool:
 
 
 @compiled
+def _equal_in(keys: Words, i: int, rows: Words, j: int, places: Ints) -> bool:
+    at = 0
+    while at < places.shape[0] and keys[i, at] == rows[j, places[at]]:
+        at += 1
+    return bool(at == places.shape[0])
+
+
+@compiled
 def probe_rows(
-    keys: Words, low: Ints, high: Ints, row: int, at: int, stored: Words, times: Ints, first: int, last: int,
-    heads: Ints, following: Ints, seed: np.uint64, found: Ints, matched: Ints,
+    keys: Words, low: Ints, high: Ints, row: int, at: int, stored: Words, places: Ints, times: Ints, first: int,
+    last: int, heads: Shorts, following: Shorts, seed: np.uint64, found: Ints, matched: Ints,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Pairs of a probing row and a stored one with equal keys and a time from the row's `low` up to its `high`.
+    """Pairs of a probing row and a stored one with a time from the row's `low` up to its `high`, whose words at these
+    places are equal to the row's keys.
 
     `first` and `last` are the extremes of the stored rows' times. Pairs go to `found` (the probing row) and `matched`;
     their number is the third result, the first two say where to go on: the number of rows when all is done.
@@ -71,7 +95,7 @@ def probe_rows(
                 continue
             at = heads[np.int64(hash_of(keys, i, seed) & mask)]
         while at >= 0:
-            if low[i] <= times[at] < high[i] and equal_at(keys, i, stored, at):
+            if low[i] <= times[at] < high[i] and _equal_in(keys, i, stored, at, places):
                 if count == found.shape[0]:
                     return i, at, count
                 found[count] = i

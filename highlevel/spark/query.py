@@ -38,6 +38,9 @@ OnPhases = Callable[[Mapping[BatchPhase, float]], None]
 _COMMIT_WITHIN_S = 5.0
 _LOOK_AGAIN_S = 0.02
 
+_NOTHING_TO_READ = "Waiting for data to arrive"
+"""What Spark says of a query that has looked for new records and found none."""
+
 _JVM_GONE = (Py4JError, OSError)
 """What calls into a JVM raise when the JVM has gone."""
 
@@ -63,6 +66,7 @@ class JobQuery:
         self._query: StreamingQuery | None = None
         self._failure: Exception | None = None
         self._written = -1  # the last batch that a former run has made visible
+        self._turned_at = -1  # `_handed_back` when `turned` last saw a new batch
         self._handed_back = -1  # the last batch of this run that was handed back to Spark to commit
 
     @property
@@ -75,6 +79,16 @@ class JobQuery:
     def active(self) -> bool:
         try:
             return self._query is not None and bool(self._query.isActive)
+        except _JVM_GONE:
+            return False
+
+    def turned(self) -> bool:
+        """Whether it has worked since this was last true: it has handed back a batch, or finds no new records."""
+        if self._handed_back != self._turned_at:
+            self._turned_at = self._handed_back
+            return True
+        try:
+            return self._query is not None and self._query.status["message"] == _NOTHING_TO_READ
         except _JVM_GONE:
             return False
 
@@ -129,6 +143,8 @@ class JobQuery:
 
     def _finish(self, batch: DataFrame, number: int) -> None:
         began = time.monotonic()
+        # What is written to Kafka follows from these files: a crash of the machine must not take them.
+        self._folder.make_durable(self._checkpoint, number)
         # This also runs for a batch that was written already: its state is not committed yet.
         reports = [read_report(row) for row in batch.collect()]
         parcels = [report.parcel for report in reports if report.parcel is not None]

@@ -15,7 +15,6 @@ from typing import Annotated, Any, ParamSpec
 
 import typer
 
-from lowmark import __version__
 from lowmark.app.commands.broker import broker
 from lowmark.app.commands.capture import capture
 from lowmark.app.commands.check import check
@@ -61,14 +60,17 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"lowmark {__version__}")
+        from lowmark.release import release_line
+
+        typer.echo(release_line())
         raise typer.Exit
 
 
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show version, commit, wire version."),
     ] = False,
 ) -> None:
     pass

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,6 +18,9 @@ from lowmark import __version__
 from lowmark.app.cli import app, main
 from lowmark.app.commands.query import query_text
 from lowmark.app.traffic import TrafficSpec, write_capture
+from lowmark.wire.records.record import WIRE_VERSION
+
+ROOT = Path(__file__).parents[2]
 
 TALKERS = "SELECT srcIP, count(*), sum(len) AS bytes [RANGE 1 second] FROM Main GROUP BY srcIP"
 
@@ -69,7 +75,35 @@ def commands() -> list[str]:
 
 
 def test_the_version(lowmark: Command) -> None:
-    assert lowmark("--version") == Run(0, f"lowmark {__version__}\n", "")
+    told = lowmark("--version").out
+    shown = re.fullmatch(rf"lowmark {re.escape(__version__)} \(commit (\S+), wire version {WIRE_VERSION}\)\n", told)
+    assert shown is not None
+    if (ROOT / ".git").exists() and shutil.which("git"):
+        asked = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+        commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        assert len(shown[1]) >= 12
+        assert commit.startswith(shown[1].removesuffix("-dirty"))
+
+
+def test_an_installed_package_knows_its_commit(tmp_path: Path) -> None:
+    """Built where there is no repository, as in an image: the build is told, or the source distribution knows."""
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "lowmark").mkdir()
+    for name in ("__init__.py", "release.py"):
+        shutil.copy(ROOT / "lowmark" / name, tmp_path / "lowmark")
+    environment = {name: value for name, value in os.environ.items() if name != "LOWMARK_COMMIT"}
+
+    def build(folder: Path, *command: str, **told: str) -> None:
+        setup = [sys.executable, "setup.py", "--quiet", *command]
+        subprocess.run(setup, cwd=folder, check=True, env=environment | told, capture_output=True)
+
+    build(tmp_path, "sdist", "--dist-dir", "made", LOWMARK_COMMIT="0123456789ab")
+    (sources,) = (tmp_path / "made").glob("*.tar.gz")
+    shutil.unpack_archive(sources, tmp_path / "unpacked")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    build(unpacked, "build", "--build-lib", "lib")
+    assert (unpacked / "lib" / "lowmark" / "commit.txt").read_text() == "0123456789ab\n"
 
 
 def test_help_lists_the_commands_and_how_to_begin(lowmark: Command) -> None:

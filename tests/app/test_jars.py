@@ -201,7 +201,7 @@ def test_callers_at_once_fetch_once(registry: list[str], tmp_path: Path) -> None
 
 def test_a_cache_that_cannot_be_written_is_named(registry: list[str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(EnvironmentNotReady, match="LOWMARK_CACHE"):
+    with pytest.raises(EnvironmentNotReady, match="LOWMARK_JARS"):
         obtain(SMALL, cache=tmp_path / "file", lock=small_lock(A_JAR))
 
 
@@ -244,8 +244,8 @@ def test_the_command_says_what_there_is(tmp_path: Path, monkeypatch: pytest.Monk
         "there already: 46 jars of the Kafka broker", "there already: 4 jars of Spark's Kafka connector"
     ]  # fmt: skip
     assert java.startswith("Java ")
-    assert use == f"to use them: LOWMARK_CACHE={tmp_path}"
-    monkeypatch.setenv("LOWMARK_CACHE", str(tmp_path))
+    assert use == f"to use them: LOWMARK_JARS={tmp_path}"
+    monkeypatch.setenv("LOWMARK_JARS", str(tmp_path))
     assert [len(kept(jar_set)) for jar_set in SETS] == [46, 4]
 
 

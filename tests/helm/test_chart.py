@@ -343,7 +343,7 @@ def test_users_of_strimzi_have_the_rights_that_lowmark_names(
         settings = config(rendered["strimzi"], f"-{name}", tmp_path / f"{name}.toml", monkeypatch)
         for topic, wanted in rights_of(settings, plan_queries(settings), role).items():
             given = [
-                operation.upper()
+                re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).upper()
                 for acl in acls
                 if acl["resource"]["type"] == "topic"
                 and (topic.startswith if acl["resource"]["patternType"] == "prefix" else topic.__eq__)(
@@ -352,6 +352,26 @@ def test_users_of_strimzi_have_the_rights_that_lowmark_names(
                 for operation in acl["operations"]
             ]
             assert wanted <= set(given), topic
+
+
+def test_notes() -> None:
+    """What somebody has to know and to do next. Helm 3 shows it with a cluster only."""
+    try:
+        program = obtain_helm(HELM_4)
+    except Missing as reason:
+        pytest.skip(str(reason))
+    options = ["--namespace", "netmon", "--values", str(values_file("scram"))]
+    done = helm(program, "install", "taps", str(CHART), "--dry-run=client", *options)
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("\nNOTES:\n")[2]
+    for said in (
+        "DaemonSet taps-lowmark-capture in namespace netmon-capture",
+        "They wait for the Secret kafka-tap in that namespace.",
+        "kubectl label namespace netmon pod-security.kubernetes.io/enforce=restricted",
+        "helm test taps -n netmon --logs",
+        "lowmark watch talkers",
+    ):
+        assert said in notes
 
 
 def test_copies_are_equal() -> None:

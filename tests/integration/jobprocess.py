@@ -56,7 +56,7 @@ class JobProcess:
     def peak_bytes(self) -> dict[str, int]:
         """By name of the program: the most memory that any of its processes that live now has had of its own."""
         peaks: dict[str, int] = {}
-        for pid in _descendants(self.pid):
+        for pid in descendants(self.pid):
             try:
                 status = dict(line.split(":", 1) for line in (Path("/proc") / str(pid) / "status").open())
             except OSError:
@@ -95,7 +95,7 @@ class JobProcess:
         self._process.wait()
 
 
-def _descendants(root: int) -> list[int]:
+def descendants(root: int) -> list[int]:
     found = [root]
     for pid in found:  # grows while it is read
         with contextlib.suppress(OSError):  # it has just ended

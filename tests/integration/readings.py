@@ -1,4 +1,4 @@
-"""What stands on a partials topic, merged as a job would merge it."""
+"""What stands on topics: partials, merged as a job would merge them, and results as a committed reader sees them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import ResultRows
@@ -19,13 +19,17 @@ from highlevel.state import MemoryState
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries
 from lowmark.wire.kafka.clients import consumer
+from lowmark.wire.kafka.settings import consumer_options
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.codec import decode
-from lowmark.wire.records.partials import PartialBatch
+from lowmark.wire.records.partials import Origin, PartialBatch
 from lowmark.wire.records.punctuations import Punctuation
 from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.verdicts import Complete, Reason
+from lowmark.wire.rows.schema import Schema
 from lowmark.wire.rows.text import json_writer
+
+_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -84,3 +88,26 @@ def records(config: Config, topic: str, partition: int) -> Iterator[Message]:
                 yield message
     finally:
         reader.close()
+
+
+def committed(config: Config, topic: Topic, schema: Schema | None = None) -> list[object]:
+    """All that a read_committed reader sees, decoded."""
+    reader = Consumer(consumer_options(config.kafka, uuid4().hex) | {"enable.partition.eof": True})
+    found: list[object] = []
+    try:
+        waiting = set(reader.list_topics(topic.name, timeout=_WITHIN_S).topics[topic.name].partitions)
+        reader.assign([TopicPartition(topic.name, partition, 0) for partition in waiting])
+        while waiting:
+            message = reader.poll(_WITHIN_S)
+            assert message is not None
+            if message.error() is not None:
+                waiting.discard(message.partition())
+                continue
+
+            def schema_of(origin: Origin) -> Schema | None:
+                return schema
+
+            found.append(decode(message.headers(), message.value(), schema_of))
+    finally:
+        reader.close()
+    return found

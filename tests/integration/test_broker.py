@@ -17,7 +17,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.kafka.broker import Broker, serve
+from lowmark.app.kafka.broker import Broker, openness, serve
+from tests.integration.processes import Command
 
 SECONDS = 60.0
 
@@ -174,6 +175,18 @@ def test_a_port_in_use_is_named(taken_port: int, tmp_path: Path) -> None:
 def test_an_address_that_cannot_be_is_refused(host: str, port: int, message: str, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentNotReady, match=message):
         Broker(tmp_path, port, host).start()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "::1", "localhost"])
+def test_on_loopback_there_is_nothing_to_warn_of(host: str) -> None:
+    assert openness(host) is None
+
+
+def test_what_it_means_to_open_a_broker_is_said(tmp_path: Path) -> None:
+    """Before it starts; here it cannot, because no interface has the address."""
+    with Command("broker", "--data", str(tmp_path), "--host", "203.0.113.1", "--port", "0") as command:
+        assert command.wait() == 1
+    assert "warning: everybody who reaches 203.0.113.1 may read, write and delete all topics" in command.error
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

@@ -6,19 +6,13 @@ right to start one; where neither is there the tests are skipped and say so.
 
 from __future__ import annotations
 
-import io
-import os
-import shutil
 import socket
 import subprocess
 import tarfile
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from lowmark.app.capture.process import run_capture
 from lowmark.app.capture.sources import CaptureOptions
@@ -29,22 +23,20 @@ from lowmark.app.kafka.java import find_java
 from lowmark.app.traffic import TrafficSpec, write_capture
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.kafka.clients import admin, ensure_topics, verify_topics
-from lowmark.wire.kafka.settings import consumer_options
 from lowmark.wire.kafka.topics import Topic, TopicKind
-from lowmark.wire.records.codec import decode
-from lowmark.wire.records.partials import Origin, PartialBatch
+from lowmark.wire.records.partials import PartialBatch
 from lowmark.wire.records.punctuations import Punctuation
 from lowmark.wire.records.registration import Registration
 from lowmark.wire.records.verdicts import Complete
-from lowmark.wire.rows.schema import Schema
 from lowmark.wire.rows.values import FOREVER
+from tests.fixtures import docker
 from tests.integration.jobprocess import JobProcess
+from tests.integration.readings import committed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SECONDS = 60.0
 PACKETS = 20_000
-BRIDGE = Path("/sys/class/net/docker0")
 SQL = "SELECT srcIP, count(*) AS packets [RANGE 10 seconds, WA ts] FROM Main GROUP BY srcIP"
 
 # What testcontainers expects of an image: the layout of Confluent's. Its start script sources `bash-config`, appends a
@@ -85,69 +77,19 @@ FILES = {
     "opt/kafka/bin/kafka-storage": STORAGE,
     "opt/kafka/log4j2.properties": LOGGING,
 }
-PROGRAMS = (
-    "bash", "sh", "sed", "grep", "tr", "env", "mkdir", "sleep", "hostname", "cut", "cat", "uname",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[str]:
-    """Where a Docker engine listens: this machine's, else one of our own, ended afterwards."""
-    if shutil.which("docker") is None:
-        pytest.skip("there is no Docker client: `docker` is not installed")
-    running = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
-    if subprocess.run(["docker", "-H", running, "version"], capture_output=True, check=False).returncode == 0:
-        yield running
-        return
-    if shutil.which("dockerd") is None:
-        pytest.skip("no Docker engine answers, and there is none to start: `dockerd` is not installed")
-    if os.geteuid() != 0:
-        pytest.skip("no Docker engine answers, and only root can start one")
-    # Not below pytest's folder: the path of a socket is short.
-    folder = Path("/tmp") / f"dockerd-{uuid4().hex[:8]}"
-    folder.mkdir()
-    try:
-        yield from _own_engine(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _own_engine(folder: Path) -> Iterator[str]:
-    address = f"unix://{folder}/docker.sock"
-    command = ["dockerd", "--data-root", folder / "data", "--exec-root", folder / "exec", "-p", folder / "pid"]
-    # Ports are published by its proxy, so nothing of this machine's networking needs to be changed.
-    command += ["-H", address, "--ip", "127.0.0.1", "--iptables=false", "--ip6tables=false", "--ip-forward=false"]
-    bridge_was_there = BRIDGE.exists()
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        deadline = time.monotonic() + SECONDS
-        while subprocess.run(["docker", "-H", address, "version"], capture_output=True, check=False).returncode:
-            if process.poll() is not None or time.monotonic() > deadline:
-                said = (folder / "log").read_text(errors="replace").splitlines()[-1:]
-                pytest.skip(f"a Docker engine cannot be started here: {said}")
-            time.sleep(0.1)
+    with docker.engine() as address:
         yield address
-    finally:
-        process.terminate()
-        process.wait(SECONDS)
-        if BRIDGE.exists() and not bridge_was_there and shutil.which("ip"):
-            subprocess.run(["ip", "link", "delete", BRIDGE.name], capture_output=True, check=False)
 
 
 @pytest.fixture(scope="module")
 def image(engine: str) -> Iterator[str]:
     """An image of a Kafka broker in the layout that testcontainers knows."""
     name = f"lowmark-test-kafka-{uuid4().hex[:8]}:8.0.0"
-    importing = subprocess.Popen(["docker", "-H", engine, "import", "-", name], stdin=subprocess.PIPE,
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)  # fmt: skip
-    assert importing.stdin is not None
-    with tarfile.open(fileobj=importing.stdin, mode="w|", dereference=False) as archive:
-        _write_image(archive)
-    importing.stdin.close()
-    assert importing.stderr is not None
-    said = importing.stderr.read().decode()
-    assert importing.wait(SECONDS) == 0, said
+    docker.import_image(engine, name, _write_image)
     yield name
     subprocess.run(["docker", "-H", engine, "image", "rm", "-f", name], capture_output=True, check=True)
 
@@ -155,13 +97,7 @@ def image(engine: str) -> Iterator[str]:
 def _write_image(archive: tarfile.TarFile) -> None:
     java = find_java().executable.resolve()
     home = java.parents[1]
-    programs = {name: Path(found).resolve() for name in PROGRAMS if (found := shutil.which(name)) is not None}
-    binaries = [*programs.values(), java, *home.rglob("*.so")]
-    for library in sorted(_libraries(binaries)):
-        archive.add(library.resolve(), str(library).lstrip("/"))
-    for name, path in programs.items():
-        archive.add(path, f"usr/bin/{name}")
-        archive.add(path, f"bin/{name}")
+    docker.add_programs(archive, [java, *home.rglob("*.so")])
     # The files behind links are what is wanted: a package may keep parts of a JVM elsewhere.
     for path in sorted(home.rglob("*")):
         if path.is_file() and not path.name.endswith((".jsa", "src.zip")):
@@ -169,27 +105,9 @@ def _write_image(archive: tarfile.TarFile) -> None:
     for jar in obtain(BROKER):
         archive.add(jar, f"opt/kafka/libs/{jar.name}")
     for name, text in FILES.items():
-        _add(archive, name, text)
-    _add(archive, "etc/passwd", "root:x:0:0:root:/root:/bin/bash\n")
-    _add(archive, "tmp/.keep", "")
-
-
-def _libraries(binaries: list[Path]) -> set[Path]:
-    """The shared libraries that these need, under the paths that they are looked for at."""
-    found: set[Path] = set()
-    for line in subprocess.run(
-        ["ldd", *binaries], capture_output=True, text=True, check=False
-    ).stdout.splitlines():  # fmt: skip
-        path = next((word for word in line.split() if word.startswith("/") and not word.endswith(":")), None)
-        if path is not None and "java" not in path:
-            found.add(Path(path))
-    return found
-
-
-def _add(archive: tarfile.TarFile, name: str, text: str) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = len(text.encode()), 0o755
-    archive.addfile(entry, io.BytesIO(text.encode()))
+        docker.add_text(archive, name, text)
+    docker.add_text(archive, "etc/passwd", "root:x:0:0:root:/root:/bin/bash\n")
+    docker.add_text(archive, "tmp/.keep", "")
 
 
 @pytest.fixture(scope="module")
@@ -234,29 +152,6 @@ def plan(config: Config) -> QueryPlan:
     return plan_queries(config)[0]
 
 
-def records(config: Config, topic: Topic, schema: Schema | None = None) -> list[object]:
-    """All that a read_committed reader sees, decoded."""
-    reader = Consumer(consumer_options(config.kafka, uuid4().hex) | {"enable.partition.eof": True})
-    found: list[object] = []
-    try:
-        waiting = set(reader.list_topics(topic.name, timeout=SECONDS).topics[topic.name].partitions)
-        reader.assign([TopicPartition(topic.name, partition, 0) for partition in waiting])
-        while waiting:
-            message = reader.poll(SECONDS)
-            assert message is not None
-            if message.error() is not None:
-                waiting.discard(message.partition())
-                continue
-
-            def schema_of(origin: Origin) -> Schema | None:
-                return schema
-
-            found.append(decode(message.headers(), message.value(), schema_of))
-    finally:
-        reader.close()
-    return found
-
-
 def test_topics_are_created_as_wanted_and_verified(config: Config, plan: QueryPlan) -> None:
     wanted = topics_of(config, [plan])
     client = admin(config.kafka)
@@ -270,10 +165,10 @@ def test_a_capture_of_a_file_is_there_to_the_last_packet(config: Config, plan: Q
     said: list[str] = []
     assert run_capture(config, CaptureOptions(sources=(), pace=None, rebase=False), said.append) == 0
 
-    registered = records(config, Topic(TopicKind.SOURCES, None, config.prefix))
+    registered = committed(config, Topic(TopicKind.SOURCES, None, config.prefix))
     assert [record.source for record in registered if isinstance(record, Registration)] == ["tap"]
 
-    sent = records(
+    sent = committed(
         config, Topic(TopicKind.PARTIALS, plan.stage.fingerprint, config.prefix), plan.stage.nodes[0].reduction.schema
     )
     batches = [record for record in sent if isinstance(record, PartialBatch)]
@@ -287,7 +182,7 @@ def test_the_job_answers_from_it_exactly(config: Config, plan: QueryPlan) -> Non
     """After the capture above, whose partials it reads."""
     with JobProcess(config.path, "--until-last") as job:
         assert job.wait() == 0, job.said
-    results = records(config, Topic(TopicKind.RESULTS, "talkers", config.prefix))
+    results = committed(config, Topic(TopicKind.RESULTS, "talkers", config.prefix))
     completions = [record for record in results if isinstance(record, Complete)]
     assert sum(record.merged for record in completions) == PACKETS
     assert all(record.verdict.exact for record in completions)

@@ -36,7 +36,7 @@ def compiled(texts: Iterable[str], buckets: int = 1) -> list[QueryPlan]:
 def texts(draw: st.DrawFn, kinds: tuple[str, ...]) -> list[str]:
     steps = draw(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6)), min_size=1, max_size=3))
     hint = draw(st.sampled_from(("", "/*+ schedule(lwo) */", "/*+ schedule(swf) */", "/*+ schedule(mqt) */")))
-    x, y, found = draw(st.integers(3, 9)), draw(st.integers(3, 9)), []
+    x, y, found = draw(st.integers(18, 24)), draw(st.integers(18, 24)), []  # large enough for sharing to be worth it
     for n, (more, also) in enumerate([(0, 0), *steps]):
         x, y = x + more, y + also
         found.append(draw(st.sampled_from(kinds)).format(x, y, "" if n else hint))

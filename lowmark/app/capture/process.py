@@ -23,7 +23,7 @@ from lowmark.app.capture.drain import check_all_sent, wait_until_sent
 from lowmark.app.capture.frame_filter import OUTSIDE
 from lowmark.app.capture.privileges import last_as_root
 from lowmark.app.capture.reload import Reloading, ensure_topics_of
-from lowmark.app.capture.source_thread import SourceThread
+from lowmark.app.capture.source_thread import Rounds, SourceThread
 from lowmark.app.capture.sources import CaptureOptions, readers_of, threads_of
 from lowmark.app.capture.table_pressure import Crowding
 from lowmark.app.config.file import Config
@@ -33,6 +33,7 @@ from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.app.kafka.source_registry import present_senders
 from lowmark.app.process_metrics import ThreadMetrics, process_registry
+from lowmark.app.service_manager import ServiceManager
 from lowmark.helpers import Helper
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.registration import Registration, SourceKind
@@ -65,12 +66,15 @@ class _Capture:
             config.metrics,
         )  # fmt: skip
         self._threads: list[SourceThread] = []
+        self._service = ServiceManager()
+        self._rounds = Rounds()
         self._watch: EpochWatch | None = None
         ThreadMetrics(self._registry, self._helpers)
 
     def run(self, stack: ExitStack, options: CaptureOptions, progress: Callable[[str], None]) -> int:
         """Checks everything before it registers the sources: a registration stops a process that sends them now."""
         config = self._config
+        progress = self._service.told(progress)
         self._threads = threads_of(config, options, self._plans, self._emitter, IngestMetrics(self._registry))
         progress("opening captures and loading kernels")
         for thread in self._threads:
@@ -105,6 +109,7 @@ class _Capture:
         stack.callback(watch.stop)
         names = ", ".join(thread.source.name for thread in self._threads)
         progress(f"capturing {names}; metrics at {self._health.url}/metrics")
+        self._service.ready()
         reloading = Reloading(config, self._plans, self._threads, self._emitter)
         _until_hung_up(stack, reloading)
         return self._capture(stop, reloading)
@@ -182,6 +187,9 @@ class _Capture:
                 break
             reloading.step()
             crowding.step()
+            if self._rounds.moved(threads):
+                self._service.worked()
+        self._service.stopping()
         for thread in threads:
             thread.source.stop()
         for thread in threads:

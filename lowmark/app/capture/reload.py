@@ -24,6 +24,7 @@ from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.app.config.toml_tables import ConfigError
 from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.kafka.rights import Role
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.kafka.clients import KafkaProblem, KafkaSettingsError, admin, ensure_topics
 
@@ -34,8 +35,8 @@ _LOOK_S = 0.2
 
 
 def ensure_topics_of(config: Config, plans: Sequence[QueryPlan]) -> None:
-    """Creates missing topics. EnvironmentNotReady if an existing one has the wrong settings."""
-    problems = ensure_topics(admin(config.kafka), topics_of(config, plans))
+    """Creates missing topics of captures. EnvironmentNotReady if an existing one has the wrong settings."""
+    problems = ensure_topics(admin(config.kafka), topics_of(config, plans, (Role.CAPTURE,)))
     if problems:
         raise EnvironmentNotReady(
             "topics differ from what the configuration needs",

@@ -22,7 +22,7 @@ from lowmark.wire.records.punctuations import Ending
 from lowmark.wire.rows.values import FOREVER, INT64_MIN
 from lowmark.wire.rows.words import to_batch
 
-__all__ = ["SourceThread", "Successor", "Work"]
+__all__ = ["Rounds", "SourceThread", "Successor", "Work"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,7 @@ class SourceThread(threading.Thread):
         self.nodes = self._nodes_of(self.work)
         self.error: Exception | None = None
         self.superseded = False
+        self.rounds = 0  # blocks taken, empty ones too: as long as it grows, the thread does its work
         self._emitter = emitter
         self._scheduling = scheduling
         self._compression = config.capture.queue.compression
@@ -122,6 +123,7 @@ class SourceThread(threading.Thread):
             self._scheduling.apply(self.source.name)
             for block in self.source.blocks():
                 self._send(self._beating.take(block), Ending.END if block.low_after == FOREVER else Ending.NONE)
+                self.rounds += 1
                 if len(block):
                     self._newest_ns = max(
                         int(block.ts.max()), INT64_MIN if self._newest_ns is None else self._newest_ns
@@ -164,3 +166,19 @@ class SourceThread(threading.Thread):
                     self._emitter.put(item.topic, partition, encode_batch(batch, self._compression))
                 else:
                     self._emitter.put(item.topic, partition, encode(record))
+
+
+class Rounds:
+    """Tells whether all sources do their work: an interface, a pipe and a followed file give empty blocks where there
+    is no packet."""
+
+    def __init__(self) -> None:
+        self._seen: dict[SourceThread, int] = {}
+
+    def moved(self, threads: Iterable[SourceThread]) -> bool:
+        """Whether each thread that lives has taken a block since this was last true."""
+        rounds = {thread: thread.rounds for thread in threads if thread.is_alive()}
+        if any(self._seen.get(thread) == number for thread, number in rounds.items()):
+            return False
+        self._seen = rounds
+        return True

@@ -14,7 +14,9 @@ def fetch(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DIR]", help="Target folder. Default: the cache that all commands use.", show_default=False
+            metavar="[DIR]",
+            help="Target folder. Default: LOWMARK_JARS, else the cache that all commands use.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -22,23 +24,21 @@ def fetch(
     `lowmark broker` and `lowmark demo` would fetch them at their first start; after this they start without a network.
 
     Intact jars are not fetched again; damaged ones are replaced. The folder can be copied to other hosts or into an
-    image; set LOWMARK_CACHE to it there.
+    image, and may be read-only; set LOWMARK_JARS to it there.
 
     Examples:
 
     \b
       lowmark fetch
-      lowmark fetch /opt/lowmark/cache
+      lowmark fetch /opt/lowmark/share/lowmark
     """
     from lowmark.app.console import telling
-    from lowmark.app.kafka.jars import SETS, kept
+    from lowmark.app.kafka.jars import SETS, jars_root, kept
     from lowmark.app.kafka.jars import fetch as fetch_jars
-    from lowmark.app.kafka.java import find_java, spark_java_home
-    from lowmark.jit.cache_folder import cache_root
+    from lowmark.app.kafka.java import find_java
 
-    cache = (folder or cache_root()).absolute()
+    cache = (folder or jars_root()).absolute()
     java = find_java()
-    spark_java_home(java, cache)
     with telling() as tell:
         for jar_set in SETS:
             fetched = fetch_jars(jar_set, java=java, cache=cache, progress=tell)
@@ -47,5 +47,5 @@ def fetch(
             state = "fetched" if fetched else "there already"
             typer.echo(f"{state}: {len(jars)} jars of {jar_set.purpose}, {size:.1f} MB, in {jars[0].parent}")
     typer.echo(f"Java {java.version} of {java.home} is not included: each host needs its own")
-    if cache != cache_root():
-        typer.echo(f"to use them: LOWMARK_CACHE={cache}")
+    if cache != jars_root():
+        typer.echo(f"to use them: LOWMARK_JARS={cache}")

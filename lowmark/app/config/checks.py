@@ -169,7 +169,7 @@ def _job_host(config: Config) -> Iterator[CheckResult]:
 
 def _kafka(config: Config, plans: list[QueryPlan], roles: Sequence[Role]) -> Iterator[CheckResult]:
     what = f"Kafka at {config.kafka.bootstrap}"
-    wanted = topics_of(config, plans)
+    wanted = topics_of(config, plans, roles)
     try:
         client = admin(config.kafka)
         problems = verify_topics(client, wanted)

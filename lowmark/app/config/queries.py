@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from lowmark.app.config.file import Config
 from lowmark.app.config.toml_tables import ConfigError
+from lowmark.app.kafka.rights import Role, kinds_of
 from lowmark.query.compile import compile_query
 from lowmark.query.optimize.stream_statistics import UnknownInput
 from lowmark.query.options import Late
@@ -75,8 +76,11 @@ def result_topics(config: Config, plans: Iterable[QueryPlan]) -> dict[str, str]:
     return {plan.name: Topic(TopicKind.RESULTS, plan.name, config.prefix).name for plan in plans}
 
 
-def topics_of(config: Config, plans: Sequence[QueryPlan]) -> tuple[TopicSettings, ...]:
-    """All topics that captures and jobs of these plans read and write."""
+def topics_of(
+    config: Config, plans: Sequence[QueryPlan], roles: Iterable[Role] = tuple(Role)
+) -> tuple[TopicSettings, ...]:  # fmt: skip
+    """All topics that captures and jobs of these plans read and write, or one of the two: to a user with the rights of
+    one role, the topics of the other are not even there."""
     wanted = {Topic(kind, None, config.prefix): 1 for kind in (TopicKind.SOURCES, TopicKind.DEAD)}
     for plan in plans:
         wanted[Topic(TopicKind.PARTIALS, plan.stage.fingerprint, config.prefix)] = plan.stage.buckets
@@ -85,4 +89,7 @@ def topics_of(config: Config, plans: Sequence[QueryPlan]) -> tuple[TopicSettings
         wanted[Topic(TopicKind.RESULTS, plan.name, config.prefix)] = plan.stage.buckets
         if plan.late is Late.EMIT:
             wanted[Topic(TopicKind.LATE, plan.name, config.prefix)] = plan.stage.buckets
-    return tuple(settings_of(topic, partitions, config.topics) for topic, partitions in wanted.items())
+    kinds = kinds_of(roles)
+    return tuple(
+        settings_of(topic, partitions, config.topics) for topic, partitions in wanted.items() if topic.kind in kinds
+    )

@@ -18,7 +18,7 @@ from highlevel.metrics import HighLevelMetrics
 from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
 from highlevel.spark.end_reasons import explained
 from highlevel.spark.job_spec import JobSpec
-from highlevel.spark.opening import begun_anew, carried_on, same_topics
+from highlevel.spark.opening import StartState, begun_anew, carried_on, same_topics
 from highlevel.spark.query import JobQuery
 from highlevel.spark.session import MOVES_BYTES, Spark, SparkSettings
 from highlevel.spark.sink.transaction import TransactionalSink
@@ -32,7 +32,9 @@ from lowmark.app.job.start import JobStart, job_name
 from lowmark.app.kafka.jars import SPARK_KAFKA, obtain
 from lowmark.app.kafka.java import Java, find_java, spark_java_home
 from lowmark.app.kafka.reachability import KafkaReach
+from lowmark.app.kafka.rights import Role
 from lowmark.app.process_metrics import ThreadMetrics, process_registry
+from lowmark.app.service_manager import ServiceManager
 from lowmark.helpers import Helper
 from lowmark.query.result_names import result_names
 from lowmark.watchdog import Watchdog
@@ -100,6 +102,7 @@ class _Job:
         self._wake = threading.Event()
         self._registry = process_registry()
         self._watchdog = Watchdog(self._end)
+        self._service = ServiceManager()
         self._reach = KafkaReach(self._config.kafka, self._registry)
         self._health = HealthServer(
             self._config.job.metrics, "job.metrics", self._registry, self._ready,
@@ -116,6 +119,7 @@ class _Job:
         self, stack: ExitStack, until_last: bool, anew: NewGeneration | None, progress: Callable[[str], None]
     ) -> int:  # fmt: skip
         stack.enter_context(self._watchdog)
+        progress = self._service.told(progress)
         try:
             self._run(stack, until_last, anew, progress)
         except Exception as error:
@@ -143,6 +147,8 @@ class _Job:
         with watchdog.within(_START_WITHIN_S, "the check of the topics"):
             topics = self._ensure_topics(None if anew else folder.read())
         start = self._start
+        with watchdog.within(_START_WITHIN_S, "the comparison of checkpoint and results"):
+            self._judged(start.standing(folder, *start.committed()), anew)  # before it fences a job that may be healthy
         sink = stack.enter_context(
             TransactionalSink(config.kafka, start.group, start.token_topic, start.inputs, watchdog)
         )
@@ -165,9 +171,16 @@ class _Job:
         stack.callback(query.stop)
         names = ", ".join(plan.name for plan in self._plans)
         progress(f"running {names}: generation {checkpoint.generation}, run {checkpoint.run}; {health.url}/metrics")
+        ready = not self._service.there
         while not self._stopping and not (until_last and query.ended):
             with watchdog.within(_ANSWER_WITHIN_S, "Spark's answer to how it is"):
                 query.check()
+                turned = (self._service.due() or not ready) and query.turned()
+            if turned and not ready:
+                ready = True
+                self._service.ready()
+            elif turned:
+                self._service.worked()
             for helper in self._helpers():
                 helper.check()
             query.renew()
@@ -184,6 +197,7 @@ class _Job:
     def _stop(self) -> None:
         if not self._stopping:
             self._stopping = True
+            self._service.stopping()
             self._watchdog.begin(_END_WITHIN_S, "the job's end")
 
     def _end(self, reason: str) -> None:
@@ -209,7 +223,7 @@ class _Job:
         if stored is not None:
             written = [topic for query, topic in names.items() if query in stored.queries]
             same_topics(stored, topic_ids(client, written), written)
-        problems = ensure_topics(client, topics_of(self._config, self._plans))
+        problems = ensure_topics(client, topics_of(self._config, self._plans, (Role.RUN,)))
         if problems:
             raise EnvironmentNotReady(
                 "topics differ from what this job needs",
@@ -223,16 +237,18 @@ class _Job:
     ) -> Checkpoint:  # fmt: skip
         """Writes and returns the checkpoint to run on: from here on this is the job's only process."""
         start = self._start
-        standing = start.standing(folder, sink.token, sink.positions)
-        if anew is None:
-            checkpoint = carried_on(standing, start.history)
-        else:
-            checkpoint = begun_anew(standing, start.history(), anew.repeat_rows)
+        checkpoint = self._judged(start.standing(folder, sink.token, sink.positions), anew)
         checkpoint = replace(checkpoint, topics=topics)
         folder.check(checkpoint)
         folder.write(checkpoint)
         folder.forget_others(checkpoint)
         return checkpoint
+
+    def _judged(self, standing: StartState, anew: NewGeneration | None) -> Checkpoint:
+        """The checkpoint to run on; CheckpointRefused when the job may not start."""
+        if anew is None:
+            return carried_on(standing, self._start.history)
+        return begun_anew(standing, self._start.history(), anew.repeat_rows)
 
     def _spec(self, folder: CheckpointFolder, checkpoint: Checkpoint) -> JobSpec:
         config = self._config

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,10 +22,13 @@ from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.kafka.broker_folder import BrokerFolder
 from lowmark.app.kafka.jars import BROKER, classpath, obtain
 from lowmark.app.kafka.java import Progress, find_java
+from lowmark.app.service_manager import ServiceManager
 
 LOOPBACK = "127.0.0.1"
 _READY_WITHIN = 120.0  # seconds; 2 to 8 are usual
 _STOP_WITHIN = 30.0
+_LOOK_EVERY = 1.0
+_ANSWER_WITHIN = 5.0
 _PORT_ATTEMPTS = 3
 
 # Turns itself into the JVM, which the kernel kills when the thread that started it ends. A separate process, because
@@ -133,12 +137,25 @@ class Broker:
                 process.wait()
             self._folder.release()
 
-    def wait(self) -> None:
-        """Block for as long as the broker lives; raises EnvironmentNotReady when it ends by itself."""
+    def wait(self, look: Callable[[], None] = lambda: None) -> None:
+        """Block for as long as the broker lives, with a call of `look` each second; raises EnvironmentNotReady when it
+        ends by itself."""
         if self._process is None:
             raise RuntimeError("the broker is not started")
-        self._process.wait()
-        raise self._failure("the broker ended")
+        while True:
+            try:
+                self._process.wait(_LOOK_EVERY)
+            except subprocess.TimeoutExpired:
+                look()
+            else:
+                raise self._failure("the broker ended")
+
+    def answers(self) -> bool:
+        """Whether it answers a client within 5 s."""
+        try:
+            return bool(self._client().list_topics(timeout=_ANSWER_WITHIN).brokers)
+        except KafkaException:
+            return False
 
     def _choose_address(self) -> str:
         port = _free_port(self._host, self._wanted_port)
@@ -181,15 +198,7 @@ class Broker:
     def _await_ready(self, cluster_id: str) -> bool:
         """True when this cluster answers a client; False when the process ended before that."""
         assert self._process is not None
-        client = AdminClient(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "reconnect.backoff.ms": 50,
-                "reconnect.backoff.max.ms": 200,
-                "log_level": 0,  # refused connections are expected here
-                "error_cb": lambda error: None,
-            }
-        )
+        client = self._client()
         deadline = time.monotonic() + _READY_WITHIN
         while time.monotonic() < deadline:
             try:
@@ -205,9 +214,35 @@ class Broker:
                 pass
         raise self._failure(f"the broker did not answer at {self.bootstrap} within {_READY_WITHIN:.0f} s")
 
+    def _client(self) -> AdminClient:
+        return AdminClient(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "reconnect.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,  # refused connections are expected here
+                "error_cb": lambda error: None,
+            }
+        )
+
     def _failure(self, message: str) -> EnvironmentNotReady:
         hint = f"the end of its log is above; the whole log is in {self._folder.log} and {self._folder.output}"
         return EnvironmentNotReady(message, hint, self._folder.last_lines())
+
+
+def openness(host: str) -> str | None:
+    """What it means that a broker listens on this address; None if only this host reaches it."""
+    try:
+        found = {ip_address(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, ValueError):  # the start says that it is no address
+        return None
+    if all(address.is_loopback for address in found):
+        return None
+    return (
+        f"everybody who reaches {host} may read, write and delete all topics, and so learn what passes on the network "
+        "and forge results: this broker has no TLS and no users. Let a firewall keep others away, or use a cluster "
+        "with users (docs/security.md)"
+    )
 
 
 def _free_port(host: str, port: int) -> int:
@@ -249,10 +284,21 @@ def serve(
     Call it from the main thread. Raises EnvironmentNotReady if the broker cannot start or ends by itself.
     """
     before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    service = ServiceManager()
+    progress = service.told(progress)
     try:
         with Broker(data_dir, port, host, progress=progress) as broker:
-            ready(broker.bootstrap)
-            broker.wait()
+
+            def look() -> None:
+                if service.due() and broker.answers():
+                    service.worked()
+
+            try:
+                ready(broker.bootstrap)
+                service.ready()
+                broker.wait(look)
+            finally:
+                service.stopping()
     except KeyboardInterrupt:
         progress("the broker has ended")
     finally:

@@ -127,7 +127,7 @@ def kept(jar_set: JarSet, *, cache: Path | None = None, lock: Lock | None = None
     if not folder.is_dir():
         raise EnvironmentNotReady(
             f"the jars of {jar_set.purpose} are not in {folder.parent}",
-            "`lowmark fetch` gets them; on a host without a network, set LOWMARK_CACHE to a folder that "
+            "`lowmark fetch` gets them; on a host without a network, set LOWMARK_JARS to a folder that "
             "`lowmark fetch` has filled on another host",
         )
     hint = f"`lowmark fetch` replaces them; or remove {folder} to fetch the jars again"
@@ -153,7 +153,12 @@ def _place(jar_set: JarSet, cache: Path | None, lock: Lock | None) -> tuple[Mapp
     """Expected digests, and the folder named after them: each release on a machine has its own folder."""
     expected = (lock if lock is not None else read_lock(LOCKFILE.read_text()))[jar_set.name]
     content = hashlib.sha256(repr(sorted(expected.items())).encode()).hexdigest()[:16]
-    return expected, (cache or cache_root()) / "jars" / f"{jar_set.name}-{content}"
+    return expected, (cache or jars_root()) / "jars" / f"{jar_set.name}-{content}"
+
+
+def jars_root() -> Path:
+    """$LOWMARK_JARS, a folder that `lowmark fetch` has filled and that may be read-only; else the cache."""
+    return Path(chosen).absolute() if (chosen := os.environ.get("LOWMARK_JARS")) else cache_root()
 
 
 def classpath(jars: Sequence[Path]) -> str:
@@ -168,8 +173,8 @@ def _alone(root: Path, progress: Progress) -> Iterator[None]:
         handle = (root / ".lock").open("w")
     except OSError as error:
         raise EnvironmentNotReady(
-            f"the cache folder cannot be written: {root}: {error.strerror}",
-            "set LOWMARK_CACHE to a folder that can be written",
+            f"the folder of the jars cannot be written: {root}: {error.strerror}",
+            "set LOWMARK_JARS to a folder that can be written, or to one that `lowmark fetch` has filled",
         ) from error
     with handle:
         try:
@@ -216,7 +221,7 @@ def _resolve(jar_set: JarSet, total: int, java: Java, cache: Path, staging: Path
         raise EnvironmentNotReady(
             f"the jars of {jar_set.purpose} could not be fetched",
             "check the network; a proxy is named by JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'; "
-            "without a network, set LOWMARK_CACHE to a folder that `lowmark fetch` has filled on another host",
+            "without a network, set LOWMARK_JARS to a folder that `lowmark fetch` has filled on another host",
             tuple(last),
         )
     return staging / "jars"

@@ -104,6 +104,7 @@ class KafkaReach:
 
     def _ask(self, stopping: threading.Event) -> None:
         heard: list[KafkaProblem] = []
+        files = self._kafka.state_of_files()
         client = unasked_admin(self._kafka, heard.append)
         while not stopping.is_set():
             began_s = self._now_s()
@@ -112,7 +113,8 @@ class KafkaReach:
             if stopping.is_set():
                 return
             self._judge(problem, began_s)
-            if isinstance(problem, KafkaRefused):
+            if isinstance(problem, KafkaRefused) or (problem and files != self._kafka.state_of_files()):
+                files = self._kafka.state_of_files()
                 client = unasked_admin(self._kafka, heard.append)  # secrets are read again
             stopping.wait(_EVERY_S)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # --help names the roles and must load little
     from lowmark.app.config.file import Config
     from lowmark.query.plan.nodes import QueryPlan
 
-__all__ = ["Role", "job_group", "rights_of"]
+__all__ = ["Role", "job_group", "kinds_of", "rights_of"]
 
 
 class Role(Enum):
@@ -23,14 +23,20 @@ class Role(Enum):
     RUN = "run"
 
 
+_SETTINGS = "DESCRIBE_CONFIGS"  # each role looks at the settings of its topics when it starts
+
 _RIGHTS = {
-    Role.CAPTURE: {TopicKind.SOURCES: frozenset({"READ", "WRITE"}), TopicKind.PARTIALS: frozenset({"WRITE"})},
+    Role.CAPTURE: {
+        TopicKind.SOURCES: frozenset({_SETTINGS, "READ", "WRITE"}),
+        TopicKind.PARTIALS: frozenset({_SETTINGS, "WRITE"}),
+    },
     Role.RUN: {
-        TopicKind.PARTIALS: frozenset({"READ"}),
-        TopicKind.EXCHANGE: frozenset({"READ", "WRITE"}),
-        TopicKind.RESULTS: frozenset({"READ", "WRITE"}),  # read after the checkpoint is lost
-        TopicKind.LATE: frozenset({"WRITE"}),
-        TopicKind.DEAD: frozenset({"READ", "WRITE"}),  # READ, because an offset is committed for it
+        TopicKind.SOURCES: frozenset({_SETTINGS, "READ"}),
+        TopicKind.PARTIALS: frozenset({_SETTINGS, "READ"}),
+        TopicKind.EXCHANGE: frozenset({_SETTINGS, "READ", "WRITE"}),
+        TopicKind.RESULTS: frozenset({_SETTINGS, "READ", "WRITE"}),  # read after the checkpoint is lost
+        TopicKind.LATE: frozenset({_SETTINGS, "WRITE"}),
+        TopicKind.DEAD: frozenset({_SETTINGS, "READ", "WRITE"}),  # READ, because an offset is committed for it
     },
 }
 
@@ -38,6 +44,11 @@ _RIGHTS = {
 def job_group(config: Config, job: str) -> str:
     """The consumer group that holds a job's token, and the id of its transactions."""
     return f"{config.prefix}lowmark.v1.job.{job}"
+
+
+def kinds_of(roles: Iterable[Role]) -> frozenset[TopicKind]:
+    """The kinds of topics that these roles use."""
+    return frozenset(kind for role in roles for kind in _RIGHTS[role])
 
 
 def rights_of(config: Config, plans: Sequence[QueryPlan], role: Role) -> dict[str, frozenset[str]]:

@@ -11,6 +11,7 @@ from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.joins import Release
 from lowmark.query.plan.nodes import Join
 from lowmark.wire.records.json_fields import Json
+from lowmark.wire.rows.schema import Kind
 
 __all__ = ["describe_join"]
 
@@ -104,11 +105,12 @@ def _expects(plan: Join) -> Iterator[str]:
         yield f"an equality of which nothing is said holds for {DEFAULT_SELECTIVITY:g} of pairs"
 
 
-_SPARE = 1.5
-"""Average memory of kept state, relative to its content: between none and as much again is spare."""
+_SPARE = 1.06
+"""Average memory of kept rows, relative to their content: up to an eighth is spare."""
 
-_INDEX_WORDS = 3
-"""Words for a row in an index, beside its keys: its time, the next row of its chain, the head of a chain."""
+_INDEX_WORDS = 1.5
+"""Words for a row in an index: the next row of its chain and the head of a chain, half a word each, with room to
+grow."""
 
 
 def _memory(plan: Join) -> Iterator[str]:
@@ -118,10 +120,8 @@ def _memory(plan: Join) -> Iterator[str]:
         if port.rate is None:
             continue
         seconds = (_kept_ns(plan, of) + port.unit) / 1e9
-        words = (
-            port.schema.words + (plan.kind is not JoinKind.INNER) + sum(_INDEX_WORDS + n for n in _key_words(plan, of))
-        )
-        size = port.rate * seconds * words * 8 * _SPARE
+        words = (port.schema.words + (plan.kind is not JoinKind.INNER)) * _SPARE
+        size = port.rate * seconds * (words + sum(_INDEX_WORDS + n for n in _key_words(plan, of))) * 8
         total += size
         yield f"about {_size(size)} for the rows of {port.label} ({port.rate * seconds:,.0f} of them)"
     missing = dict.fromkeys(name for port in plan.inputs for name in port.needs)
@@ -132,14 +132,16 @@ def _memory(plan: Join) -> Iterator[str]:
 
 
 def _key_words(plan: Join, of: int) -> Iterator[int]:
-    """For each index of an input's rows, the words of its keys."""
+    """For each index of an input's rows, the words of keys that it holds: rows of texts and floats do not have them as
+    they are compared."""
     ways = set()
     for first, probe in enumerate(plan.probes):
         if first != of:
             met = (first, *probe.order[: probe.order.index(of)])
             ways.add(tuple(column for column, _, _ in plan.tied(met, of)))
     for columns in ways:
-        yield sum(plan.inputs[of].schema.column(column).kind.words for column in columns)
+        kinds = [plan.inputs[of].schema.column(column).kind for column in columns]
+        yield sum(kind.words for kind in kinds) if Kind.FLOAT in kinds or Kind.STR in kinds else 0
 
 
 def _size(count: float) -> str:

@@ -83,8 +83,20 @@ def translate(error: KafkaError, settings: KafkaSettings) -> KafkaProblem:
     return _problem(error, f"Kafka at {settings.bootstrap} ({settings.security.value})")
 
 
+_LACKING = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "This user lacks a right to a topic: `lowmark check` names both.",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "This user lacks a right to a consumer group: the job READ on "
+    "lowmark.v1.job.NAME, everybody DESCRIBE on those that begin with lowmark-.",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "This user may not WRITE with the job's transactional id, "
+    "lowmark.v1.job.NAME.",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "This user lacks a right to the cluster, mostly CREATE of topics.",
+}
+
+
 def _problem(error: KafkaError, where: str) -> KafkaProblem:
     said = f"{where}: {error.str()}"
+    if error.code() in _LACKING:
+        return KafkaRefused(f"{said}. {_LACKING[error.code()]}", error.fatal())
     if error.code() in _UNAVAILABLE:
         hint = "Is the address right, the broker up, and does its listener speak this protocol?"
         return KafkaUnavailable(f"{said}. {hint}", error.fatal())
@@ -137,12 +149,15 @@ def transactional_producer(
 
 def consumer(
     settings: KafkaSettings, group: str, reset: str = "earliest", on_problem: OnProblem = log_problem,
-    tell_ends: bool = False,
+    tell_ends: bool = False, stable: bool = True,
 ) -> Consumer:  # fmt: skip
     """A read_committed consumer that commits only when told to. With `tell_ends` it reports when a partition has no
-    more records for now (_PARTITION_EOF), and quickly: brokers answer half a second late otherwise."""
+    more records for now (_PARTITION_EOF), and quickly: brokers answer half a second late otherwise. Without `stable` it
+    asks for a group's offsets as they are before transactions that have not ended, and does not wait for these."""
     ends: dict[str, str | int | bool] = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
     options = consumer_options(settings, group, reset) | (ends if tell_ends else {})
+    if not stable:
+        options["isolation.level"] = "read_uncommitted"
     return _made(Consumer, options, settings, on_problem)
 
 
@@ -344,12 +359,15 @@ def _configs(client: AdminClient, names: Sequence[str], timeout_s: float) -> dic
     while True:
         # Each try gets part of the time: the client does not repeat a request whose answer is lost with a connection.
         answers = client.describe_configs(resources, request_timeout=max(1.0, timeout_s / 3))
+        found = {}
         try:
-            return {
-                resource.name: {entry.name: str(entry.value) for entry in answer.result().values()}
-                for resource, answer in answers.items()
-            }
+            for resource, answer in answers.items():
+                at = resource.name
+                found[at] = {entry.name: str(entry.value) for entry in answer.result().values()}
+            return found
         except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise KafkaRefused(f"topic {at}: this user may not DESCRIBE_CONFIGS") from None
             if error.args[0].code() not in _UNAVAILABLE or time.monotonic() > deadline:
                 raise _problem(error.args[0], "Kafka, asked for the settings of its topics") from None
 

@@ -20,6 +20,7 @@ _ANSWER_WITHIN_S = 30.0
 _PASSING = {
     KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
 }  # fmt: skip
+_REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
 _PAUSE_S = 0.1
 
 
@@ -59,10 +60,16 @@ def _problem(what: str, wanted: frozenset[str], answer: Future[object]) -> str |
     try:
         operations = getattr(answer.result(), "authorized_operations", None)
     except KafkaException as error:
+        if error.args[0].code() in _REFUSED:  # it may not even ask
+            return _lacks(what, wanted)
         return f"{what}: {error.args[0].str()}"
     allowed = {operation.name for operation in operations or ()}
     lacking = wanted - allowed
-    return f"{what}: this user may not {' or '.join(sorted(lacking))}" if lacking else None
+    return _lacks(what, lacking) if lacking else None
+
+
+def _lacks(what: str, rights: frozenset[str]) -> str:
+    return f"{what}: this user may not {' or '.join(sorted(rights))}"
 
 
 def refused_creations(client: AdminClient, missing: Iterable[TopicSettings]) -> list[str]:

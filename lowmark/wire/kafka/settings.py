@@ -104,6 +104,12 @@ class KafkaSettings:
     def _tls(self) -> bool:
         return self.security in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
+    def state_of_files(self) -> tuple[tuple[int, ...], ...]:
+        """Differs after a certificate or a secret was replaced: a client keeps those with which it was made."""
+        secrets = (self.password, self.ssl_key_password)
+        files = [self.ssl_ca, self.ssl_client, *(secret.file for secret in secrets if secret is not None)]
+        return tuple(_state_of(file) for file in files if file is not None)
+
     def librdkafka(self) -> Options:
         """The options that all librdkafka clients share. They hold secrets: do not print them."""
         options: Options = {
@@ -142,6 +148,14 @@ class KafkaSettings:
         if self.ssl_key_password:
             options["ssl.key.password"] = self.ssl_key_password.read()
         return options
+
+
+def _state_of(file: Path) -> tuple[int, ...]:
+    try:
+        at = file.stat()
+    except OSError:  # between two files
+        return ()
+    return at.st_ino, at.st_mtime_ns, at.st_size
 
 
 def _readable(name: str, file: Path) -> str:

@@ -1,0 +1,42 @@
+"""The last step of an image's build, run by the interpreter that the image keeps: compiles the modules, writes the
+bill of materials, gives the interpreter of a capture its capability, and removes what only the build needs."""
+
+from __future__ import annotations
+
+import compileall
+import json
+import os
+import struct
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from sbom import bill_of_materials
+
+BUILD_ONLY = ("setuptools", "pip")
+XATTR = "security.capability"
+NET_RAW = 1 << 13
+REVISION_2, EFFECTIVE = 0x02000000, 0x000001  # struct vfs_cap_data of linux/capability.h
+
+
+def give_net_raw(interpreter: Path) -> None:
+    """What `setcap cap_net_raw+ep` does."""
+    os.setxattr(interpreter, XATTR, struct.pack("<5I", REVISION_2 | EFFECTIVE, NET_RAW, 0, 0, 0))
+
+
+def main() -> None:
+    (image,) = sys.argv[1:]
+    installed = Path(sysconfig.get_path("purelib"))
+    subprocess.run([sys.executable, "-m", "pip", "uninstall", "--quiet", "--yes", *BUILD_ONLY], check=True)
+    share = Path(sys.prefix) / "share" / "lowmark"
+    bill = bill_of_materials(f"lowmark-{image}", share)
+    (share / "sbom.cdx.json").write_text(json.dumps(bill, indent=1, sort_keys=True) + "\n")
+    if not compileall.compile_dir(installed, quiet=2, workers=0, maxlevels=20):
+        print("some modules do not compile for this Python: they are data of packages", file=sys.stderr)
+    if image == "capture":
+        give_net_raw(Path(sys.executable).resolve())
+
+
+if __name__ == "__main__":
+    main()

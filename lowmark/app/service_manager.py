@@ -1,0 +1,87 @@
+"""What a process tells the service manager that started it: systemd, for a unit with `Type=notify`.
+
+The watchdog is fed with work that was done, never by a clock: a process whose work stands still is killed and started
+again, though its main thread lives.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+__all__ = ["ServiceManager"]
+
+_PATIENCE_S = 1.0
+_FEEDS = 4
+"""Feeds in a period of the watchdog: work that is seen later than that is still seen in time."""
+
+
+class ServiceManager:
+    """Callable from one thread."""
+
+    def __init__(
+        self, environment: Mapping[str, str] | None = None, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        environment = os.environ if environment is None else environment
+        self._now_s = now_s
+        self._address = environment.get("NOTIFY_SOCKET", "")
+        self.watchdog_s = _watchdog_s(environment) if self._address else None
+        self._fed_s = now_s()
+        self._owed = ""  # what the manager must hear and has not taken yet
+
+    @property
+    def there(self) -> bool:
+        return bool(self._address)
+
+    def told(self, progress: Callable[[str], None]) -> Callable[[str], None]:
+        """As `progress`; the manager shows the text, too (`systemctl status`)."""
+
+        def tell(text: str) -> None:
+            self._send(f"STATUS={' '.join(text.split())}")
+            progress(text)
+
+        return tell
+
+    def ready(self) -> None:
+        """The process does from now on what it was started for."""
+        self._owed = "READY=1\n"
+        self._send("")
+        self._fed_s = self._now_s()
+
+    def stopping(self) -> None:
+        self._send("STOPPING=1")
+
+    def due(self) -> bool:
+        """Whether the watchdog wants to hear of work."""
+        return self.watchdog_s is not None and self._now_s() - self._fed_s >= self.watchdog_s / _FEEDS
+
+    def worked(self) -> None:
+        """Feeds the watchdog. Call it for work that was done since the last call, whether `due` or not."""
+        if self.due() and self._send("WATCHDOG=1"):
+            self._fed_s = self._now_s()
+
+    def _send(self, text: str) -> bool:
+        """Whether the manager has taken it. One that has gone, or is busy for long, does not stop the work."""
+        if not self._address:
+            return False
+        # A name that begins with @ is in Linux's abstract namespace.
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.settimeout(_PATIENCE_S)
+            channel.sendto((self._owed + text).encode(), address)
+            self._owed = ""
+            return True
+        return False
+
+
+def _watchdog_s(environment: Mapping[str, str]) -> float | None:
+    """The period in which this process must be heard of; None: no watchdog watches it."""
+    try:
+        process = int(environment.get("WATCHDOG_PID") or os.getpid())
+        period_s = int(environment["WATCHDOG_USEC"]) / 1e6
+    except (KeyError, ValueError):
+        return None
+    return period_s if process == os.getpid() and period_s > 0 else None

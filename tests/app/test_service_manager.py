@@ -1,0 +1,113 @@
+"""What systemd hears, over a socket as it gives it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from lowmark.app.capture.source_thread import Rounds, SourceThread
+from lowmark.app.service_manager import ServiceManager
+from tests.fixtures.service_manager import Told
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Iterator[Told]:
+    channel = Told(tmp_path / "notify", watchdog_s=8)
+    yield channel
+    channel.close()
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_life(told: Told) -> None:
+    clock, shown = Clock(), list[str]()
+    service = ServiceManager(told.environment, clock)
+    service.told(shown.append)("waiting for\nKafka")
+    service.ready()
+    for _ in range(12):  # seconds, each with some work
+        clock.now_s += 1
+        service.worked()
+    service.stopping()
+    assert shown == ["waiting for\nKafka"]
+    assert told.lines == ["STATUS=waiting for Kafka", "READY=1", *["WATCHDOG=1"] * 6, "STOPPING=1"]
+
+
+def test_without_work_the_watchdog_starves(told: Told) -> None:
+    clock = Clock()
+    service = ServiceManager(told.environment, clock)
+    service.ready()
+    clock.now_s += 60
+    assert service.due()
+    assert told.lines == ["READY=1"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "watched"),
+    [({}, 8.0), ({"WATCHDOG_PID": str(os.getpid())}, 8.0), ({"WATCHDOG_PID": "1"}, None),
+     ({"WATCHDOG_USEC": "x"}, None), ({"WATCHDOG_USEC": "0"}, None), ({"NOTIFY_SOCKET": ""}, None)],
+)  # fmt: skip
+def test_whom_the_watchdog_watches(told: Told, changes: dict[str, str], watched: float | None) -> None:
+    assert ServiceManager(told.environment | changes, Clock()).watchdog_s == watched
+
+
+def test_who_was_not_started_by_one_says_nothing() -> None:
+    service = ServiceManager({}, Clock())
+    service.ready()
+    service.worked()
+    assert service.watchdog_s is None
+
+
+def test_a_manager_that_has_gone_or_does_not_listen_stops_nothing(told: Told, tmp_path: Path) -> None:
+    ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready()
+    told.fill()
+    clock = Clock()
+    service = ServiceManager(told.environment, clock)
+    service.ready()
+    assert "READY=1" not in told.lines
+    clock.now_s += 2
+    service.worked()  # it listens again, and hears what it has missed
+    assert told.lines[-2:] == ["READY=1", "WATCHDOG=1"]
+
+
+class Source(threading.Thread):
+    """A thread whose rounds the test turns."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.rounds = 0
+        self.ending = threading.Event()
+
+    def run(self) -> None:
+        self.ending.wait(60)
+
+
+def test_one_source_that_stands_still_is_seen_among_others_that_move() -> None:
+    sources = [Source(), Source()]
+    threads = cast("list[SourceThread]", sources)
+    for source in sources:
+        source.start()
+    rounds = Rounds()
+    assert rounds.moved(threads)
+    assert not rounds.moved(threads)
+    for _ in range(5):
+        sources[0].rounds += 1
+        assert not rounds.moved(threads)
+    sources[1].rounds += 1
+    assert rounds.moved(threads)
+    sources[1].ending.set()
+    sources[1].join()
+    sources[0].rounds += 1
+    assert rounds.moved(threads)  # one that has ended has no work left
+    sources[0].ending.set()
+    sources[0].join()
+    assert rounds.moved(threads)
