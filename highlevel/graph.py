@@ -22,11 +22,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
-from highlevel.interface import Operator, Out, Space, State, Words
+from highlevel.interface import MarkOut, Operator, Out, Space, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
 from highlevel.join.in_order import InOrderJoinOperator
+from highlevel.join.marks import JoinMarks
+from highlevel.join.output_promises import Promising
 from highlevel.join.shared import SharedJoinOperator
 from highlevel.limits import GroupLimit
 from highlevel.operators.aggregate import AggregateOperator
@@ -40,7 +43,8 @@ from highlevel.operators.reduce import ReduceOperator
 from highlevel.operators.slide_by_tuple import SlideByTupleOperator
 from highlevel.progress.joint_promises import JointPromises, joint_promises
 from highlevel.progress.value_promises import ValuePromises, about_values, news, of_all
-from highlevel.scheduler import IN_ORDER, Scheduler, Waiting
+from highlevel.row_marks import RowMark, on_windows
+from highlevel.scheduler import IN_ORDER, Scheduler
 from highlevel.state import ScopedState
 from highlevel.views import Viewer
 from lowmark.query.options import Strategy
@@ -65,7 +69,7 @@ from lowmark.query.plan.nodes import (
 from lowmark.query.plan.shared_joins import Share, shares
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Bound, Promise
-from lowmark.wire.records.verdicts import OpenCount, Reason
+from lowmark.wire.records.verdicts import OpenCount, Reason, Verdict
 from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["Answer", "Build", "Closing", "Events", "Graph", "LatePart", "build"]
@@ -126,6 +130,16 @@ class LatePart:
     rows: Words
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Shed:
+    """Rows of an input that an operator gave up."""
+
+    step: int
+    port: int
+    rows: Words
+    reason: Reason
+
+
 @dataclass(slots=True)
 class Events:
     """What came out of the steps of a query since the last call. Steps are numbered as in its plan."""
@@ -135,7 +149,17 @@ class Events:
     """By step: rows and joint promises that go into its exchange."""
     closings: list[Closing] = field(default_factory=list)
     flaws: list[tuple[int, int, Reason]] = field(default_factory=list)  # (step, window, reason)
+    marks: list[tuple[int, int, RowMark]] = field(default_factory=list)  # (step, port, mark on rows put out there)
     late: list[LatePart] = field(default_factory=list)
+    shed: list[Shed] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Reached:
+    """Where a mark ends: at steps that make windows or send, on the rows of their input; and in the answer."""
+
+    steps: list[tuple[int, RowMark]] = field(default_factory=list)
+    shown: list[RowMark] = field(default_factory=list)
 
 
 def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:
@@ -179,8 +203,12 @@ class Answer:
         self.events = Events()
         self._steps = steps
         self._viewers = {view.node: _viewer(plan, view) for view in plan.views}
-        inputs = (source for step in plan.steps for source in step.inputs if isinstance(source, NodeInput))
-        self.nodes = tuple(dict.fromkeys(source.node for source in inputs))
+        self._readers: dict[str | tuple[int, int], list[tuple[int, int]]] = {}
+        for number, step in enumerate(plan.steps):
+            for place, source in enumerate(step.inputs):
+                below = source.node if isinstance(source, NodeInput) else (source.step, source.port)
+                self._readers.setdefault(below, []).append((number, step.port(place)))
+        self.nodes = tuple(name for name in self._readers if isinstance(name, str))
         """The nodes that it reads, in the order of their first reader."""
 
     @property
@@ -205,9 +233,69 @@ class Answer:
         found = [operator.open(state) for operator, state in steps if isinstance(operator, PartitionedRowsOperator)]
         return sum(found, OpenCount()) if found else None
 
+    def of_node(self, node: str, mark: RowMark) -> Reached:
+        """Carry a mark on rows of a node."""
+        return self._carry(node, [mark])
+
+    def of_input(self, step: int, port: int, mark: RowMark) -> Reached:
+        """Carry a mark on rows of a step's input."""
+        return self._carry(None, (), {(step, port): mark})
+
+    def of_rows(self, step: int, port: int, mark: RowMark) -> Reached:
+        """Carry a mark on rows that a step puts out on a port."""
+        return self._carry((step, port), [mark])
+
+    def of_windows(self, step: int, windows: range, verdict: Verdict) -> Reached:
+        """Carry a mark on windows that a step makes."""
+        made = self._mapped(step, 0, on_windows(windows, verdict))
+        return self._carry((step, 0), [mark for _, mark in made])
+
+    def _carry(
+        self, source: str | tuple[int, int] | None, marks: Iterable[RowMark],
+        inputs: Mapping[tuple[int, int], RowMark] = MappingProxyType({}),
+    ) -> Reached:  # fmt: skip
+        """Carry marks on rows of a source, and on the inputs of steps, by step and port. Marks that meet at a port go
+        on as one, so there are no more than ports."""
+        reached, coming = Reached(), dict(inputs)
+        pending: list[tuple[str | tuple[int, int] | None, RowMark]] = [(source, mark) for mark in marks]
+        while pending or coming:
+            for below, mark in pending:
+                if below == (len(self._steps) - 1, self.port):
+                    reached.shown.append(mark)
+                for reader in () if below is None else self._readers.get(below, ()):
+                    coming[reader] = coming[reader] + mark if reader in coming else mark
+            if not coming:
+                break
+            step, port = first = min(coming)  # inputs come before their readers
+            mark, pending = coming.pop(first), []
+            match self._steps[step].plan:
+                case Aggregate() | Gather() | Totals():
+                    reached.steps.append((step, mark))
+                case Send():
+                    reached.steps += [(step, made) for _, made in self._mapped(step, port, mark)]
+                case _:
+                    pending = [((step, at), made) for at, made in self._mapped(step, port, mark)]
+        return reached
+
+    def _mapped(self, step: int, port: int, mark: RowMark) -> list[tuple[int, RowMark]]:
+        """The marks on a step's output, by port, for one on its input."""
+        at, out = self._steps[step], _MarkOut()
+        at.operator.on_mark(port, mark, at.state, out)
+        return out.marks
+
     def take_events(self) -> Events:
         events, self.events = self.events, Events()
         return events
+
+
+class _MarkOut:
+    """The `Out` of an operator that maps a mark."""
+
+    def __init__(self) -> None:
+        self.marks: list[tuple[int, RowMark]] = []
+
+    def mark(self, port: int, mark: RowMark) -> None:
+        self.marks.append((port, mark))
 
 
 class _Step:
@@ -289,6 +377,14 @@ class _Step:
             of_all([(front, each.values) for front, each in zip(fronts, kept, strict=True)]),
         )
 
+    def shed(self, port: int, rows: Words, reason: Reason) -> None:
+        for answer, number in self.read_by:
+            answer.events.shed.append(Shed(number, port, rows, reason))
+
+    def mark(self, port: int, mark: RowMark) -> None:
+        for answer, number in self.read_by:
+            answer.events.marks.append((number, port, mark))
+
     def _send(self, sent: Words | Promise) -> None:
         for answer, number in self.read_by:
             answer.events.sent.append((number, sent))
@@ -311,18 +407,24 @@ class _SharedStep(_Step):
     def promise(self, port: int, promise: Promise) -> None:
         self.members[port].promise(0, promise)
 
-    def flaw(self, port: int, window: int, reason: Reason) -> None:
-        self.members[port].flaw(0, window, reason)
+    def mark(self, port: int, mark: RowMark) -> None:
+        self.members[port].mark(0, mark)
 
 
 class _Shared:
-    """The operator of a step that a shared one does the work of."""
+    """The operator of a step that a shared one does the work of: a join, through which marks pass as if it did it."""
+
+    def __init__(self, join: Join) -> None:
+        self._marks = JoinMarks(join, Promising(join))
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         raise AssertionError("the shared step reads its inputs")
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         raise AssertionError("the shared step reads its inputs")
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        out.mark(0, self._marks.of_input(port, mark))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
@@ -364,7 +466,7 @@ class Graph:
     def work(self) -> None:
         """Do all deferred work of all steps: the work of one step may create work for another."""
         while waiting := [step for step in self._steps.values() if step.left != 0]:
-            place, budget = self._scheduler.turn([Waiting(at.digest, at.plan, at.queries, at.left) for at in waiting])
+            place, budget = self._scheduler.turn(waiting)
             step = waiting[place]
             left = self._attributed(step, step.operator.work, step.state, step, max(1, budget))
             step.left = left
@@ -427,9 +529,11 @@ class Graph:
         if not isinstance(shared, _SharedStep):
             shared = _SharedStep(self, share, step, ScopedState(state, f"step.{share.members[-1]}."))
             self._steps[_name(share)] = new = shared
-        self._steps[digest] = member = _Step(self, digest, step, _Shared(), ScopedState(state, f"step.{digest}."))
+        port = share.members.index(digest)
+        operator = _Shared(share.plan.joins[port])
+        self._steps[digest] = member = _Step(self, digest, step, operator, ScopedState(state, f"step.{digest}."))
         member.fronts = shared.fronts
-        shared.members[share.members.index(digest)] = member
+        shared.members[port] = member
         return new
 
 

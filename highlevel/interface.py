@@ -13,10 +13,11 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from highlevel.row_marks import RowMark
 from lowmark.wire.records.punctuations import Promise
 from lowmark.wire.records.verdicts import Reason
 
-__all__ = ["Operator", "Out", "Space", "State", "Words"]
+__all__ = ["MarkOut", "Operator", "Out", "Space", "State", "Words"]
 
 Words = npt.NDArray[np.uint64]
 """Rows in word form, C-contiguous, `schema.words` wide."""
@@ -44,7 +45,15 @@ class State(Protocol):
         ...
 
 
-class Out(Protocol):
+class MarkOut(Protocol):
+    """Where the marks on an operator's output go."""
+
+    def mark(self, port: int, mark: RowMark) -> None:
+        """Something is known against these rows of the output."""
+        ...
+
+
+class Out(MarkOut, Protocol):
     """Where an operator's output goes. Rows come before the promise and the closing that cover them."""
 
     def rows(self, port: int, rows: Words) -> None: ...
@@ -54,13 +63,17 @@ class Out(Protocol):
         ...
 
     def late(self, port: int, rows: Words) -> None: ...
+    def shed(self, port: int, rows: Words, reason: Reason) -> None:
+        """These rows of an input were given up by policy. They are counted, and the windows that they would have
+        reached are lossy for this reason. The rows begin with their pane."""
+        ...
+
     def flaw(self, port: int, window: int, reason: Reason) -> None:
         """A value in this window cannot be computed: it shows null, and the window is lossy for this reason.
         `overflow`: an intermediate or final value left int64; `tie`: the first or the last tuples, all at one time,
         have different values. `numbering` concerns no window: the step restarts its count here.
 
-        For a step whose rows lie in no window of its own, `window` says where they lie: for a reduction their pane, for
-        a join the granule (`Join.granule`) of one of their times; for any other step it says nothing."""
+        A step whose rows lie in no window reports `mark` instead."""
         ...
 
 
@@ -73,6 +86,11 @@ class Operator(Protocol):
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         """The port's frontier has moved: close what is now proved complete. Called once for each advance."""
+        ...
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        """Something is known against rows of the port: say which rows of the output it concerns. This changes no state,
+        and may come before the rows or after them. A step that makes windows gets marks on its windows (`WINDOW`)."""
         ...
 
     def work(self, state: State, out: Out, budget: int) -> int:

@@ -7,7 +7,6 @@ scheduler decides order and portions, and never whether something is done.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from lowmark.query.plan.nodes import StepPlan
@@ -17,14 +16,22 @@ __all__ = ["IN_ORDER", "Scheduler", "Waiting"]
 _ALL = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Protocol):
     """A step that may have deferred work."""
 
-    step: str  # its digest
-    plan: StepPlan
-    queries: tuple[str, ...]  # that read it
-    left: int | None  # units, as it said last; None: it has got something since
+    @property
+    def digest(self) -> str: ...
+    @property
+    def plan(self) -> StepPlan: ...
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """The queries that read it."""
+        ...
+
+    @property
+    def left(self) -> int | None:
+        """Units of work, as it said last; None: it has got something since."""
+        ...
 
 
 class Scheduler(Protocol):

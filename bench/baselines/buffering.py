@@ -14,9 +14,10 @@ import numpy as np
 from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.groups.state import ONLY, rows_space
-from highlevel.interface import Out, State, Words
+from highlevel.interface import MarkOut, Out, State, Words
 from highlevel.operators.incoming import in_windows, panes_of
 from highlevel.operators.result_rows import RowBuilder
+from highlevel.row_marks import RowMark
 from lowmark.query.plan.nodes import Aggregate
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Promise
@@ -66,6 +67,9 @@ class BufferingOperator:
             if self._high > INT64_MIN:
                 self._close(self._window.wids(self._high).stop, out)
             out.promise(0, Promise((), last=True))
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        out.mark(0, mark)
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

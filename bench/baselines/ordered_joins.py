@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from highlevel.interface import Out, Space, State, Words
+from highlevel.interface import MarkOut, Out, Space, State, Words
 from highlevel.join import JoinOperator
 from highlevel.join.base import WindowJoin
 from highlevel.join.lookups import Key, keys_of, lookups, matchable
+from highlevel.row_marks import RowMark
 from lowmark.query.expr.evaluate import Ints, evaluate, holds
 from lowmark.query.plan.nodes import Join
 from lowmark.wire.records.punctuations import Bound, Promise
@@ -66,6 +67,9 @@ class OutputBufferedJoin:
                 for rows in self._ready(bound, state):
                     out.rows(0, rows)
                 out.promise(0, told)
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        self._inner.on_mark(port, mark, state, out)
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
@@ -172,6 +176,12 @@ class _Made:
 
     def late(self, port: int, rows: Words) -> None:
         self._out.late(port, rows)
+
+    def shed(self, port: int, rows: Words, reason: Reason) -> None:
+        self._out.shed(port, rows, reason)
+
+    def mark(self, port: int, mark: RowMark) -> None:
+        self._out.mark(port, mark)
 
     def flaw(self, port: int, window: int, reason: Reason) -> None:
         self._out.flaw(port, window, reason)

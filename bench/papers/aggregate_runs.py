@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from highlevel.interface import Operator, Space, Words
+from highlevel.row_marks import RowMark
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.expr.evaluate import Ints
@@ -114,6 +115,12 @@ class Sink:
 
     def late(self, port: int, rows: Words) -> None:
         raise RuntimeError(f"{len(rows)} rows came late: the stream is not what was declared")
+
+    def shed(self, port: int, rows: Words, reason: Reason) -> None:
+        raise RuntimeError(reason.value)
+
+    def mark(self, port: int, mark: RowMark) -> None:
+        raise RuntimeError(f"{mark}")
 
     def flaw(self, port: int, window: int, reason: Reason) -> None:
         raise RuntimeError(f"window {window}: {reason.value}")

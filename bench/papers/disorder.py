@@ -20,6 +20,7 @@ from bench.common.reports import Figure, write_csv
 from bench.papers.aggregate_runs import aggregate_of, rows_of
 from highlevel.interface import Operator, Words
 from highlevel.operators.aggregate import AggregateOperator
+from highlevel.row_marks import RowMark
 from highlevel.state import MemoryState
 from lowmark.query.expr.evaluate import Ints
 from lowmark.query.options import Strategy
@@ -100,6 +101,12 @@ class _Results:
 
     def late(self, port: int, rows: Words) -> None:
         raise RuntimeError("a punctuation was told too early")
+
+    def shed(self, port: int, rows: Words, reason: Reason) -> None:
+        raise RuntimeError(reason.value)
+
+    def mark(self, port: int, mark: RowMark) -> None:
+        raise RuntimeError(f"{mark}")
 
     def flaw(self, port: int, window: int, reason: Reason) -> None:
         raise RuntimeError(f"window {window}: {reason.value}")

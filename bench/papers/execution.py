@@ -14,8 +14,9 @@ import numpy as np
 from bench.baselines.buffering import BufferingOperator
 from bench.common.reports import Figure, write_csv
 from highlevel.graph import Graph, build
-from highlevel.interface import Operator, Out, State, Words
+from highlevel.interface import MarkOut, Operator, Out, State, Words
 from highlevel.limits import GroupLimit
+from highlevel.row_marks import RowMark
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.options import Strategy
@@ -52,6 +53,9 @@ class _Nothing:
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         pass
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        out.mark(0, mark)
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

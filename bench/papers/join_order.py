@@ -14,8 +14,9 @@ import numpy as np
 from bench.baselines.ordered_joins import InputBufferedJoin, OutputBufferedJoin
 from bench.common.reports import Figure, spread, write_csv
 from bench.papers.join_runs import NS, Flows, Pace, rows_of, run_chain, with_join
-from highlevel.interface import Operator, Out, State, Words
+from highlevel.interface import MarkOut, Operator, Out, State, Words
 from highlevel.join import JoinOperator
+from highlevel.row_marks import RowMark
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import Join, Node
 from lowmark.wire.records.punctuations import Promise
@@ -138,6 +139,9 @@ class _Individually:
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         self._inner.on_promise(port, promise, state, _Single(out))
 
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        self._inner.on_mark(port, mark, state, out)
+
     def work(self, state: State, out: Out, budget: int) -> int:
         return self._inner.work(state, out, budget)
 
@@ -147,6 +151,7 @@ class _Single:
 
     def __init__(self, out: Out) -> None:
         self.rows, self.closed, self.late, self.flaw = out.rows, out.closed, out.late, out.flaw
+        self.mark, self.shed = out.mark, out.shed
         self._out = out
 
     def promise(self, port: int, promise: Promise) -> None:

@@ -12,6 +12,7 @@ from bench.common.reports import Figure, spread, write_csv
 from bench.papers.join_runs import NS, Flows, HeldState
 from highlevel.interface import Words
 from highlevel.join import JoinOperator
+from highlevel.row_marks import RowMark
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import Join
 from lowmark.wire.records.partials import PANE
@@ -67,6 +68,12 @@ class _Counting:
 
     def late(self, port: int, rows: Words) -> None:
         raise RuntimeError(f"{len(rows)} rows came late")
+
+    def shed(self, port: int, rows: Words, reason: Reason) -> None:
+        raise RuntimeError(reason.value)
+
+    def mark(self, port: int, mark: RowMark) -> None:
+        raise RuntimeError(f"{mark}")
 
     def flaw(self, port: int, window: int, reason: Reason) -> None:
         pass

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from highlevel.interface import Words
+from highlevel.row_marks import RowMark
 from lowmark.query.expr.evaluate import Ints
 from lowmark.wire.records.punctuations import Promise
 from lowmark.wire.records.verdicts import Reason
@@ -66,6 +67,12 @@ class Collected:
 
     def late(self, port: int, rows: Words) -> None:
         raise RuntimeError(f"{len(rows)} rows came late")
+
+    def shed(self, port: int, rows: Words, reason: Reason) -> None:
+        raise RuntimeError(f"{len(rows)} rows were given up: {reason}")
+
+    def mark(self, port: int, mark: RowMark) -> None:
+        raise RuntimeError(f"a mark: {mark}")
 
     def flaw(self, port: int, window: int, reason: Reason) -> None:
         raise RuntimeError(f"a flaw in window {window}: {reason}")

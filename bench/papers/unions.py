@@ -14,6 +14,7 @@ from bench.common.reports import Figure, spread, write_csv
 from bench.papers.aggregate_runs import CountingState, aggregate_of, rows_of
 from highlevel.interface import Words
 from highlevel.operators.aggregate import AggregateOperator
+from highlevel.row_marks import RowMark
 from lowmark.query.options import Strategy
 from lowmark.query.plan.nodes import Aggregate
 from lowmark.query.windows.window import Axis, Window, WindowKind
@@ -129,6 +130,12 @@ class _Counting:
 
     def late(self, port: int, rows: Words) -> None:
         raise RuntimeError(f"{len(rows)} tuples came late")
+
+    def shed(self, port: int, rows: Words, reason: Reason) -> None:
+        raise RuntimeError(reason.value)
+
+    def mark(self, port: int, mark: RowMark) -> None:
+        raise RuntimeError(f"{mark}")
 
     def flaw(self, port: int, window: int, reason: Reason) -> None:
         raise RuntimeError(f"window {window}: {reason.value}")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from highlevel.interface import Out, Space, Words
+from highlevel.interface import MarkOut, Out, Space, State, Words
 from highlevel.join.bins import Bin
 from highlevel.join.kept_rows import Kept
+from highlevel.join.marks import JoinMarks
 from highlevel.join.output import Combine
 from highlevel.join.output_promises import Promising
+from highlevel.row_marks import RowMark
 from lowmark.query.expr.evaluate import Bools, evaluate, holds
 from lowmark.query.plan.nodes import Join
-from lowmark.wire.records.verdicts import Reason
 
 __all__ = ["WindowJoin"]
 
@@ -23,6 +24,7 @@ class WindowJoin:
         self._kept = Kept(plan)
         self._combine = Combine(plan)
         self._promising = Promising(plan)
+        self._marks = JoinMarks(plan, self._promising)
 
     def _passing(self, pairs: Words, parts: Mapping[int, Words], out: Out) -> Bools | None:
         """Which combinations, given as the joined rows `pairs`, pass the condition; None: none does."""
@@ -30,9 +32,11 @@ class WindowJoin:
             return None
         values = evaluate(self._plan.where, pairs, self._plan.output)
         if values.lost is not None:
-            for granule in self._kept.granules(parts, values.lost):
-                out.flaw(0, granule, Reason.OVERFLOW)
+            out.mark(0, self._marks.overflow(self._kept.times(parts, values.lost)))
         return holds(values)
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        out.mark(0, self._marks.of_input(port, mark))
 
     def rows_of(self, port: int) -> Space[Bin]:
         """The rows kept of a port, for audits."""

@@ -12,6 +12,7 @@ from highlevel.interface import Out, Space, State, Words
 from highlevel.join.absence import Absence
 from highlevel.join.bins import Bin, bins_space
 from highlevel.join.bounds import ONLY, Bounds, bounds_space
+from highlevel.row_marks import Extent
 from lowmark.query.plan.nodes import Join
 from lowmark.query.windows.join_bands import Bands
 from lowmark.wire.records.partials import PANE
@@ -86,10 +87,10 @@ class Kept:
                 assert piece is not None, "a listed piece is there"
                 yield key, piece
 
-    def granules(self, parts: Mapping[int, Words], chosen: Bools) -> list[int]:
-        """The granules of the times of all rows in these combinations."""
-        times = (self._time(of, rows)[chosen] // self._granule for of, rows in parts.items())
-        return sorted({time for of in times for time in of.tolist()})
+    def times(self, parts: Mapping[int, Words], chosen: Bools) -> Extent:
+        """The extent of the times of all rows in these combinations."""
+        times = np.concatenate([self._time(of, rows)[chosen] for of, rows in parts.items()])
+        return int(times.min()), int(times.max()) + 1
 
     def waits(self, port: int, rows: Words, bounds: Sequence[int]) -> Bools:
         """Which rows a later row can match."""

@@ -16,18 +16,18 @@ class Promising:
     def __init__(self, plan: Join) -> None:
         self._bands = plan.bands
         self._extremes = plan.extremes
-        self._progress: dict[str, dict[int, Progress]] = {}  # by column, with each input that shows it
+        self.progress: dict[str, dict[int, Progress]] = {}  # by column, with each input that shows it
         for number, port in enumerate(plan.inputs):
             for named in port.progress:
                 found = progress(named.expr, (AT,))
                 if found is None:
                     raise ValueError(f"{named.name} does not progress with the window's attribute")
-                self._progress.setdefault(named.name, {})[number] = found
+                self.progress.setdefault(named.name, {})[number] = found
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The output columns on which there are promises."""
-        return (*self._progress, *(extreme.name for extreme in self._extremes))
+        return (*self.progress, *(extreme.name for extreme in self._extremes))
 
     def promises(self, before: Sequence[int], bounds: Sequence[int]) -> Iterator[Promise]:
         """The promises that are new with these bounds. The bounds are times of the inputs."""
@@ -35,7 +35,7 @@ class Promising:
             yield Promise((), last=True)
             return
         known, least = self._bands.output(before), self._bands.output(bounds)
-        for name, ways in self._progress.items():
+        for name, ways in self.progress.items():
             moved = any(least[port] > known[port] for port in ways)
             if moved and (bound := _bound(name, min(found.value(least[port]) for port, found in ways.items()))):
                 yield Promise((bound,))
@@ -49,7 +49,7 @@ class Promising:
         """Every later output row contains a later row of some input. Returns the least that the greatest or least of
         its times can be."""
         choose = max if extreme.greatest else min
-        ways = [(port, way) for name in extreme.of for port, way in self._progress[name].items()]
+        ways = [(port, way) for name in extreme.of for port, way in self.progress[name].items()]
         return min(choose(way.value(times[port]) for port, way in ways) for times in self._bands.earliest(bounds))
 
     def _joint(self, bounds: Sequence[int]) -> Iterator[Promise]:
@@ -60,7 +60,7 @@ class Promising:
         if FOREVER not in bounds and not self._bands.together([bound - 1 for bound in bounds]):
             return
         firsts: dict[int, tuple[str, Progress]] = {}
-        for name, ways in self._progress.items():
+        for name, ways in self.progress.items():
             if len(ways) == 1:  # of a column that several inputs show it is unknown whose row it is
                 ((port, found),) = ways.items()
                 firsts.setdefault(port, (name, found))

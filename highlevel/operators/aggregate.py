@@ -17,11 +17,12 @@ from highlevel.groups.group_table import GroupTable
 from highlevel.groups.joint_closing import complete, progressing, within_reach
 from highlevel.groups.layout import Layout
 from highlevel.groups.state import ONLY, ClosedSoFar, closing_space, tables_space
-from highlevel.interface import Out, State, Words
+from highlevel.interface import MarkOut, Out, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.operators.bounds import moved_frontier, promise_bounds, window_bounds
 from highlevel.operators.incoming import in_windows, panes_of, timely
 from highlevel.operators.result_rows import RowBuilder
+from highlevel.row_marks import RowMark, shown_windows
 from highlevel.strategies.adaptwid import AdaptHolding
 from highlevel.strategies.adaptwid_switching import COSTS, Costs
 from highlevel.strategies.holding import Ended, Holding, PanedHolding
@@ -78,6 +79,9 @@ class AggregateOperator:
             first = end
         state.put(self._closing, ONLY, ClosedSoFar(frontier, first))
         promise_bounds(out, frontier, self._bounds(frontier, first))
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        out.mark(0, shown_windows(self._window, mark))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

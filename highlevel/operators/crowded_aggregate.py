@@ -12,10 +12,11 @@ from highlevel.groups.group_table import GroupRows, GroupTable
 from highlevel.groups.layout import keyed_by_pane
 from highlevel.groups.split import split
 from highlevel.groups.state import ONLY, ClosedSoFar, closing_space, tables_space
-from highlevel.interface import Out, State, Words
+from highlevel.interface import MarkOut, Out, State, Words
 from highlevel.operators.bounds import moved_frontier, promise_bounds, window_bounds
 from highlevel.operators.extents import Extents, Spans
 from highlevel.operators.incoming import in_windows, panes_of, timely, with_pane_as_key
+from highlevel.row_marks import RowMark, shown_windows
 from lowmark.query.expr.evaluate import Ints
 from lowmark.query.plan.nodes import Aggregate, Counted
 from lowmark.wire.records.partials import PANE
@@ -62,6 +63,9 @@ class CrowdedAggregateOperator:
             self._close(bins, closing.window, reached, state, out)
         state.put(self._closing, ONLY, ClosedSoFar(frontier, reached))
         promise_bounds(out, frontier, window_bounds(self._window, reached, self._plan.output.names[:2]))
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        out.mark(0, shown_windows(self._window, mark))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

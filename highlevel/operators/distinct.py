@@ -11,10 +11,11 @@ from highlevel.groups.joint_closing import complete, progressing, within_reach
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import split
 from highlevel.groups.state import ONLY, ClosedSoFar, closing_space, tables_space
-from highlevel.interface import Out, State, Words
+from highlevel.interface import MarkOut, Out, State, Words
 from highlevel.operators.bounds import moved_frontier, promise_bounds
 from highlevel.operators.incoming import panes_of, timely
 from highlevel.operators.result_rows import RowBuilder
+from highlevel.row_marks import RowMark, shown_windows
 from lowmark.query.plan.nodes import Aggregate
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Promise
@@ -62,6 +63,9 @@ class DistinctOperator:
             state.drop(self._seen, pane)
         state.put(self._closing, ONLY, ClosedSoFar(frontier, frontier))
         promise_bounds(out, frontier, ((name, key.value(frontier)) for name, key in self._progress))
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        out.mark(0, shown_windows(self._plan.window, mark))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

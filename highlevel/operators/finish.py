@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from highlevel.groups.ordering import same_as_before, sort_keys, sorted_rows
-from highlevel.interface import Out, State, Words
+from highlevel.interface import MarkOut, Out, State, Words
 from highlevel.operators.totals import add_totals
+from highlevel.row_marks import RowMark, carried
 from lowmark.query.expr.evaluate import Ints, Values, assemble_rows, evaluate, holds, lost_in
 from lowmark.query.expr.expressions import Field
 from lowmark.query.plan.nodes import Finish
@@ -91,6 +92,13 @@ class FinishOperator:
         if all(names):
             pairs = zip(promise.bounds, names, strict=True)
             out.promise(0, Promise(tuple(Bound(name, bound.below, bound.values) for bound, name in pairs if name)))
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        """A loss in a window may change which other rows of the window come, where that depends on all of them."""
+        plan = self._plan
+        if plan.totals or plan.distinct or plan.limit is not None:
+            mark = mark.at({name: extent for name, extent in mark.extents.items() if name in self._within})
+        out.mark(0, mark.at(carried(mark, self._carried)))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

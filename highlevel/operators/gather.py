@@ -12,10 +12,11 @@ from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import split
 from highlevel.groups.state import rows_space, tables_space
-from highlevel.interface import Out, Space, State, Words
+from highlevel.interface import MarkOut, Out, Space, State, Words
 from highlevel.operators.bounds import promise_bounds, window_bounds
 from highlevel.operators.incoming import panes_of
 from highlevel.operators.result_rows import RowBuilder
+from highlevel.row_marks import RowMark, shown_windows
 from lowmark.query.bind.relations import WINDOW_END, WINDOW_START
 from lowmark.query.expr.evaluate import Bools, Data, Values, assemble_rows
 from lowmark.query.plan.nodes import Aggregate, Gather, Totals
@@ -40,6 +41,9 @@ class SendOperator:
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         out.promise(0, promise)
 
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        out.mark(0, mark)
+
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
 
@@ -63,6 +67,9 @@ class GatherOperator:
             out.rows(0, _without_head(rows))
             out.closed(0, range(window, window + 1), len(rows))
         _promise(self._plan.window, self._plan.output, front, out)
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        out.mark(0, shown_windows(self._plan.window, mark))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
@@ -105,6 +112,9 @@ class TotalsOperator:
         for window in state.keys(self._parts, below):
             state.drop(self._parts, window)
         _promise(self._plan.window, self._output, front, out)
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        out.mark(0, shown_windows(self._plan.window, mark))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

@@ -16,9 +16,10 @@ import numpy as np
 from highlevel.groups.ordering import sort_keys, sorted_rows
 from highlevel.groups.split import split
 from highlevel.groups.state import rows_space
-from highlevel.interface import Out, Space, State, Words
+from highlevel.interface import MarkOut, Out, Space, State, Words
 from highlevel.operators.bounds import moved_frontier, promise_bounds
 from highlevel.operators.incoming import panes_of, timely
+from highlevel.row_marks import RowMark, counted_anew
 from lowmark.query.expr.evaluate import Values, all_valid, assemble_rows
 from lowmark.query.plan.nodes import Number
 from lowmark.wire.records.partials import PANE
@@ -103,6 +104,16 @@ class NumberOperator:
             yield PANE, min(frontier, self._lowest(state))
         if self._plan.number is not None:
             yield self._plan.number, counter.given + 1
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        """Tuples of one source get numbers in order of arrival: a loss concerns those that are still to come."""
+        counter = state.get(self._counter, _ONLY) or _Counter()
+        names, number = self._plan.output.names, self._plan.number
+        if number is None:
+            out.mark(0, mark.at({name: mark.extents[name] for name in names if name in mark.extents}))
+        else:
+            since = {} if self._plan.order else {number: counter.given + 1}
+            out.mark(0, counted_anew(mark, names, since))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

@@ -19,11 +19,12 @@ import numpy as np
 
 from highlevel.groups.group_table import GroupRows, GroupTable
 from highlevel.groups.state import ONLY, tables_space
-from highlevel.interface import Out, Space, State, Words
+from highlevel.interface import MarkOut, Out, Space, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.operators.extents import Extents, Spans
 from highlevel.operators.incoming import in_windows, panes_of
 from highlevel.operators.partitions import Partitions, as_tuples
+from highlevel.row_marks import RowMark, counted_anew
 from lowmark.query.expr.evaluate import Bools, Ints
 from lowmark.query.plan.nodes import Counted
 from lowmark.query.windows.window import WindowKind
@@ -99,6 +100,9 @@ class PartitionedRowsOperator:
     def open(self, state: State) -> OpenCount:
         """The windows that the end of the input would close now."""
         return state.get(_OPEN, ONLY) or OpenCount()
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        out.mark(0, counted_anew(mark, self._counted.output.names))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

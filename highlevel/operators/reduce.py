@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from highlevel.groups.joint_closing import carried
-from highlevel.interface import Out, State, Words
+from highlevel.interface import MarkOut, Out, State, Words
 from highlevel.progress.value_promises import about_values
+from highlevel.row_marks import RowMark, in_panes, of_panes
+from highlevel.row_marks import carried as rows_at
 from lowmark.query.expr.evaluate import Ints, all_valid, assemble_rows, evaluate, holds, lost_in
 from lowmark.query.expr.expressions import Field
 from lowmark.query.plan.nodes import Reduce
 from lowmark.query.windows.progressing import Progress, progress
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Bound, Promise
-from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.records.verdicts import Reason, Verdict
 from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.values import FOREVER
 from lowmark.wire.rows.words import column_of
@@ -79,7 +81,14 @@ class ReduceOperator:
 
     def _tell_lost(self, panes: Ints, out: Out) -> None:
         for pane in np.unique(panes).tolist():
-            out.flaw(0, pane, Reason.OVERFLOW)
+            verdict, times = Verdict(frozenset({Reason.OVERFLOW})), of_panes((pane, pane + 1), self._reduction.pane)
+            out.mark(0, RowMark(verdict, {PANE: (pane, pane + 1)}, times, shifts=True))
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        extents = rows_at(mark, self._keys)
+        if (extent := mark.extents.get(self._reduction.pane.attribute)) is not None:
+            extents[PANE] = in_panes(extent, self._reduction.pane)
+        out.mark(0, mark.at(extents))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

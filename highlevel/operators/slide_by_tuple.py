@@ -16,11 +16,12 @@ from highlevel.groups.group_table import GroupRows, GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import split
 from highlevel.groups.state import ONLY, ClosedSoFar, closing_space, tables_space
-from highlevel.interface import Out, Space, State, Words
+from highlevel.interface import MarkOut, Out, Space, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.operators.bounds import promise_bounds
 from highlevel.operators.extents import Extents, Spans, before
 from highlevel.operators.partitions import Partitions, as_tuples
+from highlevel.row_marks import RowMark, counted_anew
 from lowmark.query.expr.evaluate import Ints
 from lowmark.query.plan.nodes import Counted
 from lowmark.wire.records.partials import PANE
@@ -89,6 +90,9 @@ class SlideByTupleOperator:
             self._tell(out)
         start, end = self._counted.output.names[:2]
         promise_bounds(out, bound, iter(((start, max(bound - self._range, INT64_MIN)), (end, bound))))
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        out.mark(0, counted_anew(mark, self._counted.output.names))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

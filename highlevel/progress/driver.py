@@ -161,6 +161,8 @@ class BucketDriver:
         for query in self._queries:
             self._tally.extend(query.collect())
             self._tally.extend(query.forward())
+            self._tally.given_up(query.plan.name, query.shed)
+            query.shed.clear()
             query.save()
         self._graph.save()
         for ledger in self._ledgers.values():

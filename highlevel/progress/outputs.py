@@ -89,6 +89,8 @@ class Counts:
     amended: Mapping[tuple[str, Reason], int] = field(default_factory=dict)
     """Windows that amendments declare lossy, by query and reason; a window counts once per amendment."""
 
+    shed: Mapping[tuple[str, Reason], int] = field(default_factory=dict)  # rows that operators gave up, by query
+
     def __add__(self, other: Counts) -> Counts:
         return Counts(
             self.rows_in + other.rows_in,
@@ -106,6 +108,7 @@ class Counts:
             Counter(self.corrections) + Counter(other.corrections),
             Counter(self.windows) + Counter(other.windows),
             Counter(self.amended) + Counter(other.amended),
+            Counter(self.shed) + Counter(other.shed),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from highlevel.progress.outputs import Counts, Forward, Outcome, Output, Rejection, ResultRows
 from highlevel.progress.records import Batch
@@ -32,11 +32,16 @@ class Tally:
         self._corrections: Counter[str] = Counter()
         self._windows: Counter[tuple[str, Reason | None]] = Counter()
         self._amended: Counter[tuple[str, Reason]] = Counter()
+        self._shed: Counter[tuple[str, Reason]] = Counter()
         self._outputs: list[Output] = []
 
     def extend(self, outputs: Iterable[Output]) -> None:
         for output in outputs:
             self.put(output)
+
+    def given_up(self, query: str, rows: Mapping[Reason, int]) -> None:
+        """Rows that operators of the query gave up, by reason."""
+        self._shed.update({(query, reason): count for reason, count in rows.items()})
 
     def put(self, output: Output) -> None:
         self._outputs.append(output)
@@ -65,5 +70,6 @@ class Tally:
             self.rows_in, self.merged, self.late, self.duplicates, self.gaps, self.fenced, self.replayed, self.unlisted,
             dict(self._dead), dict(self._rows_out), dict(self._exchanged), dict(self._late_rows),
             dict(self._corrections), dict(self._windows), dict(self._amended),
+            dict(self._shed),
         )  # fmt: skip
         return Outcome(tuple(self._outputs), counts, retired)

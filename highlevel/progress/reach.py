@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 
 from highlevel.graph import Answer, Graph, build
+from highlevel.progress.complete_rows import step_bounds
 from highlevel.state import MemoryState
-from highlevel.verdicts.joins import step_bounds
 from highlevel.verdicts.loss_routes import answer_step, routes
 from lowmark.query.plan.nodes import Number, QueryPlan, Send
 from lowmark.wire.records.punctuations import Bound, Promise

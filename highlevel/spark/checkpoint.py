@@ -6,10 +6,12 @@ bucket as Spark's key.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +23,7 @@ from lowmark.query.plan.nodes import QueryPlan
 
 __all__ = [
     "BucketKey", "Checkpoint", "CheckpointFolder", "Completed", "differences", "plan_digests", "roster_changes",
+    "sync",
 ]  # fmt: skip
 
 _VERSION = 3
@@ -112,6 +115,7 @@ class CheckpointFolder:
         self.path = path.absolute()
         self._file = self.path / "lowmark.json"
         self._lock: int | None = None
+        self._snapshots: set[Path] = set()  # that are durable
 
     def __enter__(self) -> CheckpointFolder:
         """Raises TakenOver when a process of this machine holds the folder."""
@@ -140,6 +144,30 @@ class CheckpointFolder:
     def batches(self, checkpoint: Checkpoint) -> int:
         """How many batches Spark has committed; 0 before it has committed batch 0."""
         return max((int(file.name) + 1 for file in _numbered(self.spark(checkpoint) / "commits")), default=0)
+
+    def planned(self, checkpoint: Checkpoint) -> int:
+        """The last batch whose input Spark has chosen; -1 before the first."""
+        return max((int(file.name) for file in _numbered(self.spark(checkpoint) / "offsets")), default=-1)
+
+    def make_durable(self, checkpoint: Checkpoint, batch: int) -> None:
+        """Durable on return: what Spark needs to run this batch again, whatever happens to the machine."""
+        folder = self.spark(checkpoint)
+        files = [folder / "metadata", folder / "offsets" / str(batch), folder / "commits" / str(batch - 1)]
+        version = re.compile(rf"{batch}(_.*)?\.(changelog|zip)")  # version 1 of the state is what batch 0 has left
+        for shard in (folder / "state").glob("*/*/"):
+            files += [file for file in shard.iterdir() if self._undurable(file, version)]
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):  # Spark removes what it does not need any more
+                sync(file)
+        for parent in {file.parent for file in files if file.parent.is_dir()}:
+            sync(parent)
+
+    def _undurable(self, file: Path, version: re.Pattern[str]) -> bool:
+        """Spark writes a snapshot of the state, a .zip, at any time, and needs the newest from then on."""
+        if file.suffix == ".zip" and file not in self._snapshots:
+            self._snapshots.add(file)
+            return True
+        return version.fullmatch(file.name) is not None
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Raise CheckpointRefused if a file that Spark needs is cut off; Spark's own message would not help."""
@@ -197,17 +225,22 @@ class CheckpointFolder:
             file.flush()
             os.fsync(file.fileno())
         os.replace(staged, self._file)
-        folder = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(self.path)
 
     def forget_others(self, checkpoint: Checkpoint) -> None:
         """Remove the files that former generations' Spark has left."""
         for folder in self.path.iterdir():
             if (folder / "metadata").is_file() and folder != self.spark(checkpoint):
                 shutil.rmtree(folder)
+
+
+def sync(path: Path) -> None:
+    """Make a file's content durable, or which files a folder has."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _numbered(folder: Path) -> list[Path]:

@@ -24,7 +24,8 @@ _WAYS_OUT = (
 
 @dataclass(frozen=True, slots=True)
 class StartState:
-    """The job to run, and what it finds at start. `batches`: those of the stored checkpoint that Spark committed."""
+    """The job to run, and what it finds at start. `batches`: those of the stored checkpoint that Spark committed;
+    `planned`: the last one whose input it has chosen."""
 
     queries: Mapping[str, str]  # digests of plans, by name
     stages: Sequence[Stage]
@@ -32,6 +33,7 @@ class StartState:
     shuffle_partitions: int
     stored: Checkpoint | None
     batches: int
+    planned: int
     token: Token | None
     where: str  # the checkpoint, for people
     replays: Mapping[str, Replay] = field(default_factory=dict)  # queries without windows over time
@@ -83,6 +85,11 @@ def carried_on(standing: StartState, history: Callable[[], History]) -> Checkpoi
         raise CheckpointRefused(
             f"the checkpoint {standing.where} is {stored.id}, but the last results were written from checkpoint "
             f"{token.checkpoint} (batch {token.batch}). {_WAYS_OUT}"
+        )
+    if token is not None and token.checkpoint == stored.id and token.batch > standing.planned:
+        raise CheckpointRefused(
+            f"the checkpoint {standing.where} has planned no batch after {standing.planned}, but results have been "
+            f"written up to batch {token.batch}: it is an older copy. {_WAYS_OUT}"
         )
     return replace(stored, run=stored.run + 1, roster=stored.roster or standing.roster)
 

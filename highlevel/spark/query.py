@@ -143,6 +143,8 @@ class JobQuery:
 
     def _finish(self, batch: DataFrame, number: int) -> None:
         began = time.monotonic()
+        # What is written to Kafka follows from these files: a crash of the machine must not take them.
+        self._folder.make_durable(self._checkpoint, number)
         # This also runs for a batch that was written already: its state is not committed yet.
         reports = [read_report(row) for row in batch.collect()]
         parcels = [report.parcel for report in reports if report.parcel is not None]

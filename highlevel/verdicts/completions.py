@@ -3,30 +3,39 @@ without windows, `windowless` announces it."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 
-from highlevel.graph import Answer
+import numpy as np
+
+from highlevel.graph import Answer, Events, Reached, Shed
 from highlevel.interface import Space, State, Words
+from highlevel.operators.incoming import panes_of
+from highlevel.progress.complete_rows import step_bounds
 from highlevel.progress.exchange_channel import channels
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.place import Place, Witness
+from highlevel.row_marks import EVERYWHERE, RowMark, of_panes
 from highlevel.verdicts.exchanged_windows import FollowedSequence
-from highlevel.verdicts.joins import Carried, LossReach, step_bounds
 from highlevel.verdicts.late_rows import LateRows
 from highlevel.verdicts.loss_propagation import Losses, Sequences, sequence_of
 from highlevel.verdicts.loss_routes import Route, answer_step, routes
 from highlevel.verdicts.marks import EXACT, Finding, Mark
 from highlevel.verdicts.state import Saved
 from highlevel.verdicts.unions import MeldedSequence
-from highlevel.verdicts.window_sequence import WindowRun, rows_by_window
+from highlevel.verdicts.window_sequence import WindowRun, WindowSequence, rows_by_window
 from highlevel.verdicts.windowless import Windowless
+from lowmark.query.plan.nodes import Counted, Finish
 from lowmark.query.windows.window import WindowKind
+from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.verdicts import Amendment, Complete, OpenCount, Reason, Verdict, WindowSpan
 from lowmark.wire.rows.values import FOREVER, NEVER, show
 
 __all__ = ["Completions"]
+
+_NUMBERING = frozenset({Reason.NUMBERING})
 
 
 class Completions:
@@ -55,15 +64,17 @@ class Completions:
             for route in self._routes
             if route.window is not None and route.window.kind is WindowKind.LANDMARK and not route.follows
         ]
-        self._reach = LossReach(plan, self._ledgers, (*self._sequences, *self._channels))
-        self._losses = Losses(self._routes, self._sequences, self._channels, self._reach)
+        self._losses = Losses(answer, self._routes, self._sequences, self._channels, self._ledgers)
         self._windowless = Windowless(
-            plan, place, answer, self._ledgers, self._routes, self._reach, witness, self._saved
+            plan, place, answer, self._ledgers, self._routes, self._losses, witness, self._saved
         )
         for sequence, row in zip(self._sequences.values(), self._saved.sequences, strict=False):
             sequence.restore(row)  # type: ignore[arg-type]  # rows stand in the order of the sequences
         self._lateness = LateRows(plan, place, state)
         self._before: dict[int, int] = {}
+        self._ending = Reached()
+        self.shed: Counter[Reason] = Counter()
+        """Rows that operators gave up since the caller last cleared it."""
         self._known = {step for route in self._routes for step in (route.step, *route.finishes)}
 
     def _route(self, step: int) -> Route:
@@ -78,18 +89,19 @@ class Completions:
         """The node's frontier has passed the granules from `start` up to `stop`, which are settled. The graph gets the
         promise next."""
         self._before = self._fronts()
-        self._note(node, start, stop)
+        self._ending = self._note(node, start, stop)
         for route in self._landmarks:
             if node in route.nodes:
                 self.answer.touch(route.step, self._ledgers[node].held(start, stop))
 
     def ended(self, node: str, start: int, stop: int) -> list[Output]:
         """The graph has got the promise about these granules, and has done its work."""
-        return self._collect(self._before, {node: self._ledgers[node].finding(range(start, stop))})
+        ending, self._ending = self._ending, Reached()
+        return self._collect(self._before, {node: self._ledgers[node].finding(range(start, stop))}, ending)
 
     def collect(self) -> list[Output]:
         """What the operators put out without an advance."""
-        return self._collect(self._fronts(), {})
+        return self._collect(self._fronts(), {}, Reached())
 
     def forward(self) -> Iterator[Output]:
         """The records for exchanges at the end of a micro-batch."""
@@ -100,8 +112,6 @@ class Completions:
         """Losses became known in granules that have ended. The ledger has marked windows still open already."""
         fronts, reasons = self._fronts(), finding.verdict.reasons
         learned = self._losses.learn(node, start, stop, finding, fronts)
-        if reasons:
-            self._losses.shift(node, fronts, reasons)
         if self._windowed_by is None:
             outputs: list[Output] = list(self._windowless.amend(learned.times, finding))
             if reasons:
@@ -123,7 +133,7 @@ class Completions:
     def shift(self, node: str) -> None:
         """Tuples of the node were lost: rows counted from now on get wrong numbers."""
         self._windowless.shift()
-        self._losses.shift(node, self._fronts())
+        self._losses.lost_before(node, self._ledgers[node].frontier.value, self._fronts())
 
     def late(self, node: str, source: str, partials: Words) -> Iterable[Output]:
         """Take partials of the node that are merged into no window."""
@@ -168,18 +178,18 @@ class Completions:
             if ledger.high is not None:
                 yield from ledger.content(ledger.high + 1)
 
-    def _note(self, node: str, start: int, stop: int) -> None:
-        """Pass on the marks against granules of a node that have ended."""
+    def _note(self, node: str, start: int, stop: int) -> Reached:
+        """Carry the marks against granules of a node that have ended."""
+        noted = Reached()
         for mark in self._ledgers[node].marks.within(start, stop):
             within = Mark(max(mark.start, start), min(mark.stop, stop), mark.verdict)
-            self._carry(self._reach.of_node(node, within))
-            if self._windowed_by is None:
-                self._windowless.mark(self._reach.beside(node, within))
-
-    def _carry(self, carried: Iterable[Carried]) -> None:
-        """Add the marks that joins carry to an aggregate step's panes, or to the answer."""
-        for step, mark in carried:
-            (self._windowless.marks if step is None else self._losses.marks_of(step)).add(mark)
+            reached = self._losses.of_node(node, within)
+            noted.steps += reached.steps
+            noted.shown += reached.shown
+            if self._windowed_by is None and not self._losses.joined(node):
+                times = of_panes((within.start, within.stop), self._ledgers[node].node.reduction.pane)
+                self._windowless.mark([Mark(*times, within.verdict)])
+        return noted
 
     def _front(self, step: int) -> int:
         return min(self.answer.fronts[step])
@@ -187,32 +197,40 @@ class Completions:
     def _fronts(self) -> dict[int, int]:
         return {route.step: self._front(route.step) for route in self._routes}
 
-    def _collect(self, before: Mapping[int, int], settled: Mapping[str, Finding]) -> list[Output]:
+    def _collect(self, before: Mapping[int, int], settled: Mapping[str, Finding], ending: Reached) -> list[Output]:
         events = self.answer.take_events()
-        against = {node: finding for node, finding in settled.items() if finding.verdict != EXACT.verdict}
         spans: dict[int, list[WindowRun]] = {}
         for step, rows in events.sent:
             self._channels[step].take(rows)
-        shown = self._tell_rows(events.flaws)
-        self._saved.shifted |= self._losses.renumbered(events.flaws, before)
+        coming, shown = self._rows_told(events)
+        late = [part.step for part in events.late]
+        self._losses.spread()
         for route in self._routes:
-            front, late = self._front(route.step), (part.step for part in events.late)
-            self._losses.derive(route, before[route.step], front, against, spans, late)
-            sequence = self._sequences.get(route.step)
+            step, front = route.step, self._front(route.step)
+            ended = min(front, FOREVER - 1) + 1
+            marks = [mark for at, mark in ending.steps if at == step]
+            self._losses.take(step, marks, before[step], ended)
+            self._losses.take(step, coming.pop(step, ()), before[step], FOREVER)
+            if any(at <= step for at in late):
+                self._losses.marks_of(step).add(Mark(NEVER, ended, Verdict(frozenset({Reason.LATE}))))
+            sequence = self._sequences.get(step)
             if sequence is None or route.window is None:
                 continue
             if isinstance(sequence, FollowedSequence | MeldedSequence):
-                for step in route.follows:
-                    sequence.follow(step, spans[step])
-            for step, window, reason in events.flaws:
-                if step == route.step or step in route.finishes:
+                for member in route.follows:
+                    sequence.follow(member, spans[member])
+            for at, window, reason in events.flaws:
+                if at == step or at in route.finishes:
                     sequence.flaws.add(window, reason)
-            told = [closing for closing in events.closings if closing.step == route.step]
+            told = [closing for closing in events.closings if closing.step == step]
             # Without an advance nothing has ended; closing windows now would make the result depend on where batches
             # are cut.
-            spans[route.step] = sequence.close(told, front) if told or settled else []
-            for span in spans[route.step]:
-                self._carry(self._reach.of_windows(route.step, route.window, span.windows, span.finding.verdict))
+            spans[step] = sequence.close(told, front) if told or settled else []
+            for windows, verdict in self._to_carry(step, sequence, spans[step]):
+                reached = self._losses.of_windows(step, windows, verdict)
+                ending.steps += reached.steps
+                ending.shown += reached.shown
+        self._windowless.take(ending.shown)
         if self._windowed_by is not None:
             given = spans[self._windowed_by]
             return [
@@ -221,16 +239,57 @@ class Completions:
             ]
         return list(self._windowless.announce(events, settled, spans, self.complete_to(), shown))
 
-    def _tell_rows(self, flaws: Iterable[tuple[int, int, Reason]]) -> frozenset[Reason]:
-        """Pass flaws of rows that lie in no window of a route to the aggregate steps that read them. Returns the
+    def _to_carry(
+        self, step: int, sequence: WindowSequence | FollowedSequence | MeldedSequence, spans: Iterable[WindowRun]
+    ) -> Iterator[tuple[range, Verdict]]:
+        """The windows against which something is known; and, where a later step has to know in which panes rows can
+        lie, all that have closed. It has to at its first window and at its last."""
+        leads_on = self._losses.leads_on(step)
+        if leads_on and sequence.first is not None and sequence.next is not None and self._losses.opens_or_ends():
+            yield range(sequence.first, sequence.next), EXACT.verdict
+        for span in spans if leads_on or self._windowed_by is None else ():
+            if span.finding.verdict != EXACT.verdict:
+                yield span.windows, span.finding.verdict
+
+    def _rows_told(self, events: Events) -> tuple[dict[int, list[RowMark]], frozenset[Reason]]:
+        """What operators said against rows that lie in no window of a route: by step, the marks that reach it, and the
         reasons that concern rows of an answer without windows."""
-        told = [flaw for flaw in flaws if flaw[0] not in self._known]
-        for step, number, reason in told:
-            if reason is not Reason.NUMBERING:  # `renumbered` has passed this on already
+        coming: dict[int, list[RowMark]] = {}
+        shown: frozenset[Reason] = frozenset()
+        for shed in events.shed:
+            self.shed[shed.reason] += len(shed.rows)
+            self._windowless.wrong_below(shed.step)
+            for mark in _given_up(shed):
+                reached = self.answer.of_input(shed.step, shed.port, mark)
+                for at, each in reached.steps:
+                    coming.setdefault(at, []).append(each)
+                self._windowless.take(reached.shown)
+                shown |= mark.verdict.reasons if reached.shown else frozenset()
+        flaws = [(step, number, reason) for step, number, reason in events.flaws if step not in self._known]
+        marks = [*events.marks, *((step, 0, self._flawed(step, number, reason)) for step, number, reason in flaws)]
+        for step, port, mark in marks:
+            if mark.verdict.reasons != _NUMBERING:
                 self._windowless.wrong_below(step)
-                for target, mark in self._reach.of_rows(step, number, Verdict(frozenset({reason}))):
-                    self._losses.accuse(self._route(target), mark)
-        return frozenset(reason for step, _, reason in told if self._reach.shows(step))
+            else:
+                self._saved.shifted = True
+            reached = self.answer.of_rows(step, port, mark)
+            for at, each in reached.steps:
+                coming.setdefault(at, []).append(each)
+            shown |= mark.verdict.reasons if reached.shown else frozenset()
+        return coming, shown
+
+    def _flawed(self, step: int, number: int, reason: Reason) -> RowMark:
+        """A mark on the rows that show a window of a step whose windows are no sequence."""
+        verdict, plan = Verdict(frozenset({reason})), self.plan.steps[step].plan
+        assert isinstance(plan, Counted | Finish)
+        if reason is Reason.NUMBERING:
+            return RowMark(verdict, dict.fromkeys(plan.output.names, EVERYWHERE), shifts=True)
+        if plan.window is None or plan.window.kind is not WindowKind.SLIDE_BY_TUPLE:
+            return RowMark(verdict, {}, shifts=True)
+        times = number - plan.window.size, number + 1
+        return RowMark(
+            verdict, {"window_start": (times[0], times[0] + 1), "window_end": (number, times[1])}, times, True
+        )
 
     def _windowed(self, rows: list[Words], spans: list[WindowRun]) -> Iterator[Output]:
         assert self.plan.window is not None
@@ -258,3 +317,11 @@ class Completions:
             rows, span.tuples, finding.promised, finding.dropped, finding.late,
             witness.covered_from_ns, witness.covered_by, finding.verdict, window.axis.kind,
         )  # fmt: skip
+
+
+def _given_up(shed: Shed) -> Iterator[RowMark]:
+    """Marks on the panes of rows that were given up."""
+    panes, verdict = np.unique(panes_of(shed.rows)), Verdict(frozenset({shed.reason}))
+    starts = np.flatnonzero(np.diff(panes, prepend=panes[:1] - 2) != 1).tolist() if len(panes) else []
+    for start, stop in pairwise([*starts, len(panes)]):
+        yield RowMark(verdict, {PANE: (int(panes[start]), int(panes[stop - 1]) + 1)}, shifts=True)

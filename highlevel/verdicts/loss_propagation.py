@@ -1,23 +1,30 @@
-"""How losses against granules and windows propagate through a query's steps: to the panes of aggregates, into
-exchanges, to windows that have closed already, and to the times of an answer without windows."""
+"""Losses of one query in one bucket: from granules of nodes and windows of steps to the panes and windows that
+they concern.
+
+The graph carries a mark through the operators. Here marks begin, on granules and windows, and end, at the steps that
+make windows or send.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from highlevel.graph import Answer, Reached
 from highlevel.progress.exchange_channel import Channel
 from highlevel.progress.granules import ROW_NUMBER
 from highlevel.progress.ledger import Ledger
+from highlevel.row_marks import Extent, RowMark, of_panes, through
 from highlevel.verdicts.exchanged_windows import FollowedSequence
-from highlevel.verdicts.joins import LossReach
-from highlevel.verdicts.loss_routes import Route, Upstream
+from highlevel.verdicts.loss_routes import Route
 from highlevel.verdicts.marks import EXACT, Finding, Mark, Marks
 from highlevel.verdicts.unions import MeldedSequence
-from highlevel.verdicts.window_sequence import WindowRun, WindowSequence
+from highlevel.verdicts.window_sequence import WindowSequence
+from lowmark.query.plan.nodes import QueryPlan
+from lowmark.query.windows.progressing import Progress, progress
 from lowmark.query.windows.window import Window
+from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.verdicts import Reason, Verdict
-from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["Learned", "Losses", "Sequences", "sequence_of"]
@@ -51,81 +58,109 @@ class Learned:
 
 
 class Losses:
-    """Losses of one query in one bucket."""
+    """`ledgers` are of the nodes that the query reads."""
 
     def __init__(
-        self, routes: Sequence[Route], sequences: Sequences, channels: Mapping[int, Channel], reach: LossReach
-    ) -> None:
-        self._routes = routes
+        self, answer: Answer, routes: Sequence[Route], sequences: Sequences, channels: Mapping[int, Channel],
+        ledgers: Mapping[str, Ledger],
+    ) -> None:  # fmt: skip
+        self._answer = answer
+        self._routes = {route.step: route for route in routes}
         self._sequences = sequences
         self._channels = channels
-        self._reach = reach
+        self._ledgers = ledgers
+        self._columns = {name: tuple(_progressing(answer.plan, ledger)) for name, ledger in ledgers.items()}
+        self._spread: dict[str, Extent] = {}  # the panes of each node whose rows are known to `spread`
+        self._leading: dict[int, bool] = {}
+        self._joined = {name for name in ledgers if self._passes_joins(self.of_node(name, Mark(0, 1, EXACT.verdict)))}
+        self._joined_steps = {
+            step for step in sequences if self._passes_joins(answer.of_windows(step, range(1), EXACT.verdict))
+        }
+
+    def joined(self, source: str | int) -> bool:
+        """Whether rows of a node, or of a step with windows, go through joins, up to the next step with windows."""
+        return source in (self._joined if isinstance(source, str) else self._joined_steps)
 
     def marks_of(self, step: int) -> Marks:
         """The marks on the panes of a step that makes windows or sends."""
         return (self._sequences[step] if step in self._sequences else self._channels[step]).marks
 
-    def accuse(self, route: Route, mark: Mark) -> None:
-        """Add a mark against a step's input. If the step counts rows, wrong rows make all later numbers wrong."""
-        if route.numbered:
-            mark = Mark(_since(route, mark.start), FOREVER, mark.verdict | Verdict(_NUMBERING))
-        self.marks_of(route.step).add(mark)
+    def of_node(self, node: str, mark: Mark, shifts: bool = False) -> Reached:
+        """Carry a mark on granules of a node. Steps that make windows of these granules read them in the ledger."""
+        panes = mark.start, mark.stop
+        times = of_panes(panes, self._ledgers[node].node.reduction.pane)
+        extents = {PANE: panes, **{name: through(times, way) for name, way in self._columns[node]}}
+        shifts |= bool(mark.verdict.reasons)
+        reached = self._answer.of_node(node, RowMark(mark.verdict, extents, times, shifts))
+        reached.steps = [
+            (at, made)
+            for at, made in reached.steps
+            if node not in self._routes[at].nodes or made.extents.get(PANE) != panes
+        ]
+        return reached
 
-    def shift(self, node: str, fronts: Mapping[int, int], reasons: frozenset[Reason] = frozenset()) -> None:
-        """Tuples of the node were lost: rows counted from now on get wrong numbers."""
-        for route in self._routes:
-            if route.numbered and node in route.selections:
-                since = _since(route, fronts[route.step])
-                self.marks_of(route.step).add(Mark(since, FOREVER, Verdict(_NUMBERING | reasons)))
+    def leads_on(self, step: int) -> bool:
+        """Whether rows of a step that makes windows reach another such step, or one that sends."""
+        if step not in self._leading:
+            self._leading[step] = bool(self.of_windows(step, range(1), EXACT.verdict).steps)
+        return self._leading[step]
 
-    def renumbered(self, flaws: Iterable[tuple[int, int, Reason]], fronts: Mapping[int, int]) -> bool:
-        """Mark everything downstream of steps that restart their count, which `flaws` reports as (step, window,
-        reason): from now on their rows have other numbers. Returns whether there were any."""
-        steps = {step for step, _, reason in flaws if reason is Reason.NUMBERING}
-        for route in self._routes:
-            if steps & {*route.counted}:
-                self.marks_of(route.step).add(Mark(fronts[route.step], FOREVER, Verdict(_NUMBERING)))
-        return bool(steps)
+    def opens_or_ends(self) -> bool:
+        """Whether a step has not had its first window, or all rows of one have come."""
+        made = (sequence for sequence in self._sequences.values() if isinstance(sequence, WindowSequence))
+        return any(sequence.next is None for sequence in made) or any(
+            min(self._answer.fronts[step]) == FOREVER for step in self._sequences
+        )
 
-    def derive(
-        self, route: Route, before: int, front: int, against: Mapping[str, Finding],
-        spans: Mapping[int, Sequence[WindowRun]], late: Iterable[int],
-    ) -> None:  # fmt: skip
-        """While panes of a step from `before` up to `front` end, mark those in which it reads rows made from something
-        lossy: nodes (`against`), windows of other steps, or rows that the steps `late` refused."""
-        marks, before = self.marks_of(route.step), _since(route, before)
-        stop = FOREVER if route.numbered else min(front, FOREVER - 1) + 1
-        numbering = _NUMBERING if route.numbered else frozenset()
-        for node in route.selections:
-            if node in against and not self._reach.reaches(route.step, node):
-                reasons, partial = against[node].verdict.reasons, against[node].verdict.partial
-                marks.add(Mark(before, stop, Verdict(reasons | numbering if reasons else reasons, partial)))
-        sequence = self._sequences.get(route.step)
-        if isinstance(sequence, WindowSequence):
-            for low, high in self._reach.panes(route.step):
-                sequence.spread(low, high)
-        for upstream in route.upstream:
-            for span in spans[upstream.step]:
-                first, last = before, stop - 1
-                if upstream.pane is not None:
-                    first, last = self._panes(upstream, range(span.first, span.to + 1), before)
-                    if isinstance(sequence, WindowSequence):
-                        sequence.spread(first, last)
-                if span.finding.verdict != EXACT.verdict and not self._reach.reaches(route.step, upstream.step):
-                    marks.add(Mark(first, last + 1, span.finding.verdict))
-        if any(step <= route.step for step in late):
-            marks.add(Mark(NEVER, min(front, FOREVER - 1) + 1, Verdict(frozenset({Reason.LATE}))))
+    def of_windows(self, step: int, windows: range, verdict: Verdict) -> Reached:
+        """Carry a verdict against windows that a step makes. Steps that merge these windows follow them anyway."""
+        reached = self._answer.of_windows(step, windows, verdict)
+        reached.steps = [(at, mark) for at, mark in reached.steps if step not in self._routes[at].follows]
+        return reached
+
+    def lost_before(self, node: str, front: int, fronts: Mapping[int, int]) -> None:
+        """Tuples of the node were lost that had not ended: rows counted from now on get wrong numbers."""
+        reached = self.of_node(node, Mark(front, FOREVER, EXACT.verdict), shifts=True)
+        for step, mark in reached.steps:
+            if mark.verdict.reasons:
+                since = _since(self._routes[step], fronts[step])
+                self.marks_of(step).add(Mark(since, FOREVER, mark.verdict))
+
+    def take(self, step: int, marks: Iterable[RowMark], before: int, unknown: int) -> None:
+        """Marks against rows that come out while panes of the step from `before` on end. Rows of which no pane is known
+        lie below `unknown`."""
+        sequence, since = self._sequences.get(step), _since(self._routes[step], before)
+        for mark in marks:
+            start, stop = mark.extents.get(PANE, (since, unknown))
+            if isinstance(sequence, WindowSequence) and NEVER < start < stop < FOREVER and PANE in mark.extents:
+                sequence.spread(start, stop - 1)
+            if mark.verdict != EXACT.verdict:
+                self.marks_of(step).add(Mark(max(start, since), stop, mark.verdict))
+
+    def spread(self) -> None:
+        """Tell the steps with windows in which panes rows of nodes can lie after joins."""
+        for node in self._joined:
+            ledger = self._ledgers[node]
+            if ledger.low is None or ledger.high is None or self._spread.get(node) == (ledger.low, ledger.high):
+                continue
+            self._spread[node] = ledger.low, ledger.high
+            for step, mark in self.of_node(node, Mark(ledger.low, ledger.high + 1, EXACT.verdict)).steps:
+                if mark.joined:
+                    self.take(step, (mark,), NEVER, FOREVER)
 
     def learn(self, node: str, start: int, stop: int, found: Finding, fronts: Mapping[int, int]) -> Learned:
         """Something became known of the granules of a node from `start` up to `stop`, which have ended; its ledger has
         it. Mark all panes and windows still to come that their rows go into."""
         mark, learned = Mark(start, stop, found.verdict), Learned()
-        carried = list(self._reach.of_node(node, mark))
-        learned.times += self._reach.beside(node, mark)
-        for route in self._routes:
+        coming: dict[int, list[RowMark]] = {}
+        reached = self.of_node(node, mark)
+        for route in self._routes.values():
+            _deliver(reached, coming, learned)
+            reached = Reached()
             step, sequence = route.step, self._sequences.get(route.step)
-            marks = [each for of, each in carried if of == step]
-            marks += self._marks_through(route, node, found.verdict, learned.told, fronts)
+            shown = min(fronts[step], FOREVER - 1) + 1
+            panes = [(*each.extents.get(PANE, (NEVER, shown)), each.verdict) for each in coming.get(step, ())]
+            marks = [Mark(*extent) for extent in panes]
             for each in marks:
                 self.marks_of(step).add(each)
             if sequence is None:
@@ -141,39 +176,34 @@ class Losses:
             for windows, verdict in told:
                 if windows:
                     learned.told.setdefault(step, []).append((windows, verdict))
-                    carried += self._reach.of_windows(step, sequence.window, windows, verdict)
-                    learned.times += self._reach.beside_windows(step, sequence.window, windows, verdict)
-                    if sequence.window.axis.kind is not Kind.TIME and not self._reach.carries(step):
-                        learned.times.append(Mark(NEVER, FOREVER, verdict))  # nobody knows their times
-        learned.times += (each for of, each in carried if of is None)
+                    more = self.of_windows(step, windows, verdict)
+                    reached.steps += more.steps
+                    reached.shown += more.shown
+        _deliver(reached, coming, learned)
         return learned
 
-    def _marks_through(
-        self, route: Route, node: str, verdict: Verdict, told: Mapping[int, Sequence[Told]], fronts: Mapping[int, int]
-    ) -> Iterator[Mark]:
-        """The marks on the panes of a step: for rows of ended granules of a node that it reads without joins between,
-        and for rows of windows below it that were already output."""
-        shown = min(fronts[route.step], FOREVER - 1) + 1
-        if node in route.selections and not route.arrival and not self._reach.reaches(route.step, node):
-            reasons = verdict.reasons | _NUMBERING if route.numbered and verdict.reasons else verdict.reasons
-            yield Mark(NEVER, shown, Verdict(reasons, verdict.partial))
-        for upstream in route.upstream:
-            for windows, against in told.get(upstream.step, ()):
-                if self._reach.reaches(route.step, upstream.step):
-                    continue
-                first, last = NEVER, shown - 1
-                if upstream.pane is not None:
-                    first, last = self._panes(upstream, windows, NEVER)
-                yield Mark(first, last + 1, against)
+    @staticmethod
+    def _passes_joins(reached: Reached) -> bool:
+        return any(mark.joined for mark in (*reached.shown, *(mark for _, mark in reached.steps)))
 
-    def _panes(self, upstream: Upstream, windows: range, unknown: int) -> tuple[int, int]:
-        """The first and the last pane in which rows of these windows lie; `unknown` where a landmark window starts."""
-        assert upstream.pane is not None
-        window: Window = self._sequences[upstream.step].window
-        of = window.end if upstream.at_end else window.start
-        ends = of(windows.start), of(windows.stop - 1)
-        first, last = (unknown if end is None else upstream.pane.index(end) for end in ends)
-        return first, last
+
+def _deliver(reached: Reached, coming: dict[int, list[RowMark]], learned: Learned) -> None:
+    for step, mark in reached.steps:
+        coming.setdefault(step, []).append(mark)
+    learned.times += (Mark(*mark.times, mark.verdict) for mark in reached.shown)
+
+
+def _progressing(plan: QueryPlan, ledger: Ledger) -> Iterator[tuple[str, Progress]]:
+    """The columns of a node's rows, as the query reads them, that progress with its panes."""
+    reduction = ledger.node.reduction
+    ways = {
+        item.name: way
+        for item in (*reduction.keys, *reduction.details)
+        if (way := progress(item.expr, (reduction.pane.attribute,))) is not None
+    }
+    view = next((view for view in plan.views if view.node == ledger.node.name), None)
+    names = zip(view.columns, view.schema.names, strict=True) if view is not None else ((name, name) for name in ways)
+    return ((own, ways[name]) for name, own in names if name in ways)
 
 
 def _since(route: Route, front: int) -> int:

@@ -10,7 +10,8 @@ from highlevel.progress.granules import ROW_NUMBER
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.place import Place, Witness
-from highlevel.verdicts.joins import LossReach
+from highlevel.row_marks import EVERYWHERE, RowMark
+from highlevel.verdicts.loss_propagation import Losses
 from highlevel.verdicts.loss_routes import Route
 from highlevel.verdicts.marks import EXACT, NOTHING, Finding, Mark, Marks
 from highlevel.verdicts.state import Saved
@@ -33,14 +34,14 @@ class Windowless:
 
     def __init__(
         self, plan: QueryPlan, place: Place, answer: Answer, ledgers: Mapping[str, Ledger], routes: Sequence[Route],
-        reach: LossReach, witness: Callable[[tuple[str, ...]], Witness], saved: Saved,
+        losses: Losses, witness: Callable[[tuple[str, ...]], Witness], saved: Saved,
     ) -> None:  # fmt: skip
         self._plan = plan
         self._place = place
         self._answer = answer
         self._ledgers = ledgers
         self._routes = routes
-        self._reach = reach
+        self._losses = losses
         self._witness = witness
         self._saved = saved
         self.marks = Marks.of_rows(saved.marks)
@@ -50,8 +51,8 @@ class Windowless:
             if isinstance(plan_of, Counted) or (isinstance(plan_of, Number) and plan_of.number)
         ]
         self._returning = {node for node in ledgers if plan.exchange(node) is not None}
-        windowed = (route for route in routes if route.window is not None and reach.carries(route.step))
-        self._carried = {*(node for route in windowed for node in route.nodes), *filter(reach.carries, ledgers)}
+        windowed = (route for route in routes if route.window is not None and losses.joined(route.step))
+        self._carried = {*(node for route in windowed for node in route.nodes), *filter(losses.joined, ledgers)}
 
     def save(self) -> None:
         self._saved.marks = self.marks.rows()
@@ -59,6 +60,14 @@ class Windowless:
     def mark(self, marks: Iterable[Mark]) -> None:
         for mark in marks:
             self.marks.add(mark)
+
+    def take(self, marks: Iterable[RowMark]) -> None:
+        """Marks on rows of the answer, which are still to be announced."""
+        self.mark(
+            Mark(*mark.times, mark.verdict)
+            for mark in marks
+            if mark.times != EVERYWHERE and mark.verdict != EXACT.verdict
+        )
 
     def shift(self) -> None:
         """Tuples were lost: rows counted from now on get wrong numbers."""
@@ -132,10 +141,8 @@ class Windowless:
                 finding = Finding(finding.verdict)  # it counts rows, and their tuples were counted before
             found += replace(finding, verdict=EXACT.verdict) if node in self._carried else finding
         for route in self._routes:
-            for span in () if self._reach.carries(route.step) else spans.get(route.step, ()):
-                verdict = span.finding.verdict
-                found += Finding(verdict)
-                self.mark(self._reach.beside_windows(route.step, route.window, span.windows, verdict))
+            for span in () if self._losses.joined(route.step) else spans.get(route.step, ()):
+                found += Finding(span.finding.verdict)
         # In a node an overflow may have decided which tuples pass.
         passed = any(Reason.OVERFLOW in finding.verdict.reasons for finding in settled.values())
         saved.shifted |= bool(self._counting) and (passed or bool(found.verdict.reasons - _OF_VALUES))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from highlevel.interface import Words
 from highlevel.join.shared import SharedJoinOperator
 from highlevel.join.shared.scheduling import throughputs
+from highlevel.row_marks import RowMark
 from lowmark.query.plan.joins import Scheduling
 from lowmark.query.plan.shared_joins import SCHEDULES, SharedJoin
 from lowmark.wire.records.punctuations import Promise
@@ -55,6 +56,12 @@ class Ports:
 
     def late(self, port: int, rows: Words) -> None:
         self.lates.append(rows)
+
+    def shed(self, port: int, rows: Words, reason: Reason) -> None:
+        raise AssertionError(f"{len(rows)} rows were given up: {reason}")
+
+    def mark(self, port: int, mark: RowMark) -> None:
+        raise AssertionError(f"a mark: {mark}")
 
     def flaw(self, port: int, window: int, reason: Reason) -> None:
         raise AssertionError("nothing overflows")

@@ -9,6 +9,7 @@ import numpy as np
 
 from highlevel.interface import State, Words
 from highlevel.operators.reduce import ReduceOperator
+from highlevel.row_marks import RowMark
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.aggregates.calls import CallPlanner
 from lowmark.query.expr.expressions import Expr, Field, Named
@@ -100,6 +101,8 @@ class Sink:
     closings: list[tuple[range, int]] = field(default_factory=list)
     lates: list[Words] = field(default_factory=list)
     flaws: list[tuple[int, Reason]] = field(default_factory=list)
+    sheds: list[tuple[Words, Reason]] = field(default_factory=list)
+    marks: list[RowMark] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
 
     def rows(self, port: int, rows: Words) -> None:
@@ -116,6 +119,12 @@ class Sink:
 
     def late(self, port: int, rows: Words) -> None:
         self.lates.append(rows)
+
+    def shed(self, port: int, rows: Words, reason: Reason) -> None:
+        self.sheds.append((rows, reason))
+
+    def mark(self, port: int, mark: RowMark) -> None:
+        self.marks.append(mark)
 
     def flaw(self, port: int, window: int, reason: Reason) -> None:
         self.flaws.append((window, reason))

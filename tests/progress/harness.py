@@ -8,12 +8,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from highlevel.interface import Out, Space, State, Words
+from highlevel.interface import MarkOut, Out, Space, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Outcome, Output, ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.progress.roster import Roster
+from highlevel.row_marks import RowMark, shown_windows
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.plan.nodes import Aggregate, Node, NodeInput, Pane, QueryPlan, Reduction, Stage, Step, StepPlan
 from lowmark.query.windows.window import Axis, Window, WindowKind
@@ -66,6 +67,9 @@ class CountingOperator:
         if not landmark:
             for pane in state.keys(self.PANES, min(below, self.window.first_needed(end))):
                 state.drop(self.PANES, pane)
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        out.mark(0, shown_windows(self.window, mark))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

@@ -90,8 +90,8 @@ class Buckets:
         return [{key: piece for key, piece in of.pieces.items() if key[0].startswith(names)} for of in self.stores]
 
 
-def sent_of(plan: QueryPlan, sent: Traffic, seed: int) -> tuple[Roster, list[tuple[int, Record]]]:
-    """The sources, and their records by bucket, lane after lane or mixed."""
+def sent_of(plan: QueryPlan, sent: Traffic, seed: int, whole: bool = False) -> tuple[Roster, list[tuple[int, Record]]]:
+    """The sources, and their records by bucket, in any interleaving; unless `whole`, one batch may be lost."""
     random, streams = Random(seed), packets_of(sent)
     lanes = [
         [(bucket, record) for record in records]
@@ -106,7 +106,7 @@ def sent_of(plan: QueryPlan, sent: Traffic, seed: int) -> tuple[Roster, list[tup
     queues = [iter(lane) for lane in lanes]
     mixed = [next(queues[turn]) for turn in turns]
     batches = [at for at, (_, record) in enumerate(mixed) if isinstance(record, Batch)]
-    if batches and random.random() < 0.5:
+    if batches and not whole and random.random() < 0.5:
         del mixed[random.choice(batches)]
     read = {stream for node in plan.stage.nodes for stream in node.streams}
     names = {

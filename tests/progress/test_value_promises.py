@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from highlevel.graph import Build, Graph, build
-from highlevel.interface import Operator, Out, State, Words
+from highlevel.interface import MarkOut, Operator, Out, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Forward
 from highlevel.progress.records import Arrival, Record
 from highlevel.progress.roster import Roster
 from highlevel.progress.value_promises import ValuePromises, in_panes, news, of_all
+from highlevel.row_marks import RowMark
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import Aggregate, Join, Pane, QueryPlan, StepPlan
@@ -207,6 +208,9 @@ class _Telling:
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         out.promise(0, Promise((Bound("M1.srcPort", values=ValueSet.of((53,))), Bound("M1.ts", below=25 * 10**9))))
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        out.mark(0, mark)
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0

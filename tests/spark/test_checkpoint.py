@@ -149,3 +149,31 @@ def test_a_file_of_sparks_that_is_cut_is_named(tmp_path, cut, left):
     (folder.spark(CHECKPOINT) / cut).write_text(files[cut][: int(left * len(files[cut])) + 2 * (left > 0)])
     with pytest.raises(CheckpointRefused, match=rf"/{cut}, of Spark's checkpoint, is damaged.*--new-generation"):
         folder.check(CHECKPOINT)
+
+
+def test_what_a_batch_is_run_again_from_is_made_durable(tmp_path, monkeypatch):
+    """Before its results may be in Kafka: its offsets, the commit before it, and the state that it begins with."""
+    folder = CheckpointFolder(tmp_path)
+    spark = folder.spark(CHECKPOINT)
+    shard = spark / "state" / "0" / "1"
+    shard.mkdir(parents=True)
+    for log in ("offsets", "commits"):
+        (spark / log).mkdir()
+        for number in range(8):
+            (spark / log / str(number)).write_text("")
+    for name in ("6.changelog", "7.changelog", "7_ab.changelog", "17.changelog", "3.zip"):
+        (shard / name).write_text("")
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda opened: (synced.append(os.readlink(f"/proc/self/fd/{opened}")), fsync(opened))
+    )
+    folder.make_durable(CHECKPOINT, 7)
+    files = {spark / "offsets" / "7", spark / "commits" / "6"}
+    files |= {shard / name for name in ("7.changelog", "7_ab.changelog", "3.zip")}
+    folders = {spark, shard, spark / "offsets", spark / "commits"}
+    assert {path for path in map(type(tmp_path), synced) if path.is_file()} == files
+    assert folders <= set(map(type(tmp_path), synced))
+    synced.clear()
+    folder.make_durable(CHECKPOINT, 7)
+    assert str(shard / "3.zip") not in synced

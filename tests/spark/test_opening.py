@@ -20,6 +20,7 @@ FRESH = StartState(
     shuffle_partitions=2,
     stored=None,
     batches=0,
+    planned=-1,
     token=None,
     where="/cp",
 )
@@ -31,7 +32,7 @@ def nothing():
 
 def later(checkpoint, batches, **changes):
     token = Token("job", checkpoint.id, checkpoint.run, max(0, batches - 1)) if batches else None
-    return replace(FRESH, stored=checkpoint, batches=batches, token=token, **changes)
+    return replace(FRESH, stored=checkpoint, batches=batches, planned=batches - 1, token=token, **changes)
 
 
 def test_the_first_run():
@@ -50,8 +51,18 @@ def test_the_next_run_keeps_all_but_its_number():
 
 def test_a_run_that_wrote_its_batch_and_could_not_commit_it_is_carried_on():
     checkpoint = carried_on(FRESH, nothing)
-    standing = replace(later(checkpoint, 0), token=Token("job", checkpoint.id, 1, 0))
+    standing = replace(later(checkpoint, 0), token=Token("job", checkpoint.id, 1, 0), planned=0)
     assert carried_on(standing, nothing).run == 2
+
+
+@pytest.mark.parametrize(("batches", "planned", "written"), [(3, 2, 3), (3, 3, 7), (0, -1, 0)])
+def test_an_older_copy_of_the_checkpoint_is_refused(batches, planned, written):
+    checkpoint = carried_on(FRESH, nothing)
+    token = Token("job", checkpoint.id, 1, written)
+    standing = replace(later(checkpoint, batches), token=token, planned=planned)
+    with pytest.raises(CheckpointRefused, match=rf"no batch after {planned}, .*up to batch {written}: it is an older"):
+        carried_on(standing, nothing)
+    carried_on(replace(standing, planned=written), nothing)
 
 
 def test_a_lost_checkpoint_is_refused():

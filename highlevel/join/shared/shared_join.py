@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.interface import Out, Space, State, Words
+from highlevel.interface import MarkOut, Out, Space, State, Words
 from highlevel.join.bins import Bin
 from highlevel.join.bounds import ONLY
 from highlevel.join.kept_rows import Kept, partners_of
 from highlevel.join.lookups import matchable
+from highlevel.join.marks import JoinMarks
 from highlevel.join.output import Combine
 from highlevel.join.output_promises import Promising
 from highlevel.join.probe_kernel import START
@@ -26,10 +27,10 @@ from highlevel.join.shared.buffer import SEED, Buffer, Index
 from highlevel.join.shared.schedule_kernel import find_due, scan_rows
 from highlevel.join.shared.scheduling import number_of, throughputs
 from highlevel.join.shared.waiting import Told, Waiting, waiting_space
+from highlevel.row_marks import RowMark
 from lowmark.query.expr.evaluate import evaluate, holds
 from lowmark.query.plan.shared_joins import SharedJoin
 from lowmark.wire.records.punctuations import Promise
-from lowmark.wire.records.verdicts import Reason
 
 __all__ = ["SharedJoinOperator"]
 
@@ -55,6 +56,7 @@ class SharedJoinOperator:
         self._buffers = [Buffer(plan.largest, port, self._kept.width) for port in (0, 1)]
         self._combines = [Combine(join) for join in plan.joins]
         self._promising = [Promising(join) for join in plan.joins]
+        self._marks = [JoinMarks(*each) for each in zip(plan.joins, self._promising, strict=True)]
         self._waiting = waiting_space(len(plan.joins))
         self._gain = throughputs(plan)
         self._schedule = number_of(plan.scheduling)
@@ -104,6 +106,10 @@ class SharedJoinOperator:
         if not len(waiting):
             self._let_go(bounds, state)
         state.put(self._waiting, ONLY, waiting)
+
+    def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
+        for output, marks in enumerate(self._marks):
+            out.mark(output, marks.of_input(port, mark))
 
     def work(self, state: State, out: Out, budget: int) -> int:
         waiting = self.waiting(state)
@@ -165,8 +171,7 @@ class SharedJoinOperator:
         if where is not None:
             values = evaluate(where, pairs, self._plan.joins[output].output)
             if values.lost is not None:
-                for granule in self._kept.granules(parts, values.lost):
-                    out.flaw(output, granule, Reason.OVERFLOW)
+                out.mark(output, self._marks[output].overflow(self._kept.times(parts, values.lost)))
             pairs = pairs[holds(values)]
         if len(pairs):
             out.rows(output, pairs)

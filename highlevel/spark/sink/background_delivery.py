@@ -1,8 +1,8 @@
 """Delivers results to Kafka while Spark goes on: a batch is written during the work on the next one.
 
 Before Spark commits a batch, its parcels and a note that names them and the batch's token are in the folder of parcels;
-they stay until the transaction is committed. So nothing depends on this process: after a kill, the next process first
-writes what is noted, unless Kafka's token says that it was written.
+they stay until the transaction is committed. So nothing depends on this process: after a kill, or a crash of the
+machine, the next process first writes what is noted, unless Kafka's token says that it was written.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from highlevel.spark.checkpoint import sync
 from highlevel.spark.errors import CheckpointRefused
 from highlevel.spark.sink.result_files import Parcels
 from highlevel.spark.sink.transaction import TransactionalSink
@@ -112,10 +113,14 @@ class Delivery:
             self._parcels.remove(parcels)
 
     def _write_note(self, token: Token, parcels: Sequence[str]) -> None:
+        """Durable on return, as the parcels are: Spark commits the batch after this."""
         staged = self._note.with_suffix(".new")
         form = {"job": token.job, "checkpoint": token.checkpoint, "run": token.run, "batch": token.batch}
         staged.write_text(json.dumps({"token": form, "parcels": list(parcels)}))
+        for file in (*(self._note.parent / name for name in parcels), staged):
+            sync(file)
         os.replace(staged, self._note)
+        sync(self._note.parent)
 
     def _noted(self) -> tuple[Token, list[str]] | None:
         try:

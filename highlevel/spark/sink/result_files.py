@@ -1,7 +1,7 @@
 """Files in which executors pass their results to the sink, beside the checkpoint, on the file system that both share.
 
 As Spark's own rows, all results of a micro-batch would have to fit into the heap of its driver. A parcel is the output
-of one bucket in one micro-batch. Only that batch uses it, so nothing here is made durable.
+of one bucket in one micro-batch. `background_delivery` makes it durable before Spark commits the batch.
 """
 
 from __future__ import annotations

@@ -6,19 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
 
-from confluent_kafka import KafkaException
-
 from highlevel.spark.checkpoint import CheckpointFolder
 from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat
 from highlevel.spark.opening import StartState, begun_anew, carried_on
-from highlevel.spark.sink.messages import Position
 from highlevel.spark.sink.results_history import History
-from highlevel.spark.sink.transaction import places, token_and_positions
 from lowmark.app.config.file import Config
 from lowmark.app.job.start import JobStart, job_name
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.kafka.clients import consumer, translate
-from lowmark.wire.records.sink_token import Token
 
 __all__ = ["foresee_job"]
 
@@ -35,7 +29,7 @@ def foresee_job(config: Config, plans: Sequence[QueryPlan], there: Collection[st
         return f"{name}: this user may not read the checkpoint {folder.path}"
     if start.token_topic not in there:
         return f"{name}: it begins, with the checkpoint {folder.path}"
-    standing = start.standing(folder, *_committed(start))
+    standing = start.standing(folder, *start.committed())
     history = cache(start.history)  # reads the ends of all result topics: once
     try:
         anew = carried_on(standing, history).run == 1
@@ -54,15 +48,3 @@ def _repeated(standing: StartState, history: Callable[[], History]) -> str:
     except RowsWouldRepeat as repeated:
         return f"\n     Of that, {repeated}"
     return ""
-
-
-def _committed(start: JobStart) -> tuple[Token | None, dict[tuple[str, int], Position]]:
-    """The committed token and positions."""
-    reader = consumer(start.config.kafka, start.group)
-    try:
-        found = reader.committed(places(start.token_topic, start.inputs), timeout=_ANSWER_WITHIN_S)
-    except KafkaException as error:
-        raise translate(error.args[0], start.config.kafka) from None
-    finally:
-        reader.close()
-    return token_and_positions(found, start.group, start.config.kafka)

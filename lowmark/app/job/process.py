@@ -18,7 +18,7 @@ from highlevel.metrics import HighLevelMetrics
 from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
 from highlevel.spark.end_reasons import explained
 from highlevel.spark.job_spec import JobSpec
-from highlevel.spark.opening import begun_anew, carried_on, same_topics
+from highlevel.spark.opening import StartState, begun_anew, carried_on, same_topics
 from highlevel.spark.query import JobQuery
 from highlevel.spark.session import MOVES_BYTES, Spark, SparkSettings
 from highlevel.spark.sink.transaction import TransactionalSink
@@ -147,6 +147,8 @@ class _Job:
         with watchdog.within(_START_WITHIN_S, "the check of the topics"):
             topics = self._ensure_topics(None if anew else folder.read())
         start = self._start
+        with watchdog.within(_START_WITHIN_S, "the comparison of checkpoint and results"):
+            self._judged(start.standing(folder, *start.committed()), anew)  # before it fences a job that may be healthy
         sink = stack.enter_context(
             TransactionalSink(config.kafka, start.group, start.token_topic, start.inputs, watchdog)
         )
@@ -235,16 +237,18 @@ class _Job:
     ) -> Checkpoint:  # fmt: skip
         """Writes and returns the checkpoint to run on: from here on this is the job's only process."""
         start = self._start
-        standing = start.standing(folder, sink.token, sink.positions)
-        if anew is None:
-            checkpoint = carried_on(standing, start.history)
-        else:
-            checkpoint = begun_anew(standing, start.history(), anew.repeat_rows)
+        checkpoint = self._judged(start.standing(folder, sink.token, sink.positions), anew)
         checkpoint = replace(checkpoint, topics=topics)
         folder.check(checkpoint)
         folder.write(checkpoint)
         folder.forget_others(checkpoint)
         return checkpoint
+
+    def _judged(self, standing: StartState, anew: NewGeneration | None) -> Checkpoint:
+        """The checkpoint to run on; CheckpointRefused when the job may not start."""
+        if anew is None:
+            return carried_on(standing, self._start.history)
+        return begun_anew(standing, self._start.history(), anew.repeat_rows)
 
     def _spec(self, folder: CheckpointFolder, checkpoint: Checkpoint) -> JobSpec:
         config = self._config

@@ -8,15 +8,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+
 from highlevel.spark.checkpoint import CheckpointFolder, plan_digests
 from highlevel.spark.opening import StartState
 from highlevel.spark.replay import Replay, replays
 from highlevel.spark.sink.messages import Position
 from highlevel.spark.sink.results_history import History, read_history
+from highlevel.spark.sink.transaction import places, token_and_positions
 from lowmark.app.config.file import Config
 from lowmark.app.config.queries import result_topics
 from lowmark.app.kafka.rights import job_group
 from lowmark.query.plan.nodes import QueryPlan, Stage
+from lowmark.wire.kafka.clients import consumer, translate
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.sink_token import Token, decode_told
@@ -24,6 +28,7 @@ from lowmark.wire.records.sink_token import Token, decode_told
 __all__ = ["JobStart", "job_name"]
 
 _NAME_LENGTH = 100
+_ANSWER_WITHIN_S = 30.0
 
 
 def job_name(config: Config, queries: Sequence[str] | None) -> str:
@@ -84,6 +89,18 @@ class JobStart:
         """By query: the law of its replay. A query without one is left out."""
         return {query: of.law for query, of in self._replays.items() if of.law is not None}
 
+    def committed(self) -> tuple[Token | None, dict[tuple[str, int], Position]]:
+        """Token and positions in Kafka. Fences nobody, and does not wait for a transaction that has not ended: the job
+        that began it may have died."""
+        reader = consumer(self.config.kafka, self.group, stable=False)
+        try:
+            found = reader.committed(places(self.token_topic, self.inputs), timeout=_ANSWER_WITHIN_S)
+        except KafkaException as error:
+            raise translate(error.args[0], self.config.kafka) from None
+        finally:
+            reader.close()
+        return token_and_positions(found, self.group, self.config.kafka)
+
     def standing(
         self, folder: CheckpointFolder, token: Token | None, positions: Mapping[tuple[str, int], Position]
     ) -> StartState:
@@ -96,6 +113,7 @@ class JobStart:
             shuffle_partitions=self.config.job.shuffle_partitions,
             stored=stored,
             batches=0 if stored is None else folder.batches(stored),
+            planned=-1 if stored is None else folder.planned(stored),
             token=token,
             where=str(folder.path),
             replays=self._replays,

@@ -149,12 +149,15 @@ def transactional_producer(
 
 def consumer(
     settings: KafkaSettings, group: str, reset: str = "earliest", on_problem: OnProblem = log_problem,
-    tell_ends: bool = False,
+    tell_ends: bool = False, stable: bool = True,
 ) -> Consumer:  # fmt: skip
     """A read_committed consumer that commits only when told to. With `tell_ends` it reports when a partition has no
-    more records for now (_PARTITION_EOF), and quickly: brokers answer half a second late otherwise."""
+    more records for now (_PARTITION_EOF), and quickly: brokers answer half a second late otherwise. Without `stable` it
+    asks for a group's offsets as they are before transactions that have not ended, and does not wait for these."""
     ends: dict[str, str | int | bool] = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
     options = consumer_options(settings, group, reset) | (ends if tell_ends else {})
+    if not stable:
+        options["isolation.level"] = "read_uncommitted"
     return _made(Consumer, options, settings, on_problem)
 
 

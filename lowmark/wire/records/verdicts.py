@@ -37,6 +37,8 @@ class Reason(Enum):
     RETENTION = "retention"
     NUMBERING = "numbering"
     TIE = "tie"
+    WINDOW_OBLIVIOUS = "window-oblivious"
+    PUNCTUATED = "punctuated"
 
 
 @dataclass(frozen=True, slots=True)
