@@ -19,9 +19,12 @@ class JobLimits:
     """Limits of each query that sets none of its own. Raises ValueError for impossible values."""
 
     groups: int = DEFAULT_LIMITS.groups
+    open_panes: int = 100_000  # of a node in a bucket: beyond it, sources that hold them open are excluded
 
     def __post_init__(self) -> None:
         Limits(groups=self.groups)
+        if self.open_panes < 1:
+            raise ValueError(f"open_panes is {self.open_panes}: it is 1 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,10 +23,12 @@ from lowmark.wire.kafka.clients import (
 )
 from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.registration import Presence, PresenceState, Registration
+from lowmark.wire.records.rosters import Request
 
 __all__ = ["EpochWatch", "SourcesLog"]
 
 _SAID_WITHIN_S = 2.0
+_WHAT = {Registration: "registration", Presence: "word of who sends", Request: "request"}
 
 
 class SourcesLog:
@@ -37,14 +39,14 @@ class SourcesLog:
         self._topic = topic
         self._client: Producer | None = None
 
-    def append(self, record: Registration | Presence, timeout_s: float = 30.0) -> int:
+    def append(self, record: Registration | Presence | Request, timeout_s: float = 30.0) -> int:
         """Append a record and wait for its offset: a registration's epoch. Raises KafkaUnavailable when none comes; the
         registration may still arrive later, as an epoch that nobody uses."""
         until = time.monotonic() + timeout_s
         while True:
             offset = self._offset(record, until - time.monotonic())
             if offset is None:
-                what = "registration" if isinstance(record, Registration) else "word of who sends"
+                what = _WHAT[type(record)]
                 raise KafkaUnavailable(
                     f"Kafka at {self._kafka.bootstrap} did not take a {what} within {timeout_s:.0f} s"
                 )
@@ -52,7 +54,7 @@ class SourcesLog:
                 return offset
             # A request that had to be repeated is acknowledged without an offset; the next record gets one.
 
-    def _offset(self, record: Registration | Presence, timeout_s: float) -> int | None:
+    def _offset(self, record: Registration | Presence | Request, timeout_s: float) -> int | None:
         outcome: list[int | KafkaError] = []
         client = self._client or producer(self._kafka, 0)
         self._client = None  # a client that fails is not used again

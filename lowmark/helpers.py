@@ -59,11 +59,11 @@ class Helper:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Stop the thread and wait until it has ended; do nothing if it was not started."""
+    def stop(self, within_s: float | None = None) -> None:
+        """Stop the thread and wait until it has ended, or for as long as given; do nothing if it was not started."""
         self._stopping.set()
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(within_s)
 
     def check(self) -> None:
         """Raise HelperEnded if the thread has ended without `stop`."""

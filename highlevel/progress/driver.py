@@ -184,13 +184,15 @@ class BucketDriver:
 
     def progress(self) -> Progress:
         if self._retired:
-            return Progress((), (), (), (), (), True)
+            return Progress((), (), (), (), (), 0, (), True)
         complete_to = tuple((query.plan.name, query.complete_to()) for query in self._queries)
         return Progress(
             complete_to,
             tuple((query.plan.name, query.open_windows()) for query in self._queries),
             tuple(self._standing.fronts()),
             tuple(self._standing.waiting()),
+            tuple(self._standing.returned()),
+            self._standing.open_panes(),
             tuple(self._standing.heard()),
             all(bound == FOREVER for _, bound in complete_to),
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lowmark.wire.records.verdicts import Reason, Verdict
+
 __all__ = ["Place", "Witness"]
 
 
@@ -18,7 +20,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """The sources that have promised everything below a frontier, and the time from which all of them cover it."""
+    """Who vouches for everything below a frontier: the version of each stream's roster, the sources of them that were
+    not waited for, and the time from which all others cover it."""
 
-    covered_by: tuple[str, ...]
+    rosters: tuple[tuple[str, int], ...]
+    missing: tuple[str, ...]
     covered_from_ns: int | None
+
+    def missing_from(self, verdict: Verdict) -> tuple[str, ...]:
+        """The sources that a window with this verdict did not wait for."""
+        return self.missing if Reason.EXCLUDED in verdict.reasons else ()

@@ -109,6 +109,13 @@ class Roster:
         more = Roster.of(missing)
         return Roster({**self.streams, **more.streams}, {**self.versions, **more.versions}) if missing else self
 
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """By stream: the sources that it lists now."""
+        return {
+            stream: tuple(member.source for member in members if member.left == FOREVER)
+            for stream, members in self.streams.items()
+        }
+
     def members(self, streams: tuple[str, ...]) -> tuple[Member, ...]:
         return tuple(member for stream in streams for member in self.streams.get(stream, ()))
 

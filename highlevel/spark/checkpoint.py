@@ -18,16 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from highlevel.progress.roster import Roster
 from highlevel.spark.errors import CheckpointRefused, TakenOver
 from lowmark.query.plan.nodes import QueryPlan
 
 __all__ = [
-    "BucketKey", "Checkpoint", "CheckpointFolder", "Completed", "differences", "plan_digests", "roster_changes",
-    "sync",
+    "BucketKey", "Checkpoint", "CheckpointFolder", "Completed", "differences", "plan_digests", "sync",
 ]  # fmt: skip
 
-_VERSION = 3
-_FORMER = 2  # this version did not store the sources
+_VERSION = 4
 
 _LOGS = ("offsets", "commits")
 
@@ -51,7 +50,7 @@ class Checkpoint:
     predecessor: str | None  # the checkpoint whose token was in Kafka when this one began
     shuffle_partitions: int
     queries: Mapping[str, str]  # by name: the digest of the plan
-    roster: Mapping[str, tuple[str, ...]]  # by stream that they read: its sources; empty: unknown
+    roster: Roster  # with which the buckets began; control records have changed it since
     placements: Mapping[BucketKey, int]  # by stage and bucket: Spark's key
     suppressed: Mapping[BucketKey, Completed]  # by query and bucket
     told: Mapping[BucketKey, int]  # by query and bucket: up to this offset of its partials all results were written
@@ -83,28 +82,6 @@ def differences(stored: Checkpoint, queries: Mapping[str, str], shuffle_partitio
             found.append(f"query {name} has another plan now")
     if stored.shuffle_partitions != shuffle_partitions:
         found.append(f"shuffle_partitions was {stored.shuffle_partitions} and is {shuffle_partitions} now")
-    return found
-
-
-def roster_changes(
-    stored: Mapping[str, tuple[str, ...]], roster: Mapping[str, tuple[str, ...]]
-) -> list[str]:  # fmt: skip
-    """How the sources differ, in streams that both have, and what a job would do: its buckets continue with the sources
-    that they began with."""
-    streams = stored.keys() & roster.keys()
-    before = {source: stream for stream in sorted(streams) for source in stored[stream]}
-    now = {source: stream for stream in sorted(streams) for source in roster[stream]}
-    found = []
-    for source in sorted(before.keys() | now.keys()):
-        if source not in before:
-            found.append(f"source {source} of stream {now[source]} is new: its packets would be counted nowhere")
-        elif source not in now:
-            found.append(f"source {source} of stream {before[source]} is missing now: windows would wait for it")
-        elif before[source] != now[source]:
-            found.append(
-                f"source {source} was of stream {before[source]} and is of {now[source]} now: windows of the one would "
-                "wait for it, and those of the other not count it"
-            )
     return found
 
 
@@ -261,7 +238,7 @@ def _form(checkpoint: Checkpoint) -> dict[str, object]:
         "predecessor": checkpoint.predecessor,
         "shuffle_partitions": checkpoint.shuffle_partitions,
         "queries": dict(checkpoint.queries),
-        "roster": {stream: list(sources) for stream, sources in checkpoint.roster.items()},
+        "roster": json.loads(checkpoint.roster.encode()),
         "placements": _rows(checkpoint.placements),
         "suppressed": [
             [query, bucket, told.bound, list(told.since)]
@@ -279,12 +256,10 @@ def _read_rows(rows: Sequence[tuple[str, int, int]]) -> dict[BucketKey, int]:
 
 def _parse(form: dict[str, object]) -> Checkpoint:
     version = form.pop("version")
-    if version == _FORMER:
-        form = form | {"roster": {}, "told": []}
-    elif version != _VERSION:
-        raise ValueError(f"its version is {version}, this program reads {_FORMER} and {_VERSION}")
+    if version != _VERSION:
+        raise ValueError(f"its version is {version}, this program reads {_VERSION}")
     fields = dict(form)
-    fields["roster"] = {stream: tuple(of) for stream, of in form["roster"].items()}  # type: ignore[attr-defined]
+    fields["roster"] = Roster.decode(json.dumps(form["roster"]).encode())
     fields["placements"] = _read_rows(form["placements"])  # type: ignore[arg-type]  # checked by unpacking
     fields["told"] = _read_rows(form["told"])  # type: ignore[arg-type]  # checked by unpacking
     fields["suppressed"] = {

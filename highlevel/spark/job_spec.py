@@ -25,7 +25,7 @@ class JobSpec:
 
     job: str  # its name: control records of other jobs do not concern it
     plans: tuple[QueryPlan, ...]
-    roster: Mapping[str, tuple[str, ...]]  # sources of each stream
+    roster: Roster  # with which buckets without state begin
     kinds: Mapping[str, SourceKind]  # of sources that are known not to be live
     placements: Mapping[tuple[str, int], int]
     generation: int
@@ -46,7 +46,8 @@ class JobSpec:
 
     def roster_of(self, stage: Stage) -> Roster:
         streams = sorted({stream for node in stage.nodes for stream in node.streams})
-        return Roster.of({stream: self.roster[stream] for stream in streams})
+        members = {stream: self.roster.streams[stream] for stream in streams}
+        return Roster(members, {stream: self.roster.versions[stream] for stream in streams})
 
     def position(self, stage: Stage, bucket: int, read: int) -> Position | None:
         """The position of a bucket that has read its partials up to this offset; None: no query of it uses one."""

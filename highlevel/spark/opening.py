@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from highlevel.spark.checkpoint import BucketKey, Checkpoint, Completed, differences, roster_changes
+from highlevel.progress.roster import Roster
+from highlevel.spark.checkpoint import BucketKey, Checkpoint, Completed, differences
 from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat, TopicsDeleted
 from highlevel.spark.placement import placements
 from highlevel.spark.replay import Replay
@@ -29,7 +30,6 @@ class StartState:
 
     queries: Mapping[str, str]  # digests of plans, by name
     stages: Sequence[Stage]
-    roster: Mapping[str, tuple[str, ...]]  # sources of the streams that they read
     shuffle_partitions: int
     stored: Checkpoint | None
     batches: int
@@ -61,16 +61,10 @@ def carried_on(standing: StartState, history: Callable[[], History]) -> Checkpoi
             )
         return _first(standing, 1, {}, {})
     other = differences(stored, standing.queries, standing.shuffle_partitions)
-    sources = roster_changes(stored.roster, standing.roster)
     if other:
         raise CheckpointRefused(
-            f"the checkpoint {standing.where} is of another job: {'; '.join([*other, *sources])}. Change it back, give "
+            f"the checkpoint {standing.where} is of another job: {'; '.join(other)}. Change it back, give "
             "the job a checkpoint of its own, or start with --new-generation"
-        )
-    if sources:
-        raise CheckpointRefused(
-            f"the checkpoint {standing.where} is of a job with other sources: {'; '.join(sources)}. Change the "
-            "configuration back, or start with --new-generation, whose windows wait for the sources that it lists now"
         )
     if token is None and standing.batches:
         raise CheckpointRefused(
@@ -91,7 +85,7 @@ def carried_on(standing: StartState, history: Callable[[], History]) -> Checkpoi
             f"the checkpoint {standing.where} has planned no batch after {standing.planned}, but results have been "
             f"written up to batch {token.batch}: it is an older copy. {_WAYS_OUT}"
         )
-    return replace(stored, run=stored.run + 1, roster=stored.roster or standing.roster)
+    return replace(stored, run=stored.run + 1)
 
 
 def same_topics(stored: Checkpoint, ids: Mapping[str, str], names: Iterable[str]) -> None:
@@ -162,7 +156,7 @@ def _first(
         predecessor=None if standing.token is None else standing.token.checkpoint,
         shuffle_partitions=standing.shuffle_partitions,
         queries=standing.queries,
-        roster=standing.roster,
+        roster=Roster({}, {}),
         placements=dict(zip(keys, placements(len(keys), standing.shuffle_partitions), strict=True)),
         suppressed=suppressed,
         told=told,

@@ -315,7 +315,8 @@ class Completions:
             self.plan.name, self._place.generation, self._place.bucket, self._place.buckets,
             WindowSpan(span.first, span.to), window.start(span.first), window.end(span.to), window.axis.attribute,
             rows, span.tuples, finding.promised, finding.dropped, finding.late,
-            witness.covered_from_ns, witness.covered_by, finding.verdict, window.axis.kind,
+            witness.covered_from_ns, witness.rosters, finding.verdict, window.axis.kind,
+            missing=witness.missing_from(finding.verdict),
         )  # fmt: skip
 
 

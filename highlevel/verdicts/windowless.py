@@ -154,8 +154,8 @@ class Windowless:
         return Complete(
             self._plan.name, self._place.generation, self._place.bucket, self._place.buckets, None, None, bound,
             attribute, self._saved.rows, found.merged, found.promised, found.dropped, found.late,
-            witness.covered_from_ns, witness.covered_by, found.verdict,
-            kind, counted,
+            witness.covered_from_ns, witness.rosters, found.verdict, kind, counted,
+            missing=witness.missing_from(found.verdict),
         )  # fmt: skip
 
     def _bound(self, complete_to: int | None) -> int | None:

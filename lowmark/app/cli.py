@@ -94,9 +94,16 @@ def _until_nobody_reads(command: Callable[P, None]) -> Callable[P, None]:
 
 
 # Order of `lowmark --help`: the order in which a newcomer needs them.
-for _command in (query, explain, scan, demo, fetch, check, broker, topics, capture, run, watch, sources):
+for _command in (query, explain, scan, demo, fetch, check, broker, topics, capture, run, watch):
     _class = QueryCommand if _command in (query, explain) else typer.core.TyperCommand
     app.command(cls=_class)(_until_nobody_reads(_command))
+for _of_sources in sources.registered_commands:
+    assert _of_sources.callback is not None
+    _of_sources.callback = _until_nobody_reads(_of_sources.callback)
+assert sources.registered_callback is not None
+assert sources.registered_callback.callback is not None
+sources.registered_callback.callback = _until_nobody_reads(sources.registered_callback.callback)
+app.add_typer(sources)
 
 
 def _silence() -> None:

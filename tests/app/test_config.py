@@ -126,6 +126,12 @@ def test_a_source_may_be_named_after_its_host(tmp_path: Path, monkeypatch: pytes
         (LEAST + '[queries.q]\nsql = "x"\nrates = {a = "b"}', "queries.q.rates.a: 'b' is not a number"),
         (LEAST + '[queries.q]\nsql = "x"\nselectivities = {"a,b" = 2}', "queries.q: the selectivity of a,b is 2; it"),
         (LEAST + "[streams.S]", "streams.S: no source feeds it; give its `roster` or a [sources.NAME]"),
+        (
+            LEAST + '[streams.S]\nroster = ["a"]\nstall = "exclude"',
+            'stall is \'exclude\': it is "wait", or "exclude after',
+        ),
+        (LEAST + '[streams.S]\nroster = ["a"]\nstall = "exclude after 10 ms"', "with a time of at least 1 s"),
+        (LEAST + "[job.limits]\nopen_panes = 0", "open_panes is 0: it is 1 or more"),
         (LEAST + '[streams.S]\nroster = ["a"]\n[streams.s]\nroster = ["a"]', "differ only in case"),
         (
             LEAST + '[sources.a]\nstream = "S"\nfile = "f"',
@@ -197,3 +203,10 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="is not valid TOML"):
         load_config(path)
+
+
+def test_how_long_windows_wait_for_a_silent_source(tmp_path: Path) -> None:
+    config = load(
+        tmp_path, LEAST + '[streams.S]\nroster = ["a"]\nstall = "exclude after 90 s"\n[streams.T]\nroster = ["b"]'
+    )
+    assert (config.streams["S"].stall_ns, config.streams["T"].stall_ns) == (90 * 10**9, None)

@@ -9,7 +9,7 @@ import pytest
 from highlevel.spark.checkpoint import plan_digests
 from lowmark.app.capture.reload import check_stages
 from lowmark.app.config.file import Config, load_config
-from lowmark.app.config.queries import plan_queries, topics_of
+from lowmark.app.config.queries import MOST_EXCHANGING, plan_queries, topics_of
 from lowmark.app.config.toml_tables import ConfigError
 from lowmark.query.compile import compile_query
 from lowmark.query.options import Limits, Names
@@ -148,3 +148,29 @@ def test_names_that_cannot_be_are_refused(tmp_path: Path) -> None:
         ConfigError, match=r"queries\.alone\.names: tcp_flags and bit_or_tcp_flags would both be called"
     ):
         plan_queries(load(tmp_path, both + 'names = "ipfix"'))
+
+
+def test_how_many_sources_a_pattern_stands_for_is_not_known(tmp_path: Path) -> None:
+    """So no source numbers the rows of the stream by itself."""
+    one = load(tmp_path, "")
+    many = load(tmp_path, "").path
+    many.write_text(HEAD.replace('["tap"]', '["capture-*", "tap"]'))
+    config = load_config(many)
+    assert (one.source_count("Main"), config.source_count("Main")) == (1, 2)
+    assert config.named_sources("Main") == ("tap",)
+
+
+LEVELS = (
+    "CREATE STREAM levels AS SELECT srcIP, sum(len) AS bytes [RANGE TUMBLING 5 seconds] FROM Main GROUP BY srcIP; "
+    "SELECT bytes / 500 AS level, count(*) [RANGE TUMBLING 10 seconds, WA window_end] FROM levels GROUP BY bytes / 500"
+)
+
+
+@pytest.mark.parametrize(("sql", "refused"), [(LEVELS, True), ("SELECT srcIP FROM Main", False)])
+def test_buckets_that_all_send_to_each_other_are_limited(tmp_path: Path, sql: str, refused: bool) -> None:
+    config = load(tmp_path, f'[queries.q]\nsql = "{sql}"\nbuckets = {MOST_EXCHANGING + 1}\n')
+    if not refused:
+        assert plan_queries(config)[0].stage.buckets == MOST_EXCHANGING + 1
+        return
+    with pytest.raises(ConfigError, match=r"queries\.q\.buckets: .* 129 buckets .* 16,641 a round; at most 128"):
+        plan_queries(config)

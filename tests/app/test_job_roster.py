@@ -1,67 +1,59 @@
-"""Whom windows wait for is what the job began with, and not what a configuration says by now."""
+"""Whom windows wait for is what the roster in force says, and not what a configuration says by now."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from lowmark.app.job.roster import listing, roster_of_job
+from lowmark.app.job.roster import listing
 from lowmark.app.progress.board import ProgressBoard
 from lowmark.query.compile import compile_query
-from lowmark.wire.records.verdicts import Complete, WindowSpan
-from tests.app.board_feed import completed, go_on, lagging, only, waits
+from lowmark.wire.records.rosters import ListedSource, RosterInForce
+from lowmark.wire.rows.values import FOREVER
+from tests.app.board_feed import NOW, SECOND, go_on, lagging, only, waits
 
 PLAN = compile_query(
     "SELECT srcIP, count(*) [RANGE 10 s] FROM Main GROUP BY srcIP", name="q", streams={"Main": 2}, buckets=1
 )
-ROSTERS = {"Main": ("a", "b"), "Other": ("c",)}
 
 
-def told(window: int, *sources: str, generation: int = 1) -> Complete:
-    made = completed(PLAN, 0, WindowSpan(window, window), (window + 1) * 10**10)
-    return replace(made, covered_by=sources, generation=generation)
+def roster(*members: ListedSource, stream: str = "Main", job: str = "lowmark") -> RosterInForce:
+    return RosterInForce(job, stream, 1, members, (), 0)
 
 
-def test_a_job_that_has_told_nothing_waits_for_those_that_are_configured() -> None:
-    assert roster_of_job(ROSTERS, (), {"z": "Main"}) == ROSTERS
+def states(of: ProgressBoard) -> dict[str, str]:
+    return {at.source: at.state for at in only(of).sources}
 
 
-def test_completions_name_those_that_it_waits_for() -> None:
-    assert roster_of_job(ROSTERS, {"b", "a", "c"}, {}) == ROSTERS
-    assert roster_of_job(ROSTERS, {"a", "c"}, {}) == {"Main": ("a",), "Other": ("c",)}
-    assert roster_of_job(ROSTERS, {"z", "b"}, {"z": "Main"}) == {"Main": ("b", "z"), "Other": ()}
+def test_a_job_that_has_not_begun_waits_for_those_that_are_configured() -> None:
+    assert states(lagging(PLAN, a=(31, 45))) == {"a": "promising", "b": "promising"}
 
 
 def test_one_that_is_configured_since_is_unlisted_and_holds_nothing_up() -> None:
     of = ProgressBoard([PLAN], {"Main": ("a", "b", "new")})
     go_on(of, PLAN, "a", 67, (31, 45))
     go_on(of, PLAN, "b", 22, (31,))
-    of.complete(told(1, "a", "b"))
+    of.listed(roster(ListedSource("a"), ListedSource("b")))
     assert {who for who, _ in waits(of)} == {"b"}
-    assert [(at.source, at.state) for at in only(of).sources] == [
-        ("a", "promising"), ("b", "promising"), ("new", "unlisted"),
-    ]  # fmt: skip
+    assert states(of) == {"a": "promising", "b": "promising", "new": "unlisted"}
 
 
-def test_one_that_the_configuration_has_dropped_is_still_waited_for() -> None:
+def test_one_that_the_configuration_has_dropped_is_waited_for_until_it_leaves() -> None:
     of = ProgressBoard([PLAN], {"Main": ("a",)})
-    of.registered("b", 5, "Main")
     go_on(of, PLAN, "a", 67, (31, 45))
     go_on(of, PLAN, "b", 22)
-    of.complete(told(1, "a", "b"))
+    of.listed(roster(ListedSource("a"), ListedSource("b", left=(NOW + 10) * SECOND)))
     assert {who for who, _ in waits(of)} == {"b"}
+    of.listed(roster(ListedSource("a"), ListedSource("b", left=(NOW - 10) * SECOND)))
+    assert states(of) == {"a": "promising"}
 
 
-def test_a_new_generation_waits_for_those_that_are_configured_until_it_tells_otherwise() -> None:
+def test_one_that_is_excluded_is_shown_and_holds_nothing_up() -> None:
     of = lagging(PLAN, a=(31, 45))
-    of.complete(told(1, "a"))
-    assert [at.source for at in only(of).sources if at.state == "unlisted"] == ["b"]
-    of.complete(told(1, generation=2))
-    assert [(at.source, at.state) for at in only(of).sources] == [("a", "promising"), ("b", "promising")]
+    go_on(of, PLAN, "a", 67)
+    assert {who for who, _ in waits(of)} == {"b"}
+    of.listed(roster(ListedSource("a"), ListedSource("b", excluded=((22 * SECOND, FOREVER),))))
+    assert {who for who, _ in waits(of)} == {"the job"}
+    assert states(of) == {"a": "promising", "b": "excluded"}
 
 
-def test_a_source_is_listed_where_a_query_says_so_that_reads_its_stream() -> None:
-    idle = compile_query("SELECT ts FROM Idle", name="idle", streams={"Idle": 1}, buckets=1)
-    listed = listing([PLAN, replace(PLAN, name="r"), idle], {"q": frozenset("a"), "r": frozenset("ab")})
-    assert [listed(source, "Main") for source in "abc"] == [True, True, False]
-    assert listed("a", "Idle") is None
-    assert listed("a", "Elsewhere") is None
+def test_whether_a_source_is_listed() -> None:
+    listed = listing([roster(ListedSource("a")), roster(ListedSource("b", left=5), job="lowmark.q")])
+    assert (listed("a", "Main"), listed("b", "Main"), listed("a", "Other")) == (True, False, None)

@@ -236,6 +236,8 @@ class Feed:
                     elif isinstance(output, ResultRows):
                         lines = json_writer(output.schema, b"").write(output.rows)
                         found[bucket] += [lines.data[start:end].tobytes() for start, end in pairwise(lines.starts)]
+                    elif isinstance(output, Complete):
+                        found[bucket].append(dataclasses.replace(output, rosters=()))
                     else:
                         found[bucket].append(output)
         return found
@@ -255,7 +257,7 @@ class Feed:
                 continue
             record = decode(message.headers(), message.value(), lambda origin: None)
             if isinstance(record, Complete):
-                found[message.partition()].append(dataclasses.replace(record, generation=1))
+                found[message.partition()].append(dataclasses.replace(record, generation=1, rosters=()))
             else:
                 found[message.partition()].append(message.value())
         reader.close()

@@ -8,8 +8,9 @@ from highlevel.progress.future_records import MAX_AHEAD_NS
 from highlevel.progress.outputs import Rejection, ResultRows
 from highlevel.progress.records import Arrival
 from highlevel.progress.roster import Roster
-from highlevel.state import MemoryByteStore, PiecewiseState
+from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.windows.window import WindowKind
+from lowmark.wire.records.codec import encode
 from lowmark.wire.records.punctuations import Account
 from lowmark.wire.records.record import BadReason
 from lowmark.wire.records.registration import SourceKind
@@ -52,7 +53,7 @@ def test_windows_close_when_the_frontier_passes_them():
     records = [a.batch({5: 2, 6: 1}), b.batch({5: 3}), a.promise(7), b.promise(6), a.batch({8: 1}), a.end(), b.end()]
     found = completes(run(finite(records), [TUMBLING], TWO))
     assert shown(found) == [(5, 5, 5, 5, []), (6, 6, 1, 1, []), (7, 7, 0, 0, []), (8, 8, 1, 1, [])]
-    assert found[0].covered_by == ("a", "b")
+    assert (found[0].rosters, found[0].missing) == ((("Main", 0),), ())
     assert (found[0].start, found[0].end) == (50, 60)
     assert (found[0].generation, found[0].bucket, found[0].buckets) == (2, 1, 4)
 
@@ -298,7 +299,8 @@ def test_an_excluded_source_is_not_waited_for_and_said_to_be_missing():
     assert shown(found)[0] == (5, 5, 2, 2, [])
     assert shown(found)[1] == (6, 6, 1, 1, ["excluded"])
     assert shown(found)[-1] == (10, 10, 2, 2, [])
-    assert found[1].covered_by == ("a",)
+    assert [c.missing for c in found[:3]] == [(), ("b",), ("b",)]
+    assert found[1].rosters == (("Main", 1),)
 
 
 def test_a_retired_stage_says_so_and_takes_nothing_more():
@@ -448,3 +450,21 @@ def test_a_file_that_is_read_again_is_not_refused():
     outcome = run_live(finite(records), [TUMBLING], ONE)
     assert (outcome.counts.replayed, outcome.counts.late) == (2, 0)
     assert not [output for output in outcome.outputs if isinstance(output, Rejection)]
+
+
+def test_what_vouches_for_a_window_is_looked_up_once_for_all_windows_of_an_advance():
+    """With 5,000 sources, a walk over them for each completion would cost their product."""
+    sources = tuple(f"host-{number}" for number in range(300))
+    senders = [Sender(name, 1, SourceKind.LIVE, 0) for name in sources]
+    bucket = driver([TUMBLING], MemoryState(), Roster.of({"Main": sources}))
+    records = [*(each.batch(dict.fromkeys(range(5, 105), 1)) for each in senders)]
+    records += [each.promise(105) for each in senders]
+    for record, arrival in live(records):
+        bucket.take(record, arrival)
+    standing, looked = bucket._standing, []
+    look = standing._look
+    standing._look = lambda nodes: looked.append(nodes) or look(nodes)
+    assert len(completes([bucket.flush()])) == 100
+    assert len(looked) <= 1
+    last = completes([run_live(live(records), [TUMBLING], Roster.of({"Main": sources}))])[-1]
+    assert len(encode(last).value) < 500

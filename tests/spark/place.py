@@ -55,7 +55,7 @@ class Place:
         complete = Complete(
             query="q", generation=generation, bucket=partition, buckets=PARTITIONS, windows=WindowSpan(window, window),
             start=window * 10, end=window * 10 + 10, attribute="ts", rows=1, merged=1, promised=1, dropped=0, late=0,
-            covered_from_ns=None, covered_by=(), verdict=Verdict(),
+            covered_from_ns=None, rosters=(), verdict=Verdict(),
         )  # fmt: skip
         return Bundle.of(self.results, partition, encode(complete))
 

@@ -16,7 +16,6 @@ NOTHING = History(0, {})
 FRESH = StartState(
     queries={"q": "d"},
     stages=[plan().stage],
-    roster={"Main": ("tap1", "tap2"), "Other": ("far",)},
     shuffle_partitions=2,
     stored=None,
     batches=0,
@@ -88,38 +87,6 @@ def test_other_queries_and_shuffles_are_refused_with_what_is_different():
     standing = later(carried_on(FRESH, nothing), 3)
     with pytest.raises(CheckpointRefused, match="query q has another plan now; shuffle_partitions was 2 and is 3 now"):
         carried_on(replace(standing, queries={"q": "e"}, shuffle_partitions=3), nothing)
-
-
-@pytest.mark.parametrize(
-    ("main", "other", "said"),
-    [
-        (("tap1", "tap2", "tap3"), ("far",), "source tap3 of stream Main is new: its packets would be counted nowhere"),
-        (("tap1",), ("far",), "source tap2 of stream Main is missing now: windows would wait for it"),
-        (("tap1",), ("far", "tap2"), "source tap2 was of stream Main and is of Other now"),
-        (("tap1", "tap4"), ("far",), "source tap2 .* missing now.*; source tap4 of stream Main is new"),
-    ],
-)
-def test_other_sources_are_refused_with_their_names_and_the_way_out(main, other, said):
-    standing = replace(later(carried_on(FRESH, nothing), 3), roster={"Main": main, "Other": other})
-    with pytest.raises(CheckpointRefused, match=rf"/cp is of a job with other sources: {said}.*--new-generation"):
-        carried_on(standing, nothing)
-    assert begun_anew(standing, NOTHING).roster == {"Main": main, "Other": other}
-
-
-def test_the_same_sources_in_another_order_are_no_others():
-    standing = replace(later(carried_on(FRESH, nothing), 3), roster={"Other": ("far",), "Main": ("tap2", "tap1")})
-    assert carried_on(standing, nothing).run == 2
-
-
-def test_a_checkpoint_that_does_not_know_its_sources_takes_those_that_are_there():
-    checkpoint = carried_on(FRESH, nothing)
-    assert carried_on(later(replace(checkpoint, roster={}), 3), nothing) == replace(checkpoint, run=2)
-
-
-def test_sources_of_another_query_are_told_beside_it():
-    standing = replace(later(carried_on(FRESH, nothing), 3), queries={"q": "e"}, roster={"Main": ("tap1",)})
-    with pytest.raises(CheckpointRefused, match=r"of another job: query q has .* now; source tap2 .* missing"):
-        carried_on(standing, nothing)
 
 
 def test_a_new_generation_leaves_out_what_is_complete():

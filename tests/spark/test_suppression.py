@@ -32,7 +32,7 @@ def complete(first: int, to: int, over=SLIDING, query: str = "q") -> Complete:
     return Complete(
         query=query, generation=2, bucket=0, buckets=4, windows=WindowSpan(first, to), start=over.start(first),
         end=over.end(to), attribute="ts", rows=0, merged=0, promised=0, dropped=0, late=0, covered_from_ns=None,
-        covered_by=(), verdict=Verdict(),
+        rosters=(), verdict=Verdict(),
     )  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def complete(**changes: object) -> Complete:
     fields: dict[str, object] = {
         "query": "q8_1", "generation": 2, "bucket": 3, "buckets": 8, "windows": WindowSpan(29391186, 29391186),
         "start": T0, "end": T0 + MINUTE, "attribute": "ts", "rows": 120, "merged": 4000, "promised": 4000,
-        "dropped": 0, "late": 0, "covered_from_ns": T0 - MINUTE, "covered_by": ("host-1/eth0", "host-2/eth0"),
+        "dropped": 0, "late": 0, "covered_from_ns": T0 - MINUTE, "rosters": (("Main", 4),),
         "verdict": Verdict(),
     }  # fmt: skip
     return Complete(**{**fields, **changes})
@@ -112,7 +112,7 @@ EXAMPLES: dict[str, Record] = {
             ListedSource("host-1/eth0"), ListedSource("host-2/eth0", T0, T0 + MINUTE),
             ListedSource("host-3/eth0", excluded=((NEVER, T0), (T0 + MINUTE, FOREVER))),
         ),
-        ("host-*",), 4711,
+        ("host-*",), 4711, ("host-3/eth0",),
     ),
     "request": Request("lowmark", "Main", "host-2/eth0", Action.EXCLUDE, "host-9:12"),
     "roster-change": RosterChange("lowmark", "Main", 4, T0, ("host-1/eth0", "host-2/eth0")),
@@ -124,7 +124,8 @@ EXAMPLES: dict[str, Record] = {
     "rows": ResultRowsRecord(2, result_rows()),
     "complete": complete(),
     "complete-partial": complete(verdict=Verdict(partial=True)),
-    "complete-empty-run": complete(windows=WindowSpan(-3, 5), rows=0, merged=0, promised=0, covered_by=()),
+    "complete-empty-run": complete(windows=WindowSpan(-3, 5), rows=0, merged=0, promised=0, rosters=()),
+    "complete-missing": complete(verdict=Verdict(frozenset({Reason.EXCLUDED})), missing=("host-2/eth0",)),
     "complete-lossy": complete(
         verdict=Verdict(frozenset(Reason), partial=True), dropped=7, late=2, merged=3990, covered_from_ns=None
     ),

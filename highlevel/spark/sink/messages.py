@@ -74,6 +74,9 @@ class Report:
     open_windows: dict[str, int]  # by query
     fronts: dict[str, int]  # by node: the first granule that has not ended
     waiting: list[tuple[str, str]]  # (node, source) that block a frontier
+    returned: list[tuple[str, str]]  # (node, source): excluded sources whose promise has reached the frontier
+    open_panes: int  # most panes of a node from its frontier to its last tuple
+    read: int  # the offset after the last record of partials in this micro-batch; 0: there was none
     heard: dict[str, int]  # by source: when its last record of this micro-batch was appended, in ns; FOREVER: it ended
     ended: bool
     state_bytes: int  # written in this micro-batch
@@ -87,5 +90,6 @@ def read_report(row: Row) -> Report:
     fields = json.loads(row.report)
     fields["windows"] = [(query, reason, count) for query, reason, count in fields["windows"]]
     fields["amended"] = [(query, reason, count) for query, reason, count in fields["amended"]]
-    fields["waiting"] = [(node, source) for node, source in fields["waiting"]]
+    for pairs in ("waiting", "returned"):
+        fields[pairs] = [(node, source) for node, source in fields[pairs]]
     return Report(**fields)

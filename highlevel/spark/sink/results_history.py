@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -17,7 +16,7 @@ from lowmark.wire.records.record import Headers, Refused
 from lowmark.wire.records.verdicts import Amendment, Complete, Correction
 from lowmark.wire.rows.values import NEVER
 
-__all__ = ["History", "last_completions", "read_history"]
+__all__ = ["History", "read_history"]
 
 _STEP = 1000
 _ANSWER_WITHIN_S = 30.0
@@ -60,25 +59,6 @@ def read_history(
             if watermarks(reader, TopicPartition(topic, bucket), settings)[0]
         }
         return History(generation, windows, frozenset(told), frozenset(shortened))
-    except KafkaException as error:
-        raise translate(error.args[0], settings) from None
-    finally:
-        reader.close()
-
-
-def last_completions(settings: KafkaSettings, topics: Mapping[str, tuple[str, int]]) -> dict[BucketKey, Complete]:
-    """By query and bucket, the last completion of the results that are there; `topics` as for `read_history`."""
-    reader = consumer(settings, f"lowmark-completions-{uuid4()}", tell_ends=True)
-    found: dict[BucketKey, Complete] = {}
-    try:
-        for query, (topic, partitions) in topics.items():
-            for bucket in range(partitions):
-                for part in _from_the_end(reader, TopicPartition(topic, bucket), settings):
-                    told = [record for _, record in part if isinstance(record, Complete)]
-                    if told:
-                        found[query, bucket] = told[-1]
-                        break
-        return found
     except KafkaException as error:
         raise translate(error.args[0], settings) from None
     finally:

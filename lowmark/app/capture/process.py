@@ -30,6 +30,7 @@ from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, living
+from lowmark.app.kafka.epochs import refuse_former_epochs
 from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.app.kafka.source_registry import present_senders
 from lowmark.app.process_metrics import ThreadMetrics, process_registry
@@ -101,6 +102,7 @@ class _Capture:
         self._emitter.start()
         stack.callback(self._emitter.stop)
         epochs = self._register()
+        refuse_former_epochs(config.kafka, config.prefix, self._partials(), epochs)
         # Signals are handled only from here: before, there is nothing to flush, and a signal may end the process.
         stop = threading.Event()
         _until_signal(stack, stop)
@@ -128,6 +130,10 @@ class _Capture:
         """Registers the sources and returns their epochs."""
         log = SourcesLog(self._config.kafka, self._topic)
         return {thread.source.name: log.append(self._registration(thread.source)) for thread in self._threads}
+
+    def _partials(self) -> list[str]:
+        """The topics that these sources send to."""
+        return sorted({work.topic for thread in self._threads for work in thread.work.values()})
 
     def _begin(self, epochs: dict[str, int]) -> EpochWatch:
         """Starts the threads, once all sources are registered: from now on each ring is emptied without waiting."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from highlevel.config import JobConfig, JobLimits
+from highlevel.progress.ruling import is_pattern
 from ingest.config import LIVE_DISORDER, RingConfig
 from ingest.disorder.declarations import Disorder, DisorderError, Scan, parse_disorder
 from ingest.files.inputs import STANDARD_INPUT
@@ -80,12 +83,39 @@ class Capture:
         parse_listen(self.metrics)
 
 
+_STALL = re.compile(r"exclude\s+after\s+(.+)")
+
+
+def parse_stall(text: str) -> int | None:
+    """The ns after which a silent source is excluded; None: windows wait. ValueError for any other text."""
+    if text == "wait":
+        return None
+    match = _STALL.fullmatch(text)
+    try:
+        after_ns = parse_span(match[1]) if match else 0
+    except ValueError:
+        after_ns = 0
+    if after_ns < 10**9:
+        raise ValueError(f'stall is {text!r}: it is "wait", or "exclude after 60 s" with a time of at least 1 s')
+    return after_ns
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """`roster`: the sources that windows wait for; empty: those that the file lists for the stream."""
+    """`roster`: the sources that windows wait for, by name or pattern (`capture-*`); empty: those that the file lists
+    for the stream. `stall`: what happens when one is silent."""
 
     disorder: str | None = None  # default: scan for files, ordered for standard input, within 50 ms for interfaces
     roster: tuple[str, ...] = ()
+    stall: str = "wait"  # or `exclude after 60 s`
+
+    def __post_init__(self) -> None:
+        parse_stall(self.stall)
+
+    @property
+    def stall_ns(self) -> int | None:
+        """How long windows wait for a silent source; None: as long as it takes."""
+        return parse_stall(self.stall)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,10 +177,19 @@ class Config:
     queries: Mapping[str, Query]
 
     def roster(self, stream: str) -> tuple[str, ...]:
-        """The sources that the stream's windows wait for, sorted by name."""
+        """The sources that the stream's windows wait for, names and patterns, sorted."""
         declared = self.streams[stream].roster
         fed = [member for name, at in self.sources.items() if at.stream == stream for member in self.members(name)]
         return tuple(sorted(declared or fed))
+
+    def named_sources(self, stream: str) -> tuple[str, ...]:
+        """Those of the roster that it names one by one."""
+        return tuple(entry for entry in self.roster(stream) if not is_pattern(entry))
+
+    def source_count(self, stream: str) -> int:
+        """How many sources the stream has; a pattern stands for several."""
+        roster = self.roster(stream)
+        return max(2, len(roster)) if any(map(is_pattern, roster)) else len(roster)
 
     def members(self, source: str) -> tuple[str, ...]:
         """The names under which a source registers: its own, or with fanout one for each thread."""
@@ -292,7 +331,8 @@ def _check(config: Config) -> None:
             config.disorder(name)
         except DisorderError as error:
             raise ConfigError(f"sources.{name}.disorder: {error}") from None
-        missing = [member for member in config.members(name) if member not in config.roster(source.stream)]
+        roster = config.roster(source.stream)
+        missing = [m for m in config.members(name) if not any(fnmatchcase(m, entry) for entry in roster)]
         if source.fanout > 1 and missing:
             raise ConfigError(
                 f"streams.{source.stream}.roster: with fanout, source {name} is called {', '.join(missing)}: list these"

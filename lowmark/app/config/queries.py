@@ -16,7 +16,11 @@ from lowmark.query.plan.sharing import CannotShare, share
 from lowmark.query.result_names import NameClash, result_names
 from lowmark.wire.kafka.topics import Topic, TopicKind, TopicSettings, settings_of
 
-__all__ = ["plan_queries", "result_topics", "topics_of"]
+__all__ = ["MOST_EXCHANGING", "plan_queries", "result_topics", "topics_of"]
+
+
+MOST_EXCHANGING = 128
+"""Most buckets of a query whose rows change their bucket: what they send each other grows with their square."""
 
 
 def plan_queries(config: Config, names: Sequence[str] | None = None) -> tuple[QueryPlan, ...]:
@@ -55,7 +59,7 @@ def _with_those_beside(config: Config, name: str) -> tuple[QueryPlan, ...]:
 
 def _plan(config: Config, name: str) -> QueryPlan:
     query = config.queries[name]
-    streams = {stream: len(config.roster(stream)) for stream in config.streams}
+    streams = {stream: config.source_count(stream) for stream in config.streams}
     try:
         plan = compile_query(
             config.sql(name), name=name, streams=streams, buckets=query.buckets or config.job.buckets, late=query.late,
@@ -68,6 +72,12 @@ def _plan(config: Config, name: str) -> QueryPlan:
         raise ConfigError(f"{config.path}: queries.{name}.names: {error}") from None
     except UnknownInput as error:
         raise ConfigError(f"{config.path}: queries.{name}: {error}") from None
+    if plan.exchanges is not None and plan.stage.buckets > MOST_EXCHANGING:
+        buckets = plan.stage.buckets
+        raise ConfigError(
+            f"{config.path}: queries.{name}.buckets: its rows change their bucket on the way, for which each of the "
+            f"{buckets} buckets sends its promises to every other, {buckets**2:,} a round; at most {MOST_EXCHANGING}"
+        )
     return plan
 
 

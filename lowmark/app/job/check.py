@@ -11,12 +11,12 @@ from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat
 from highlevel.spark.opening import StartState, begun_anew, carried_on
 from highlevel.spark.sink.results_history import History
 from lowmark.app.config.file import Config
+from lowmark.app.job.ruler import read_rulings, rules_of
 from lowmark.app.job.start import JobStart, job_name
 from lowmark.query.plan.nodes import QueryPlan
+from lowmark.wire.kafka.topics import Topic, TopicKind
 
 __all__ = ["foresee_job"]
-
-_ANSWER_WITHIN_S = 30.0
 
 
 def foresee_job(config: Config, plans: Sequence[QueryPlan], there: Collection[str]) -> str:
@@ -38,7 +38,22 @@ def foresee_job(config: Config, plans: Sequence[QueryPlan], there: Collection[st
         if folder.there:
             raise CheckpointRefused(said) from None
         return f"{name}: not here, for {said}"
-    return f"{name}: it {'begins' if anew else 'goes on'}, with the checkpoint {folder.path}"
+    return f"{name}: it {'begins' if anew else 'goes on'}, with the checkpoint {folder.path}{_moves(start, there)}"
+
+
+def _moves(start: JobStart, there: Collection[str]) -> str:
+    """The sources that join and leave streams at the start, as far as the configuration and registrations tell."""
+    config = start.config
+    topic = Topic(TopicKind.SOURCES, None, config.prefix).name
+    if topic not in there:
+        return ""
+    rules = rules_of(config, tuple(start.stages.values()))
+    moves = []
+    for each, ruling in zip(rules, read_rulings(config.kafka, topic, start.name, rules, False), strict=True):
+        joining, leaving = ruling.difference()
+        moves += [f"source {source} joins stream {each.stream}" for source in sorted(joining)]
+        moves += [f"source {source} leaves stream {each.stream}" for source in sorted(leaving)]
+    return f"\n     At its start, {'; '.join(moves)}" if moves else ""
 
 
 def _repeated(standing: StartState, history: Callable[[], History]) -> str:

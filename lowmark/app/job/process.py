@@ -21,6 +21,7 @@ from highlevel.spark.job_spec import JobSpec
 from highlevel.spark.opening import StartState, begun_anew, carried_on, same_topics
 from highlevel.spark.query import JobQuery
 from highlevel.spark.session import MOVES_BYTES, Spark, SparkSettings
+from highlevel.spark.sink.messages import Report
 from highlevel.spark.sink.transaction import TransactionalSink
 from highlevel.spark.source import SourceSettings
 from lowmark.app.config.file import Config
@@ -28,6 +29,8 @@ from lowmark.app.config.queries import plan_queries, result_topics, topics_of
 from lowmark.app.console import error_console
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.health import Health, HealthServer, living
+from lowmark.app.job.roster_metrics import RosterMetrics
+from lowmark.app.job.ruler import Ruler
 from lowmark.app.job.start import JobStart, job_name
 from lowmark.app.kafka.jars import SPARK_KAFKA, obtain
 from lowmark.app.kafka.java import Java, find_java, spark_java_home
@@ -102,6 +105,7 @@ class _Job:
         self._wake = threading.Event()
         self._registry = process_registry()
         self._watchdog = Watchdog(self._end)
+        self._ruler = Ruler(self._config, start.name, start.group, tuple(start.stages.values()), self._watchdog)
         self._service = ServiceManager()
         self._reach = KafkaReach(self._config.kafka, self._registry)
         self._health = HealthServer(
@@ -152,12 +156,21 @@ class _Job:
         sink = stack.enter_context(
             TransactionalSink(config.kafka, start.group, start.token_topic, start.inputs, watchdog)
         )
+        ruler = self._ruler
         checkpoint = self._open(folder, sink, anew, topics)
         spec = self._spec(folder, checkpoint)
-        metrics = HighLevelMetrics(self._registry, spec.plans, spec.roster, checkpoint.ended)
+        metrics = HighLevelMetrics(self._registry, spec.plans, spec.roster.names(), checkpoint.ended)
+        RosterMetrics(self._registry, ruler.rosters, ruler.open_panes)
+        ruler.start(checkpoint.roster, checkpoint.run == 1)
+        stack.callback(ruler.stop)
+
+        def written(reports: Sequence[Report], seconds: float) -> None:
+            ruler.reported(reports)
+            metrics.micro_batch(reports, seconds)
+
         query = JobQuery(
             spec, SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder, checkpoint, sink, self._name,
-            metrics.micro_batch, metrics.phases, self._wake,
+            written, metrics.phases, self._wake,
         )  # fmt: skip
         java = find_java()
         jars = obtain(SPARK_KAFKA, java=java, progress=progress)
@@ -188,7 +201,7 @@ class _Job:
             self._wake.clear()
 
     def _helpers(self) -> tuple[Helper, ...]:
-        return self._health.helper, self._reach.helper, self._watchdog.helper
+        return self._health.helper, self._reach.helper, self._watchdog.helper, self._ruler.helper
 
     def _begin_step(self, step: str, progress: Callable[[str], None]) -> None:
         self._step = step
@@ -239,6 +252,8 @@ class _Job:
         start = self._start
         checkpoint = self._judged(start.standing(folder, sink.token, sink.positions), anew)
         checkpoint = replace(checkpoint, topics=topics)
+        if checkpoint.run == 1:
+            checkpoint = replace(checkpoint, roster=self._ruler.base(anew=checkpoint.generation > 1))
         folder.check(checkpoint)
         folder.write(checkpoint)
         folder.forget_others(checkpoint)
@@ -255,7 +270,7 @@ class _Job:
         return JobSpec(
             job=self._name,
             plans=self._plans,
-            roster=self._start.roster,
+            roster=checkpoint.roster,
             kinds=self._start.kinds,
             placements=checkpoint.placements,
             generation=checkpoint.generation,

@@ -109,7 +109,6 @@ class JobStart:
         return StartState(
             queries=plan_digests(self.plans),
             stages=tuple(self.stages.values()),
-            roster=self.roster,
             shuffle_partitions=self.config.job.shuffle_partitions,
             stored=stored,
             batches=0 if stored is None else folder.batches(stored),

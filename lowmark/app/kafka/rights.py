@@ -31,8 +31,8 @@ _RIGHTS = {
         TopicKind.PARTIALS: frozenset({_SETTINGS, "WRITE"}),
     },
     Role.RUN: {
-        TopicKind.SOURCES: frozenset({_SETTINGS, "READ"}),
-        TopicKind.PARTIALS: frozenset({_SETTINGS, "READ"}),
+        TopicKind.SOURCES: frozenset({_SETTINGS, "READ", "WRITE"}),
+        TopicKind.PARTIALS: frozenset({_SETTINGS, "READ", "WRITE"}),  # WRITE, because changes of rosters stand there
         TopicKind.EXCHANGE: frozenset({_SETTINGS, "READ", "WRITE"}),
         TopicKind.RESULTS: frozenset({_SETTINGS, "READ", "WRITE"}),  # read after the checkpoint is lost
         TopicKind.LATE: frozenset({_SETTINGS, "WRITE"}),

@@ -19,7 +19,7 @@ from lowmark.wire.records.record import Headers, Refused
 from lowmark.wire.records.registration import Presence, PresenceState, Registration
 from lowmark.wire.rows.values import FOREVER
 
-__all__ = ["SeenSource", "present_senders", "seen_sources", "sources_sending"]
+__all__ = ["SeenSource", "present_senders", "read_first_partitions", "seen_sources", "sources_sending"]
 
 _ANSWER_WITHIN_S = 5.0
 
@@ -55,7 +55,7 @@ def seen_sources(kafka: KafkaSettings, prefix: str) -> list[SeenSource]:
     reader = consumer(kafka, f"lowmark-sources-{uuid.uuid4()}")
     try:
         latest: dict[str, tuple[int, int, Registration]] = {}
-        for message in _read(reader, kafka, [sources], None):
+        for message in read_first_partitions(reader, kafka, [sources], None):
             record = decode(message.headers(), message.value(), lambda origin: None)
             if isinstance(record, Registration):
                 latest[record.source] = message.offset(), message.timestamp()[1] * 1_000_000, record
@@ -80,7 +80,7 @@ def present_senders(kafka: KafkaSettings, prefix: str, sources: Collection[str],
     try:
         epochs: dict[str, int] = {}
         over: dict[str, int] = {}
-        for message in _read(reader, kafka, [topic], None):
+        for message in read_first_partitions(reader, kafka, [topic], None):
             match decode(message.headers(), message.value(), lambda origin: None):
                 case Registration(source=source) if source in sources:
                     epochs[source] = message.offset()
@@ -102,7 +102,7 @@ def sources_sending(kafka: KafkaSettings, prefix: str, topics: Sequence[str], pr
     reader = consumer(kafka, f"lowmark-sending-{uuid.uuid4()}")
     try:
         registered: dict[str, tuple[int, int]] = {}
-        for message in _read(reader, kafka, [sources], None):
+        for message in read_first_partitions(reader, kafka, [sources], None):
             record = decode(message.headers(), message.value(), lambda origin: None)
             if isinstance(record, Registration):
                 registered[record.source] = message.offset(), message.timestamp()[1]
@@ -112,7 +112,7 @@ def sources_sending(kafka: KafkaSettings, prefix: str, topics: Sequence[str], pr
         living = {(source, registered[source][0]) for source in present}
         since_ms = min(registered[source][1] for source in present) - _CLOCKS_APART_MS
         going_on: dict[str, dict[tuple[str, str], bool]] = {topic: {} for topic in topics}
-        for message in _read(reader, kafka, topics, None, since_ms):
+        for message in read_first_partitions(reader, kafka, topics, None, since_ms):
             try:
                 origin, _ = decode_origin(Headers(message.headers()))
             except Refused:  # not a record of lowmark
@@ -166,7 +166,7 @@ def _promised(
     latest: dict[tuple[str, int], dict[tuple[str, str], tuple[int, bool]]] = {}
     parsed = {name: parse_topic(name) for name in topics}
     partials = [name for name, of in parsed.items() if of and (of.kind, of.prefix) == (TopicKind.PARTIALS, prefix)]
-    for message in _read(reader, kafka, partials, _TAIL):
+    for message in read_first_partitions(reader, kafka, partials, _TAIL):
         record = decode(message.headers(), message.value(), lambda origin: None)
         bound = record.promise.below("ts") if isinstance(record, Punctuation) else None
         if isinstance(record, Punctuation) and bound is not None:
@@ -181,7 +181,7 @@ def _promised(
     return found
 
 
-def _read(
+def read_first_partitions(
     reader: Consumer, kafka: KafkaSettings, topics: Sequence[str], tail: int | None, since_ms: int | None = None
 ) -> Iterator[Message]:
     """Reads partition 0 of each topic up to its present end: all, from a time on, or only the last records."""

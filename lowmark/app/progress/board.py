@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from highlevel.progress.reach import Reach
-from lowmark.app.job.roster import roster_of_job
+from lowmark.app.job.roster import excluded, members_now
 from lowmark.app.progress.completions_seen import CompletionsSeen
 from lowmark.app.progress.open_windows import OpenWindows, sliding_by_tuple
 from lowmark.app.progress.promises_seen import PromisesSeen
@@ -14,6 +14,7 @@ from lowmark.app.progress.query_progress import OpenWindow, QueryProgress, Sourc
 from lowmark.app.progress.waits import QueryWaits
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.records.punctuations import Punctuation
+from lowmark.wire.records.rosters import RosterInForce
 from lowmark.wire.records.verdicts import Amendment, Complete
 from lowmark.wire.rows import values
 from lowmark.wire.rows.values import FOREVER
@@ -23,8 +24,8 @@ __all__ = ["ProgressBoard"]
 
 class ProgressBoard:
     """Feed it registrations, completions, and the punctuations of one partition of each stage and exchange (they go to
-    all), in the order of each partition. `rosters`: the configured sources of each stream; the sources that completions
-    name override them."""
+    all), in the order of each partition. `rosters`: the sources that the configuration names of each stream; rosters in
+    force override them."""
 
     def __init__(self, plans: Sequence[QueryPlan], rosters: Mapping[str, tuple[str, ...]]) -> None:
         stages = {(plan.stage.fingerprint, node.name): node for plan in plans for node in plan.stage.nodes}
@@ -36,14 +37,14 @@ class ProgressBoard:
         }
         self._promises = PromisesSeen({name: node.reduction.pane for name, node in stages.items()})
         self._exchanged = PromisesSeen({name: node.reduction.pane for name, node in exchanges.items()})
-        self._streams: dict[str, str] = {}
-        self._queries = {plan.name: _Query(plan, rosters, self._streams) for plan in plans}
+        self._in_force: dict[str, RosterInForce] = {}
+        self._queries = {plan.name: _Query(plan, rosters, self._in_force) for plan in plans}
 
-    def registered(self, source: str, epoch: int, stream: str | None = None) -> None:
-        """`stream`: the stream in its registration; None: take it from the configuration."""
+    def registered(self, source: str, epoch: int) -> None:
         self._promises.registered(source, epoch)
-        if stream is not None:
-            self._streams[source] = stream
+
+    def listed(self, roster: RosterInForce) -> None:
+        self._in_force[roster.stream] = roster
 
     def promised(self, record: Punctuation, at_ns: int) -> None:
         """`at_ns`: when it was written."""
@@ -66,11 +67,11 @@ class ProgressBoard:
 
 class _Query:
     def __init__(
-        self, plan: QueryPlan, rosters: Mapping[str, tuple[str, ...]], registered: Mapping[str, str]
+        self, plan: QueryPlan, rosters: Mapping[str, tuple[str, ...]], in_force: Mapping[str, RosterInForce]
     ) -> None:  # fmt: skip
         self._plan = plan
         self._rosters = rosters
-        self._registered = registered
+        self._in_force = in_force
         self._reach = Reach(plan)
         window = self._reach.window
         self._windows = None if window is None else OpenWindows(plan, window, self._reach)
@@ -107,7 +108,7 @@ class _Query:
             query=plan.name,
             complete_to=None if complete is None or kind is None else values.show(kind, complete),
             frontier=None if front is None or front == FOREVER else values.time(front),
-            sources=(*inputs.progress(), *self._unlisted()),
+            sources=(*inputs.progress(), *self._beside()),
             tuples_ahead=inputs.tuples[1],
             open=opened,
             open_windows=count if counted is None else counted.windows,
@@ -122,15 +123,30 @@ class _Query:
         )
 
     def _inputs(self, promises: PromisesSeen, now_ns: int) -> QueryInputs:
-        rosters = roster_of_job(self._rosters, self._seen.sources, self._registered)
+        rosters = {stream: self._awaited(stream, now_ns) for stream in self._rosters}
         return QueryInputs(self._plan.stage.fingerprint, self._reach.nodes, rosters, promises, now_ns)
 
-    def _unlisted(self) -> Iterator[SourceProgress]:
-        """The configured sources that the job does not know."""
-        streams = {stream for node in self._reach.nodes for stream in node.streams}
-        configured = {source for stream in streams for source in self._rosters.get(stream, ())}
-        for source in sorted(configured - self._seen.sources) if self._seen.sources else ():
-            yield SourceProgress(source, "unlisted")
+    def _awaited(self, stream: str, now_ns: int) -> tuple[str, ...]:
+        """The sources that windows wait for now. If all are excluded, windows wait for them."""
+        roster = self._in_force.get(stream)
+        if roster is None:
+            return self._rosters[stream]
+        present = members_now(roster)
+        there = {name for name, member in present.items() if member.joined <= now_ns or not now_ns}
+        leaving = {member.source for member in roster.members if now_ns < member.left < FOREVER}
+        counted = {name for name in there if not excluded(present[name])}
+        return tuple(sorted((counted or there) | leaving))
+
+    def _beside(self) -> Iterator[SourceProgress]:
+        """The sources that windows do not wait for: excluded ones, and configured ones that the job does not list."""
+        for stream in sorted({stream for node in self._reach.nodes for stream in node.streams}):
+            roster = self._in_force.get(stream)
+            if roster is None:
+                continue
+            present = members_now(roster)
+            yield from (SourceProgress(name, "excluded") for name in sorted(present) if excluded(present[name]))
+            for source in sorted(set(self._rosters.get(stream, ())) - present.keys()):
+                yield SourceProgress(source, "unlisted")
 
     def _window(self, number: int, waits: QueryWaits) -> OpenWindow:
         window = self._reach.window

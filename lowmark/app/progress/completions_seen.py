@@ -18,7 +18,6 @@ class CompletionsSeen:
     last: dict[int, Complete] = field(default_factory=dict)  # by bucket
     rows: int = 0
     tuples: int = 0
-    sources: set[str] = field(default_factory=set)  # sources that completions name
     _windows: LossyWindows = field(default_factory=LossyWindows)
     _late: Counter[int] = field(default_factory=Counter)  # by bucket: each reports those of the whole stream
     _dropped: Counter[int] = field(default_factory=Counter)
@@ -27,7 +26,6 @@ class CompletionsSeen:
         self.last[record.bucket] = record
         self.rows += record.rows
         self.tuples += record.merged
-        self.sources.update(record.covered_by)
         self._count(record, record.verdict.reasons)
 
     def amended(self, record: Amendment) -> None:

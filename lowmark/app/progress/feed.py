@@ -17,6 +17,7 @@ from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.codec import decode
 from lowmark.wire.records.punctuations import Punctuation
 from lowmark.wire.records.registration import Registration
+from lowmark.wire.records.rosters import RosterInForce
 from lowmark.wire.records.verdicts import Amendment, Complete
 
 __all__ = ["ProgressFeed"]
@@ -34,7 +35,7 @@ class ProgressFeed:
     def __init__(self, config: Config, plans: Sequence[QueryPlan], say: Callable[[str], None]) -> None:
         self._config = config
         self._plans = plans
-        self._board = ProgressBoard(plans, {stream: config.roster(stream) for stream in config.streams})
+        self._board = ProgressBoard(plans, {stream: config.named_sources(stream) for stream in config.streams})
         self._reader = PatientReader(config.kafka, "progress", say)
         self._at: dict[_Place, int] = {}  # next offset to read
         self._ahead: dict[_Place, int] = {}  # where reading has caught up
@@ -95,8 +96,10 @@ class ProgressFeed:
 
     def _take(self, message: Message) -> None:
         match decode(message.headers(), message.value(), lambda origin: None):
-            case Registration(source=source, stream=stream):
-                self._board.registered(source, message.offset(), stream)
+            case Registration(source=source):
+                self._board.registered(source, message.offset())
+            case RosterInForce(job=job) as roster if job.split(".")[0] == self._config.job.name.split(".")[0]:
+                self._board.listed(roster)
             case Punctuation() as punctuation:
                 self._board.promised(punctuation, message.timestamp()[1] * 1_000_000)
             case Amendment() as amendment:

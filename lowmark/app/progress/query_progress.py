@@ -95,8 +95,8 @@ _STATES = {
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
     """`state`: never seen; silent (has promised nothing in its present life); promising; overdue (has promised nothing
-    for longer than its pane and 5 s); stopped; ended; unlisted (configured, but the job began without it, and neither
-    waits for it nor counts it)."""
+    for longer than its pane and 5 s); stopped; ended; excluded (no window waits for it); unlisted (configured, but the
+    job neither waits for it nor counts it yet)."""
 
     source: str
     state: str

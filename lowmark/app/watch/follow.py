@@ -36,6 +36,8 @@ __all__ = ["Amendments", "amendment_text", "completion_line", "follow", "show_wi
 _MAX_ROWS = 25
 """Most rows of a window that a table shows."""
 
+_MAX_NAMES = 5  # of sources in a title
+
 _LOSSY = 4
 
 _MOST_TOLD = 10_000
@@ -221,9 +223,16 @@ def verdict_text(window: FinishedWindow) -> Text:
     verdict = window.verdict
     text = Text("exact" if verdict.exact else "lossy: " + ", ".join(sorted(r.value for r in verdict.reasons)))
     text.stylize("bold green" if verdict.exact else "bold red")
+    if window.missing:
+        text.append(f" (without {_names(window.missing)})", "yellow")
     if verdict.partial:
         text.append(" (began before its sources)", "yellow")
     return text
+
+
+def _names(sources: tuple[str, ...]) -> str:
+    more = f" and {len(sources) - _MAX_NAMES} more" if len(sources) > _MAX_NAMES else ""
+    return ", ".join(sources[:_MAX_NAMES]) + more
 
 
 def _span(window: FinishedWindow) -> str:
@@ -274,6 +283,7 @@ def completion_line(window: FinishedWindow) -> str:
             "verdict": "exact" if window.verdict.exact else "lossy",
             "reasons": sorted(reason.value for reason in window.verdict.reasons),
             "partial": window.verdict.partial,
+            **({"missing": window.missing} if window.missing else {}),
         },
         ensure_ascii=False,
     )

@@ -27,6 +27,7 @@ class FinishedWindow:
     dropped: int
     late: int
     verdict: Verdict
+    missing: tuple[str, ...]  # sources that it did not wait for
     of: Complete  # one bucket's completion of it, for what all buckets agree on
 
 
@@ -132,5 +133,6 @@ def _finished(
         dropped=max(complete.dropped for complete, _ in parts),
         late=max(complete.late for complete, _ in parts),
         verdict=verdict,
+        missing=tuple(sorted({source for complete, _ in parts for source in complete.missing})),
         of=first,
     )

@@ -79,13 +79,17 @@ def _read_span(fields: Fields) -> WindowSpan:
     return span
 
 
+def _read_rosters(fields: Fields) -> tuple[tuple[str, int], ...]:
+    versions = Fields(fields.take("rosters"))
+    return tuple(sorted((text(stream, "a stream"), versions.natural(stream)) for stream in versions.names()))
+
+
 def encode_complete(complete: Complete) -> WireRecord:
     value: dict[str, Json] = {
         "attribute": complete.attribute,
         "attribute_kind": complete.kind.value,
         "bucket": complete.bucket,
         "buckets": complete.buckets,
-        "covered_by": complete.covered_by,
         "covered_from": None if complete.covered_from_ns is None else time(complete.covered_from_ns),
         "dropped": complete.dropped,
         "generation": complete.generation,
@@ -95,6 +99,7 @@ def encode_complete(complete: Complete) -> WireRecord:
         "promised": complete.promised,
         "query": complete.query,
         "reasons": _reasons(complete.verdict.reasons),
+        "rosters": dict(complete.rosters),
         "rows": complete.rows,
         "verdict": "exact" if complete.verdict.exact else "lossy",
     }
@@ -106,6 +111,8 @@ def encode_complete(complete: Complete) -> WireRecord:
         value["window_end"] = show(complete.kind, complete.end)
     if complete.open is not None:
         value["open_windows"], value["open_partitions"] = complete.open.windows, complete.open.partitions
+    if complete.missing:
+        value["missing"] = complete.missing
     headers = result_headers(RecordKind.COMPLETE, complete.generation)
     return sized(WireRecord(None, canonical(value), headers))
 
@@ -140,10 +147,11 @@ def decode_complete(headers: Headers, value: bytes) -> Complete:
         dropped=fields.natural("dropped"),
         late=fields.natural("late"),
         covered_from_ns=fields.attribute("covered_from", Kind.TIME),
-        covered_by=fields.texts("covered_by"),
+        rosters=_read_rosters(fields),
         verdict=verdict,
         kind=kind,
         open=OpenCount(fields.natural("open_windows"), fields.natural("open_partitions")) if counted else None,
+        missing=fields.texts("missing") if fields.has("missing") else (),
     )
     fields.end()
     _check_headers(headers, complete.generation)

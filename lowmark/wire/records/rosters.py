@@ -81,7 +81,8 @@ class ListedSource:
 @dataclass(frozen=True, slots=True)
 class RosterInForce:
     """The roster of a job's stream after all changes up to `version`. `configured` is the roster in the configuration
-    that it follows. Registrations and requests before the offset `heard` of the topic `sources` are dealt with."""
+    that it follows. Registrations and requests before the offset `heard` of the topic `sources` are dealt with.
+    Sources in `by_hand` are excluded until a person returns them."""
 
     job: str
     stream: str
@@ -89,6 +90,7 @@ class RosterInForce:
     members: tuple[ListedSource, ...]
     configured: tuple[str, ...]
     heard: int
+    by_hand: tuple[str, ...] = ()
 
 
 class Action(Enum):
@@ -160,6 +162,7 @@ def decode_control(kind: RecordKind, value: bytes) -> Control:
 def encode_roster(roster: RosterInForce) -> WireRecord:
     """Keyed by job and stream: compaction of the topic `sources` keeps the last one."""
     value: dict[str, Json] = {
+        "by_hand": roster.by_hand,
         "configured": roster.configured,
         "heard": roster.heard,
         "job": roster.job,
@@ -188,6 +191,7 @@ def decode_roster(value: bytes) -> RosterInForce:
         members=tuple(_member(item) for item in fields.array("members")),
         configured=fields.texts("configured"),
         heard=fields.natural("heard"),
+        by_hand=fields.texts("by_hand"),
     )
     fields.end()
     return roster

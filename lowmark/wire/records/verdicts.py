@@ -99,10 +99,11 @@ class Complete:
     dropped: int
     late: int
     covered_from_ns: int | None
-    covered_by: tuple[str, ...]  # sources whose promises cover it
+    rosters: tuple[tuple[str, int], ...]  # the version of each stream's roster that covers it
     verdict: Verdict
     kind: Kind = Kind.TIME  # of the attribute
     open: OpenCount | None = None  # in this bucket; None: the query has no such windows
+    missing: tuple[str, ...] = ()  # listed sources that it did not wait for
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,70 @@
+"""How far the sources of a stream have promised, as the ends of topics of partials say."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from highlevel.progress.granules import promised_granule
+from lowmark.query.plan.nodes import Node
+from lowmark.wire.kafka.clients import KafkaSettings, consumer, translate, watermarks
+from lowmark.wire.records.codec import decode
+from lowmark.wire.records.punctuations import Punctuation
+from lowmark.wire.rows.values import FOREVER
+
+__all__ = ["promised_time"]
+
+_STEP = 50
+_MOST = 20_000
+_ANSWER_WITHIN_S = 30.0
+
+
+def promised_time(kafka: KafkaSettings, topics: Collection[str], nodes: Mapping[tuple[str, str], Node]) -> int | None:
+    """The greatest time that any source has promised at these nodes (by stage and name), among the latest promises.
+    FOREVER: all of them are ends; None: there is no promise. Punctuations go to every partition: one is read of each
+    topic, backwards from its end until there is one of each node."""
+    reader = consumer(kafka, f"lowmark-promises-{uuid.uuid4()}", tell_ends=True)
+    try:
+        found: dict[tuple[str, str], list[int]] = {}
+        for topic in sorted(topics):
+            _read_back(reader, kafka, topic, nodes, found)
+    finally:
+        reader.close()
+    times = [time for each in found.values() for time in each]
+    going = [time for time in times if time < FOREVER]
+    return max(going) if going else FOREVER if times else None
+
+
+def _read_back(
+    reader: Consumer, kafka: KafkaSettings, topic: str, nodes: Mapping[tuple[str, str], Node],
+    found: dict[tuple[str, str], list[int]],
+) -> None:  # fmt: skip
+    low, high = watermarks(reader, TopicPartition(topic, 0), kafka)
+    end, step = high, _STEP
+    while end > low and high - end < _MOST:
+        start = max(low, end - step)
+        stages = set()
+        reader.assign([TopicPartition(topic, 0, start)])
+        while (message := reader.poll(_ANSWER_WITHIN_S)) is not None:
+            if message.error() is not None:
+                if message.error().code() == KafkaError._PARTITION_EOF:
+                    break
+                raise translate(message.error(), kafka)
+            if message.offset() >= end:
+                break
+            record = decode(message.headers(), message.value(), lambda origin: None)
+            if not isinstance(record, Punctuation):
+                continue
+            name = record.origin.stage, record.origin.node
+            node = nodes.get(name)
+            granule = None if node is None else promised_granule(record.promise, node.reduction.pane)
+            if node is not None and granule is not None:
+                at = granule if granule == FOREVER else node.reduction.pane.start(granule)
+                found.setdefault(name, []).append(at)
+                stages.add(record.origin.stage)
+        missing = [name for name in nodes if name[0] in stages and name not in found]
+        if stages and not missing and any(at < FOREVER for name in found for at in found[name]):
+            return
+        end, step = start, step * 4

@@ -1,0 +1,86 @@
+"""Epochs that no longer grow: the topic `sources` was deleted and made anew, and its offsets begin at 0 again."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import TopicPartition
+
+from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.kafka.source_registry import read_first_partitions
+from lowmark.wire.kafka.clients import KafkaSettings, admin, consumer, producer, watermarks
+from lowmark.wire.kafka.topics import Topic, TopicKind, parse_topic
+from lowmark.wire.records.codec import encode
+from lowmark.wire.records.partials import decode_origin
+from lowmark.wire.records.record import Headers, Refused
+from lowmark.wire.records.registration import Presence, PresenceState
+
+__all__ = ["refuse_former_epochs", "renumber"]
+
+_TAIL = 2_000
+_MOST = 10_000_000
+_ANSWER_WITHIN_S = 60.0
+
+
+def refuse_former_epochs(kafka: KafkaSettings, prefix: str, topics: Sequence[str], epochs: Mapping[str, int]) -> None:
+    """Raises EnvironmentNotReady if a source has just registered with an epoch that its records in these topics of
+    partials had already: the job would ignore all that it sends."""
+    former = _epochs(kafka, topics)
+    behind = {source: former[source] for source, epoch in epochs.items() if former.get(source, -1) >= epoch}
+    if behind:
+        raise EnvironmentNotReady(
+            f"topic {Topic(TopicKind.SOURCES, None, prefix).name} was deleted and made anew: epochs begin again, and "
+            "the job would ignore all that these sources send",
+            "run `lowmark sources renumber`, and start this capture again",
+            tuple(f"source {source}: it registered as {epochs[source]}, after {behind[source]}" for source in behind),
+        )
+
+
+def renumber(kafka: KafkaSettings, prefix: str) -> tuple[int, int]:
+    """Lets epochs begin above all that records in topics of partials have. Returns the next epoch before and after."""
+    topic = Topic(TopicKind.SOURCES, None, prefix).name
+    there = admin(kafka).list_topics(timeout=10).topics
+    if topic not in there:
+        raise EnvironmentNotReady(f"there is no topic {topic}", "run `lowmark topics --create` first")
+    parsed = {name: parse_topic(name) for name in there}
+    partials = [name for name, of in parsed.items() if of and (of.kind, of.prefix) == (TopicKind.PARTIALS, prefix)]
+    above = max(_epochs(kafka, partials).values(), default=-1) + 1
+    before = _next_epoch(kafka, topic)
+    if above - before > _MOST:
+        raise EnvironmentNotReady(
+            f"a record in a topic of partials has epoch {above - 1:,}, and {topic} ends at {before:,}",
+            "no source has registered so often: find out who may write to topics of partials",
+        )
+    client = producer(kafka)
+    filler = encode(Presence("", 0, "renumber", PresenceState.GONE))
+    for number in range(before, above):
+        client.produce(topic, filler.value, filler.key, 0, headers=list(filler.headers))
+        if number % 10_000 == 0:
+            client.flush(_ANSWER_WITHIN_S)
+    client.flush(_ANSWER_WITHIN_S)
+    return before, _next_epoch(kafka, topic)
+
+
+def _next_epoch(kafka: KafkaSettings, topic: str) -> int:
+    reader = consumer(kafka, f"lowmark-epochs-{uuid.uuid4()}")
+    try:
+        return watermarks(reader, TopicPartition(topic, 0), kafka)[1]
+    finally:
+        reader.close()
+
+
+def _epochs(kafka: KafkaSettings, topics: Sequence[str]) -> dict[str, int]:
+    """The greatest epoch of each source in the last records of these topics."""
+    reader = consumer(kafka, f"lowmark-epochs-{uuid.uuid4()}")
+    found: dict[str, int] = {}
+    try:
+        for message in read_first_partitions(reader, kafka, topics, _TAIL):
+            try:
+                origin, _ = decode_origin(Headers(message.headers()))
+            except Refused:  # not a record of a source
+                continue
+            found[origin.source] = max(origin.epoch, found.get(origin.source, -1))
+    finally:
+        reader.close()
+    return found
