@@ -294,6 +294,14 @@ JOB = Board(
                 "Sources that windows wait for", "Buckets that a source holds back.", "short",
                 [(f"sum by (source) (lowmark_source_awaited{{{INSTANCE}}})", "{{source}}")],
             ),
+            Graph(
+                "Excluded sources", "1: no window waits for the source, and windows say lossy: excluded.", "short",
+                [(f"max by (stream, source) (lowmark_source_excluded{{{INSTANCE}}})", "{{source}} of {{stream}}")],
+            ),
+            Graph(
+                "Open panes", "Between the frontier and the last tuple, in the bucket that has most.", "short",
+                [(f"lowmark_panes_open{{{INSTANCE}}}", "{{stage}}")],
+            ),
         ),
         "Process": process(
             "Cores in use by the driver's Python; Spark's Java and workers are not included.",
