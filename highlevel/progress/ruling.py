@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from highlevel.progress.observed_sources import Observed
 from highlevel.progress.roster import Member, Roster
 from lowmark.wire.records.registration import Presence, PresenceState, Registration, SourceKind
-from lowmark.wire.records.rosters import Action, Exclusion, Request, Return, RosterChange, RosterInForce
+from lowmark.wire.records.rosters import Action, Exclusion, ListedSource, Request, Return, RosterChange, RosterInForce
 from lowmark.wire.rows.values import FOREVER, NEVER, time
 
 __all__ = ["Decided", "StreamRules", "StreamRuling", "is_pattern"]
@@ -58,14 +58,18 @@ Reached = Callable[[str], int | None]
 
 class StreamRuling:
     """One stream of a job. `begins`: the job has no bucket with state yet, so its windows wait from the beginning for
-    the first roster. Rosters with a version below `least` are of a former job of this name."""
+    the first roster. Rosters with a version below `least` are of a former job of this name. `base`: the sources with
+    which the buckets begin, or began; none: they are not chosen yet."""
 
-    def __init__(self, job: str, rules: StreamRules, begins: bool, least: int = 0) -> None:
+    def __init__(
+        self, job: str, rules: StreamRules, begins: bool, least: int = 0, base: tuple[ListedSource, ...] = ()
+    ) -> None:  # fmt: skip
         self._job = job
         self._rules = rules
         self._in_force: RosterInForce | None = None
         self._begins = begins
         self._least = least
+        self._base = base
         self._registered: dict[str, tuple[int, Registration]] = {}
         self._gone: dict[str, int] = {}
         self._requests: dict[str, tuple[int, Request]] = {}
@@ -108,12 +112,15 @@ class StreamRuling:
         without a known roster; it grows from one life of the topic `sources` to the next."""
         if self._in_force is None:
             first = self.begin(max(fresh_version, self._least + 1))
-            if self._begins:
-                yield self._done(Decided(None, replace(first, version=max(first.version - 1, self._least)), ""))
+            names = {member.source for member in first.members}
+            began = replace(first, version=first.version - 1, members=self._base or first.members)
+            if self._begins or not names or reached(self._rules.stream) == FOREVER:
+                yield self._done(Decided(None, began, ""))
             else:  # the topic `sources` has lost what was in force
-                blank = replace(first, version=first.version - 1, members=())
-                self._in_force = blank
-                yield from self._listing({m.source for m in first.members}, reached, "its former roster is lost")
+                self._in_force = replace(began, members=())
+                yield from self._listing(names, reached, "its former roster is lost")
+            if self._begins:  # some may have registered since the buckets got theirs
+                yield from self._listing(self._listed() | names, reached, "it has registered")
             return
         asked = [request for offset, request in self._requests.values() if offset >= self._in_force.heard]
         wanted, why = self._wanted(asked)

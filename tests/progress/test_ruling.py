@@ -8,7 +8,7 @@ from highlevel.progress.observed_sources import Observed, Observing
 from highlevel.progress.ruling import Decided, StreamRules, StreamRuling
 from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.registration import Presence, PresenceState, Registration, SourceKind
-from lowmark.wire.records.rosters import Action, Exclusion, Request, Return, RosterChange, RosterInForce
+from lowmark.wire.records.rosters import Action, Exclusion, ListedSource, Request, Return, RosterChange, RosterInForce
 from lowmark.wire.rows.values import FOREVER, NEVER
 from tests.progress.harness import FINGERPRINT, STAGE, WIDTH
 
@@ -174,6 +174,25 @@ def test_the_last_source_stays() -> None:
 def test_a_roster_that_is_lost_is_told_anew_with_a_greater_version() -> None:
     ruling = StreamRuling("job", NAMED, False)
     assert decided(ruling, version=4711)[0].control == RosterChange("job", "Main", 4711, 110 * S, ("a", "b"))
+
+
+def test_a_source_that_registers_while_the_job_begins_is_told_to_the_buckets() -> None:
+    """They have got their sources already: what it sends would be listed, and counted in no window."""
+    rules = StreamRules("Main", ("capture-*",))
+    ruling = StreamRuling("job", rules, True, 50, (ListedSource("capture-1"),))
+    ruling.take(0, registration("capture-1"))
+    ruling.take(1, registration("capture-2"))
+    first, joined = decided(ruling, reached=None)
+    assert (first.control, first.roster.version, len(first.roster.members)) == (None, 50, 1)
+    assert joined.control == RosterChange("job", "Main", 51, NEVER, ("capture-1", "capture-2"))
+    assert decided(ruling) == []
+    assert decided(again(ruling, rules)) == []
+
+
+def test_a_roster_that_is_lost_after_all_sources_have_ended_keeps_them() -> None:
+    ruling = StreamRuling("job", NAMED, False, 0, (ListedSource("a"),))
+    (kept,) = decided(ruling, reached=FOREVER)
+    assert (kept.control, listed(ruling)) == (None, ["a"])
 
 
 @dataclass

@@ -20,6 +20,7 @@ from highlevel.spark.errors import JobFailed, TakenOver, TopicsDeleted
 from highlevel.spark.sink.messages import Bundle, Position
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import (
+    FENCED,
     KafkaProblem,
     KafkaSettings,
     KafkaUnavailable,
@@ -45,7 +46,6 @@ _ROOM_WITHIN_S = 90.0
 
 _RENEW_AFTER_S = 6 * 3600.0
 _ATTEMPTS = 5
-_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 _PASSING = {
     KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._WAIT_COORD,
@@ -244,7 +244,7 @@ class TransactionalSink:
 
     def _refused(self, problem: KafkaError) -> Exception:
         """The exception for a problem that no retry helps."""
-        return self._taken_over() if problem.code() in _FENCED else translate(problem, self._settings)
+        return self._taken_over() if problem.code() in FENCED else translate(problem, self._settings)
 
     def _taken_over(self) -> TakenOver:
         return TakenOver(

@@ -25,6 +25,7 @@ from lowmark.query.optimize.stream_statistics import Expected
 from lowmark.query.options import Late, Limits, Names, Strategy, parse_span
 from lowmark.wire.kafka.settings import KafkaSettings, Secret
 from lowmark.wire.kafka.topics import Provision
+from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.result_rows import RowFormat
 
 __all__ = ["Capture", "CaptureSource", "Config", "ConfigError", "Query", "QueryLimits", "Stream", "load_config"]
@@ -175,6 +176,11 @@ class Config:
     streams: Mapping[str, Stream]
     sources: Mapping[str, CaptureSource]
     queries: Mapping[str, Query]
+
+    @property
+    def kinds(self) -> Mapping[str, SourceKind]:
+        """The kinds of sources that are known not to be live."""
+        return {name: SourceKind.FINITE for name, source in self.sources.items() if source.file is not None}
 
     def roster(self, stream: str) -> tuple[str, ...]:
         """The sources that the stream's windows wait for, names and patterns, sorted."""

@@ -49,7 +49,7 @@ def _moves(start: JobStart, there: Collection[str]) -> str:
         return ""
     rules = rules_of(config, tuple(start.stages.values()))
     moves = []
-    for each, ruling in zip(rules, read_rulings(config.kafka, topic, start.name, rules, False), strict=True):
+    for each, ruling in zip(rules, read_rulings(config.kafka, topic, start.name, rules), strict=True):
         joining, leaving = ruling.difference()
         moves += [f"source {source} joins stream {each.stream}" for source in sorted(joining)]
         moves += [f"source {source} leaves stream {each.stream}" for source in sorted(leaving)]

@@ -271,7 +271,7 @@ class _Job:
             job=self._name,
             plans=self._plans,
             roster=checkpoint.roster,
-            kinds=self._start.kinds,
+            kinds=config.kinds,
             placements=checkpoint.placements,
             generation=checkpoint.generation,
             suppressed=checkpoint.suppressed,

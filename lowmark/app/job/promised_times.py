@@ -7,29 +7,35 @@ from collections.abc import Collection, Mapping
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from highlevel.progress.future_records import is_future
 from highlevel.progress.granules import promised_granule
+from highlevel.progress.records import Arrival
 from lowmark.query.plan.nodes import Node
 from lowmark.wire.kafka.clients import KafkaSettings, consumer, translate, watermarks
 from lowmark.wire.records.codec import decode
 from lowmark.wire.records.punctuations import Punctuation
-from lowmark.wire.rows.values import FOREVER
+from lowmark.wire.records.registration import SourceKind
+from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["promised_time"]
+__all__ = ["believed", "promised_time"]
 
 _STEP = 50
 _MOST = 20_000
 _ANSWER_WITHIN_S = 30.0
 
 
-def promised_time(kafka: KafkaSettings, topics: Collection[str], nodes: Mapping[tuple[str, str], Node]) -> int | None:
+def promised_time(
+    kafka: KafkaSettings, topics: Collection[str], nodes: Mapping[tuple[str, str], Node],
+    kinds: Mapping[str, SourceKind],
+) -> int | None:  # fmt: skip
     """The greatest time that any source has promised at these nodes (by stage and name), among the latest promises.
     FOREVER: all of them are ends; None: there is no promise. Punctuations go to every partition: one is read of each
-    topic, backwards from its end until there is one of each node."""
+    topic, backwards from its end until there is one of each node. `kinds`: of the sources that are not live."""
     reader = consumer(kafka, f"lowmark-promises-{uuid.uuid4()}", tell_ends=True)
     try:
         found: dict[tuple[str, str], list[int]] = {}
         for topic in sorted(topics):
-            _read_back(reader, kafka, topic, nodes, found)
+            _read_back(reader, kafka, topic, nodes, kinds, found)
     finally:
         reader.close()
     times = [time for each in found.values() for time in each]
@@ -37,9 +43,17 @@ def promised_time(kafka: KafkaSettings, topics: Collection[str], nodes: Mapping[
     return max(going) if going else FOREVER if times else None
 
 
+def believed(record: Punctuation, node: Node, arrival: Arrival) -> int | None:
+    """The time that the record promises; None: none, or one that buckets refuse, as the clock of its host is wrong."""
+    granule = promised_granule(record.promise, node.reduction.pane)
+    if granule is None or is_future(record, arrival, node):
+        return None
+    return granule if granule in (NEVER, FOREVER) else node.reduction.pane.start(granule)
+
+
 def _read_back(
     reader: Consumer, kafka: KafkaSettings, topic: str, nodes: Mapping[tuple[str, str], Node],
-    found: dict[tuple[str, str], list[int]],
+    kinds: Mapping[str, SourceKind], found: dict[tuple[str, str], list[int]],
 ) -> None:  # fmt: skip
     low, high = watermarks(reader, TopicPartition(topic, 0), kafka)
     end, step = high, _STEP
@@ -47,7 +61,10 @@ def _read_back(
         start = max(low, end - step)
         stages = set()
         reader.assign([TopicPartition(topic, 0, start)])
-        while (message := reader.poll(_ANSWER_WITHIN_S)) is not None:
+        while True:
+            message = reader.poll(_ANSWER_WITHIN_S)
+            if message is None:
+                raise translate(KafkaError(KafkaError._TIMED_OUT), kafka)
             if message.error() is not None:
                 if message.error().code() == KafkaError._PARTITION_EOF:
                     break
@@ -59,9 +76,11 @@ def _read_back(
                 continue
             name = record.origin.stage, record.origin.node
             node = nodes.get(name)
-            granule = None if node is None else promised_granule(record.promise, node.reduction.pane)
-            if node is not None and granule is not None:
-                at = granule if granule == FOREVER else node.reduction.pane.start(granule)
+            if node is None:
+                continue
+            kind = kinds.get(record.origin.source, SourceKind.LIVE)
+            at = believed(record, node, Arrival(message.offset(), kind, message.timestamp()[1] * 10**6))
+            if at is not None:
                 found.setdefault(name, []).append(at)
                 stages.add(record.origin.stage)
         missing = [name for name in nodes if name[0] in stages and name not in found]

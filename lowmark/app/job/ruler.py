@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -26,6 +26,7 @@ from lowmark.helpers import Helper
 from lowmark.query.plan.nodes import Stage
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import (
+    FENCED,
     KafkaProblem,
     KafkaSettings,
     KafkaSettingsError,
@@ -49,7 +50,6 @@ _LOOK_AT_TOPIC_EVERY_S = 5.0
 _END_WITHIN_S = 2.0
 _ANSWER_WITHIN_S = 30.0
 _RETURN_WITHIN_S = 60.0
-_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 
 
 def rules_of(config: Config, stages: Sequence[Stage]) -> list[StreamRules]:
@@ -59,11 +59,10 @@ def rules_of(config: Config, stages: Sequence[Stage]) -> list[StreamRules]:
 
 
 def read_rulings(
-    kafka: KafkaSettings, topic: str, job: str, rules: Sequence[StreamRules], begins: bool,
-    least: Mapping[str, int] | None = None,
+    kafka: KafkaSettings, topic: str, job: str, rules: Sequence[StreamRules]
 ) -> list[StreamRuling]:  # fmt: skip
-    """What the topic `sources` says now about the rosters of a job. `least`: versions below are of a former job."""
-    rulings = [StreamRuling(job, each, begins, (least or {}).get(each.stream, 0)) for each in rules]
+    """What the topic `sources` says now about the rosters of a job. They are to be read, not to decide."""
+    rulings = [StreamRuling(job, each, False) for each in rules]
     reader = consumer(kafka, f"lowmark-rosters-{uuid.uuid4()}", tell_ends=True)
     try:
         reader.assign([TopicPartition(topic, 0, 0)])
@@ -105,6 +104,7 @@ class Ruler:
         }
         self._stages = stages
         self._rules = rules_of(config, stages)
+        self._kinds = config.kinds
         self._watchdog = watchdog
         self._now_s = now_s
         self._lock = threading.Lock()  # guards _observing and _rulings
@@ -112,12 +112,12 @@ class Ruler:
         self._rulings: list[StreamRuling] = []
         self._begins = False
         self._read_to = 0  # the offset after the last record of `sources`
-        self._least: Mapping[str, int] = {}
+        self._base = Roster({}, {})
 
     def base(self, anew: bool) -> Roster:
         """The rosters with which the buckets of a new checkpoint begin: those in force if the job has run before
         (`anew`), else the configured ones. Anything that is left of a former job of this name has smaller versions."""
-        rulings = read_rulings(self._kafka, self._topic, self._job, self._rules, True)
+        rulings = read_rulings(self._kafka, self._topic, self._job, self._rules)
         found: dict[str, RosterInForce] = {}
         for rules, ruling in zip(self._rules, rulings, strict=True):
             first = ruling.begin(int(self._now_s()))
@@ -131,7 +131,7 @@ class Ruler:
 
     def start(self, base: Roster, begins: bool) -> None:
         """Rule from now on. `base`: what `base` returned when the checkpoint was made; `begins`: just now."""
-        self._begins, self._least = begins, base.versions
+        self._begins, self._base = begins, base
         self.helper.start()
 
     def stop(self) -> None:
@@ -156,7 +156,13 @@ class Ruler:
     def _run(self, stopping: threading.Event) -> None:
         producer = transactional_producer(self._kafka, self._id)
         self._ask(producer.init_transactions)
-        rulings = [StreamRuling(self._job, each, self._begins, self._least.get(each.stream, 0)) for each in self._rules]
+        rulings = [
+            StreamRuling(
+                self._job, each, self._begins, self._base.versions.get(each.stream, 0),
+                self._base.members((each.stream,)),
+            )
+            for each in self._rules
+        ]  # fmt: skip
         reader = consumer(self._kafka, f"lowmark-sources-{uuid.uuid4()}", tell_ends=True)
         try:
             reader.assign([TopicPartition(self._topic, 0, 0)])
@@ -231,7 +237,7 @@ class Ruler:
             if stream in node.streams
         }
         topics = {self._partials[stage] for stage, _ in nodes}
-        found = promised_time(self._kafka, topics, nodes)
+        found = promised_time(self._kafka, topics, nodes, self._kinds)
         known = [bound for bound in (found, seen.furthest_ns) if bound is not None and bound != NEVER]
         return max(known, default=None)
 
@@ -247,15 +253,18 @@ class Ruler:
     def _write(self, producer: Producer, decisions: Sequence[Decided]) -> None:
         """All of it becomes visible at once, or nothing."""
         last: dict[str, RosterInForce] = {}
-        producer.begin_transaction()
-        for decided in decisions:
-            last[decided.roster.stream] = decided.roster
-            if decided.control is not None:
-                record = encode(decided.control)
-                for topic, partition in self._places(decided.roster.stream):
-                    _produce(producer, topic, partition, record)
-        for roster in last.values():
-            _produce(producer, self._topic, 0, encode(roster))
+        try:
+            producer.begin_transaction()
+            for decided in decisions:
+                last[decided.roster.stream] = decided.roster
+                if decided.control is not None:
+                    record = encode(decided.control)
+                    for topic, partition in self._places(decided.roster.stream):
+                        _produce(producer, topic, partition, record)
+            for roster in last.values():
+                _produce(producer, self._topic, 0, encode(roster))
+        except KafkaException as error:  # of an earlier call, whose answer has come since
+            raise self._judged(error.args[0]) from None
         self._ask(producer.commit_transaction)
         for decided in decisions:
             if decided.why:
@@ -271,10 +280,13 @@ class Ruler:
             with self._watchdog.within(_RETURN_WITHIN_S, f"the call {getattr(call, '__name__', '')} of Kafka's client"):
                 call(_ANSWER_WITHIN_S)
         except KafkaException as error:
-            problem: KafkaError = error.args[0]
-            if problem.code() in _FENCED:
-                raise TakenOver(f"another process rules the sources of job {self._job}: this one ends") from None
-            raise translate(problem, self._kafka) from None
+            raise self._judged(error.args[0]) from None
+
+    def _judged(self, problem: KafkaError) -> Exception:
+        """The exception to raise. A process that was fenced must not begin again: it would fence the one after it."""
+        if problem.code() in FENCED:
+            return TakenOver(f"another process rules the sources of job {self._job}: this one ends")
+        return translate(problem, self._kafka)
 
 
 def _produce(producer: Producer, topic: str, partition: int, record: WireRecord) -> None:

@@ -22,7 +22,6 @@ from lowmark.app.kafka.rights import job_group
 from lowmark.query.plan.nodes import QueryPlan, Stage
 from lowmark.wire.kafka.clients import consumer, translate
 from lowmark.wire.kafka.topics import Topic, TopicKind
-from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.sink_token import Token, decode_told
 
 __all__ = ["JobStart", "job_name"]
@@ -68,12 +67,6 @@ class JobStart:
         """The sources of each stream that the queries read."""
         nodes = (node for stage in self.stages.values() for node in stage.nodes)
         return {stream: self.config.roster(stream) for stream in sorted({name for of in nodes for name in of.streams})}
-
-    @property
-    def kinds(self) -> Mapping[str, SourceKind]:
-        """The kinds of sources that are known not to be live."""
-        sources = self.config.sources.items()
-        return {name: SourceKind.FINITE for name, source in sources if source.file is not None}
 
     @property
     def token_topic(self) -> str:
@@ -158,4 +151,4 @@ class JobStart:
 
     @cached_property
     def _replays(self) -> Mapping[str, Replay]:
-        return replays(self.plans, plan_digests(self.plans), self.roster, self.kinds)
+        return replays(self.plans, plan_digests(self.plans), self.roster, self.config.kinds)

@@ -27,9 +27,9 @@ from lowmark.wire.kafka.settings import (
 from lowmark.wire.kafka.topics import TopicSettings, suits
 
 __all__ = [
-    "KafkaProblem", "KafkaRefused", "KafkaSettings", "KafkaSettingsError", "KafkaUnavailable", "SaslMechanism",
-    "Secret", "SecurityProtocol", "TopicProblem", "admin", "consumer", "delete_topics", "ensure_topics",
-    "gapless_producer", "last_written_ms", "log_problem", "producer", "spark_options", "topic_ids",
+    "FENCED", "KafkaProblem", "KafkaRefused", "KafkaSettings", "KafkaSettingsError", "KafkaUnavailable",
+    "SaslMechanism", "Secret", "SecurityProtocol", "TopicProblem", "admin", "consumer", "delete_topics",
+    "ensure_topics", "gapless_producer", "last_written_ms", "log_problem", "producer", "spark_options", "topic_ids",
     "transactional_producer", "translate", "unasked_admin", "verify_topics", "watermarks",
 ]  # fmt: skip
 
@@ -41,6 +41,9 @@ _PAUSE_S = 0.02
 _MISSING_AFTER_MS = 5000  # after this, a topic that brokers do not know is reported as missing, not as too new
 _ANSWER_WITHIN_S = 10.0
 _FIRST_ANSWER_WITHIN_S = 6.0  # a command that gets no answer says so within ten seconds, including its own start
+
+FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+"""Errors of a producer whose transactional id another process uses now."""
 
 _UNAVAILABLE = {
     KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
