@@ -25,6 +25,11 @@ _MARGIN_NS = 10 * 10**9
 """A change rules from the first granule that begins this long after all promises so far: its record stands in every
 partition before a bucket gets there."""
 
+_MOST_FORMER = 1_000
+_MOST_RUNS = 10
+"""A roster in force keeps so many sources that have left, and of each source so many runs in which it was excluded,
+the last ones: it is one record. Only a new generation asks for them, and buckets keep all."""
+
 
 def is_pattern(name: str) -> bool:
     """Whether an entry of a roster stands for all sources whose name it matches."""
@@ -280,8 +285,18 @@ class StreamRuling:
         if hands is None:
             hands = () if self._in_force is None else self._in_force.by_hand
         return RosterInForce(
-            self._job, self._rules.stream, version, members, self._rules.configured, self._heard, hands
+            self._job, self._rules.stream, version, _kept(members), self._rules.configured, self._heard, hands
         )
+
+
+def _kept(members: tuple[Member, ...]) -> tuple[Member, ...]:
+    former = sorted((at for at, member in enumerate(members) if member.left < FOREVER), key=lambda at: members[at].left)
+    dropped = set(former[: max(0, len(former) - _MOST_FORMER)])
+    return tuple(
+        replace(member, excluded=member.excluded[-_MOST_RUNS:])
+        for at, member in enumerate(members)
+        if at not in dropped
+    )
 
 
 def _shown(at: int) -> str:

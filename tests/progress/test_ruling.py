@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
+
 from highlevel.progress.observed_sources import Observed, Observing
 from highlevel.progress.ruling import Decided, StreamRules, StreamRuling
 from lowmark.wire.records.codec import decode, encode
@@ -193,6 +195,29 @@ def test_a_roster_that_is_lost_after_all_sources_have_ended_keeps_them() -> None
     ruling = StreamRuling("job", NAMED, False, 0, (ListedSource("a"),))
     (kept,) = decided(ruling, reached=FOREVER)
     assert (kept.control, listed(ruling)) == (None, ["a"])
+
+
+def test_a_roster_stays_one_record_however_many_sources_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts of a pattern get new names, and one source fails again and again."""
+    rules = StreamRules("Main", ("capture-*",), 60 * S)
+    monkeypatch.setattr("highlevel.progress.ruling._MOST_FORMER", 20)
+    ruling = begun(rules, registration("capture-stays"))
+    for number in range(30):
+        name = f"capture-{number}"
+        ruling.take(10 + 2 * number, registration(name))
+        decided(ruling, reached=2 * number * S)
+        ruling.take(11 + 2 * number, asked(name, Action.RETIRE))
+        decided(ruling, reached=(2 * number + 1) * S)
+    for number in range(20):
+        ruling.take(5_000 + 2 * number, asked("capture-stays", Action.EXCLUDE))
+        decided(ruling, Observed(front_ns=(5_000 + 2 * number) * S))
+        ruling.take(5_001 + 2 * number, asked("capture-stays", Action.RETURN))
+        decided(ruling, Observed(furthest_ns=(5_001 + 2 * number) * S))
+    assert ruling.in_force is not None
+    *former, stays = sorted(ruling.in_force.members, key=lambda member: member.left)
+    assert (listed(ruling), len(former), former[-1].source) == (["capture-stays"], 20, "capture-29")
+    assert (len(stays.excluded), stays.excluded[-1]) == (10, (5_038 * S, 5_039 * S))
+    assert decided(again(ruling, rules)) == []
 
 
 @dataclass
