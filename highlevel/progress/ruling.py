@@ -204,14 +204,13 @@ class StreamRuling:
 
     def _listing(self, wanted: set[str], reached: Reached, why: str) -> Iterator[Decided]:
         assert self._in_force is not None
-        if wanted == self._listed() or not wanted:
+        if wanted in (self._listed(), self._refused) or not wanted:
             return
         bound = reached(self._rules.stream)
         if bound == FOREVER:
-            if wanted != self._refused:
-                self._refused = wanted
-                told = f"its sources stay as they are, {_named(self._listed())}: all of them have ended"
-                yield Decided(None, self._in_force, f"{told}. A new generation takes {_named(wanted)}")
+            self._refused = wanted
+            told = f"its sources stay as they are, {_named(self._listed())}: all of them have ended"
+            yield Decided(None, self._in_force, f"{told}. A new generation takes {_named(wanted)}")
             return
         start = NEVER if bound is None else bound + _MARGIN_NS
         change = RosterChange(self._job, self._rules.stream, self._in_force.version + 1, start, tuple(sorted(wanted)))

@@ -17,11 +17,14 @@ from lowmark.wire.records.punctuations import Punctuation
 from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["believed", "promised_time"]
+__all__ = ["Found", "believed", "furthest", "promised_time"]
 
 _STEP = 50
 _MOST = 20_000
 _ANSWER_WITHIN_S = 30.0
+
+Found = dict[tuple[str, str], dict[str, int]]
+"""By stage and node, and by source: the greatest time that it has promised."""
 
 
 def promised_time(
@@ -29,18 +32,22 @@ def promised_time(
     kinds: Mapping[str, SourceKind],
 ) -> int | None:  # fmt: skip
     """The greatest time that any source has promised at these nodes (by stage and name), among the latest promises.
-    FOREVER: all of them are ends; None: there is no promise. Punctuations go to every partition: one is read of each
+    FOREVER: all of them have ended; None: there is no promise. Punctuations go to every partition: one is read of each
     topic, backwards from its end until there is one of each node. `kinds`: of the sources that are not live."""
     reader = consumer(kafka, f"lowmark-promises-{uuid.uuid4()}", tell_ends=True)
     try:
-        found: dict[tuple[str, str], list[int]] = {}
+        found: Found = {}
         for topic in sorted(topics):
             _read_back(reader, kafka, topic, nodes, kinds, found)
     finally:
         reader.close()
-    times = [time for each in found.values() for time in each]
-    going = [time for time in times if time < FOREVER]
-    return max(going) if going else FOREVER if times else None
+    return furthest(found)
+
+
+def furthest(found: Found) -> int | None:
+    """The greatest promise of those that go on. What a source promised before its end does not count."""
+    times = [time for each in found.values() for time in each.values()]
+    return max((time for time in times if time < FOREVER), default=FOREVER if times else None)
 
 
 def believed(record: Punctuation, node: Node, arrival: Arrival) -> int | None:
@@ -53,7 +60,7 @@ def believed(record: Punctuation, node: Node, arrival: Arrival) -> int | None:
 
 def _read_back(
     reader: Consumer, kafka: KafkaSettings, topic: str, nodes: Mapping[tuple[str, str], Node],
-    kinds: Mapping[str, SourceKind], found: dict[tuple[str, str], list[int]],
+    kinds: Mapping[str, SourceKind], found: Found,
 ) -> None:  # fmt: skip
     low, high = watermarks(reader, TopicPartition(topic, 0), kafka)
     end, step = high, _STEP
@@ -81,9 +88,10 @@ def _read_back(
             kind = kinds.get(record.origin.source, SourceKind.LIVE)
             at = believed(record, node, Arrival(message.offset(), kind, message.timestamp()[1] * 10**6))
             if at is not None:
-                found.setdefault(name, []).append(at)
+                of = found.setdefault(name, {})
+                of[record.origin.source] = max(at, of.get(record.origin.source, at))
                 stages.add(record.origin.stage)
         missing = [name for name in nodes if name[0] in stages and name not in found]
-        if stages and not missing and any(at < FOREVER for name in found for at in found[name]):
+        if stages and not missing and furthest(found) != FOREVER:
             return
         end, step = start, step * 4
