@@ -131,8 +131,9 @@ class CheckpointFolder:
         folder = self.spark(checkpoint)
         files = [folder / "metadata", folder / "offsets" / str(batch), folder / "commits" / str(batch - 1)]
         version = re.compile(rf"{batch}(_.*)?\.(changelog|zip)")  # version 1 of the state is what batch 0 has left
-        for shard in (folder / "state").glob("*/*/"):
-            files += [file for file in shard.iterdir() if self._undurable(file, version)]
+        there = [file for shard in (folder / "state").glob("*/*/") for file in shard.iterdir()]
+        files += [file for file in there if self._undurable(file, version)]
+        self._snapshots.intersection_update(there)  # Spark removes old ones
         for file in files:
             with contextlib.suppress(FileNotFoundError):  # Spark removes what it does not need any more
                 sync(file)

@@ -169,3 +169,8 @@ def test_what_a_batch_is_run_again_from_is_made_durable(tmp_path, monkeypatch):
     synced.clear()
     folder.make_durable(CHECKPOINT, 7)
     assert str(shard / "3.zip") not in synced
+    (shard / "3.zip").unlink()
+    folder.make_durable(CHECKPOINT, 7)
+    (shard / "3.zip").write_text("again")
+    folder.make_durable(CHECKPOINT, 7)
+    assert str(shard / "3.zip") in synced, "it is not the file that was made durable"
