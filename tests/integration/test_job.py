@@ -18,7 +18,7 @@ from highlevel.spark.checkpoint import CheckpointFolder
 from lowmark.app.config.file import load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.app.job.check import foresee_job
-from lowmark.app.job.roster import listed_now
+from lowmark.app.job.roster import listed_and_excluded
 from lowmark.wire.records.verdicts import Complete
 from tests.integration.jobfeed import (
     ALONE,
@@ -106,7 +106,7 @@ def test_every_row_once_through_kills_restarts_and_a_new_generation(broker, tmp_
     with JobProcess(path, "--new-generation", "--repeat-rows", "--until-last") as job:
         assert job.wait() == 0, job.said
 
-    listed = listed_now(load_config(changed))
+    listed, _ = listed_and_excluded(load_config(changed))
     assert [listed(source, "Main") for source in ("left", "right", "third")] == [True, True, False]
     for plan in feed.plans:
         found, expected = feed.results(plan), feed.expected(plan)

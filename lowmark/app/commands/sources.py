@@ -61,13 +61,13 @@ def show(context: typer.Context, config: ConfigOption = CONFIG) -> None:
     from rich.console import Console
 
     from lowmark.app.config.file import load_config
-    from lowmark.app.job.roster import excluded_now, listed_now
+    from lowmark.app.job.roster import listed_and_excluded
     from lowmark.app.kafka.source_registry import seen_sources
     from lowmark.app.watch.row_view import show_rows
     from lowmark.wire.rows import values
 
     settings = load_config(Path(config))
-    listed, excluded = listed_now(settings), excluded_now(settings)
+    listed, excluded = listed_and_excluded(settings)
     now_ns = time.time_ns()
     rows: list[dict[str, object]] = []
     for seen in seen_sources(settings.kafka, settings.prefix):

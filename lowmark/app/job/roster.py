@@ -14,7 +14,7 @@ from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.rosters import ListedSource, RosterInForce
 from lowmark.wire.rows.values import FOREVER
 
-__all__ = ["excluded", "excluded_now", "listed_now", "listing", "members_now", "rosters_in_force"]
+__all__ = ["excluded", "listed_and_excluded", "listing", "members_now", "rosters_in_force"]
 
 Listed = Callable[[str, str], bool | None]
 """Whether a job lists a source of a stream; None: not known."""
@@ -47,23 +47,16 @@ def excluded(member: ListedSource) -> bool:
     return bool(member.excluded) and member.excluded[-1][1] == FOREVER
 
 
-def listed_now(config: Config) -> Listed:
-    """Reads the topic `sources`. If this user may not, the answer is always None."""
-    try:
-        return listing(rosters_in_force(config))
-    except KafkaProblem:
-        return lambda source, stream: None
-
-
-def excluded_now(config: Config) -> frozenset[tuple[str, str]]:
-    """Stream and source of those that jobs have excluded. Empty if this user may not read the topic `sources`."""
+def listed_and_excluded(config: Config) -> tuple[Listed, frozenset[tuple[str, str]]]:
+    """Whom jobs list now, and (stream, source) of whom they have excluded. To a user who may not read the topic
+    `sources`, nothing is known."""
     try:
         rosters = rosters_in_force(config)
     except KafkaProblem:
-        return frozenset()
-    return frozenset(
-        (roster.stream, name) for roster in rosters for name, member in members_now(roster).items() if excluded(member)
-    )
+        return lambda source, stream: None, frozenset()
+    found = ((roster.stream, members_now(roster)) for roster in rosters)
+    out = ((stream, name) for stream, members in found for name, member in members.items() if excluded(member))
+    return listing(rosters), frozenset(out)
 
 
 def listing(rosters: Iterable[RosterInForce]) -> Listed:
