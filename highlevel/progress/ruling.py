@@ -26,9 +26,9 @@ _MARGIN_NS = 10 * 10**9
 partition before a bucket gets there."""
 
 _MOST_FORMER = 1_000
-_MOST_RUNS = 10
-"""A roster in force keeps so many sources that have left, and of each source so many runs in which it was excluded,
-the last ones: it is one record. Only a new generation asks for them, and buckets keep all."""
+_MOST_RUNS = 3_000
+"""A roster in force is one record. It keeps so many sources that have left, and so many runs that have ended in which
+sources were excluded, the last ones. Only a new generation asks for them; buckets keep all."""
 
 
 def is_pattern(name: str) -> bool:
@@ -289,13 +289,19 @@ class StreamRuling:
 
 
 def _kept(members: tuple[Member, ...]) -> tuple[Member, ...]:
-    former = sorted((at for at, member in enumerate(members) if member.left < FOREVER), key=lambda at: members[at].left)
-    dropped = set(former[: max(0, len(former) - _MOST_FORMER)])
+    left = _of_the_last(_MOST_FORMER, (member.left for member in members))
+    ended = _of_the_last(_MOST_RUNS, (stop for member in members for _, stop in member.excluded))
     return tuple(
-        replace(member, excluded=member.excluded[-_MOST_RUNS:])
-        for at, member in enumerate(members)
-        if at not in dropped
+        replace(member, excluded=tuple(run for run in member.excluded if run[1] >= ended))
+        for member in members
+        if member.left >= left
     )
+
+
+def _of_the_last(most: int, ends: Iterator[int]) -> int:
+    """The end of the first of the last so many that have ended."""
+    past = sorted(end for end in ends if end < FOREVER)
+    return past[-most] if len(past) > most else NEVER
 
 
 def _shown(at: int) -> str:

@@ -201,6 +201,7 @@ def test_a_roster_stays_one_record_however_many_sources_come_and_go(monkeypatch:
     """Hosts of a pattern get new names, and one source fails again and again."""
     rules = StreamRules("Main", ("capture-*",), 60 * S)
     monkeypatch.setattr("highlevel.progress.ruling._MOST_FORMER", 20)
+    monkeypatch.setattr("highlevel.progress.ruling._MOST_RUNS", 10)
     ruling = begun(rules, registration("capture-stays"))
     for number in range(30):
         name = f"capture-{number}"
