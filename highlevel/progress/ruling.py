@@ -16,7 +16,7 @@ from lowmark.wire.records.registration import Presence, PresenceState, Registrat
 from lowmark.wire.records.rosters import Action, Exclusion, ListedSource, Request, Return, RosterChange, RosterInForce
 from lowmark.wire.rows.values import FOREVER, NEVER, time
 
-__all__ = ["Decided", "StreamRules", "StreamRuling", "is_pattern"]
+__all__ = ["Decided", "StreamRules", "StreamRuling", "is_pattern", "shown"]
 
 LEAVING_NS = 10 * 10**9
 """A source that leaves is awaited for this long at most once it is silent, whatever `stall` says."""
@@ -214,7 +214,7 @@ class StreamRuling:
             return
         start = NEVER if bound is None else bound + _MARGIN_NS
         change = RosterChange(self._job, self._rules.stream, self._in_force.version + 1, start, tuple(sorted(wanted)))
-        yield self._taken(change, f"from {_shown(start)} on its sources are {_named(wanted)}: {why}")
+        yield self._taken(change, f"from {shown(start)} on its sources are {_named(wanted)}: {why}")
 
     def _asked(self, request: Request, seen: Observed) -> Iterator[Decided]:
         member = self._member(request.source)
@@ -257,14 +257,14 @@ class StreamRuling:
         at = seen.front_ns
         control = Exclusion(self._job, self._rules.stream, self._in_force.version + 1, at, source)
         hands = (*self._in_force.by_hand, source) if by_hand else self._in_force.by_hand
-        return self._taken(control, f"no window waits for {source} any more, from {_shown(at)} on: {why}", hands)
+        return self._taken(control, f"no window waits for {source} any more, from {shown(at)} on: {why}", hands)
 
     def _return(self, source: str, seen: Observed, why: str) -> Decided:
         assert self._in_force is not None
         at = seen.furthest_ns
         control = Return(self._job, self._rules.stream, self._in_force.version + 1, at, source)
         hands = tuple(name for name in self._in_force.by_hand if name != source)
-        return self._taken(control, f"windows wait for {source} again, from {_shown(at)} on: {why}", hands)
+        return self._taken(control, f"windows wait for {source} again, from {shown(at)} on: {why}", hands)
 
     def _taken(
         self, control: RosterChange | Exclusion | Return, why: str, hands: tuple[str, ...] | None = None
@@ -304,7 +304,8 @@ def _of_the_last(most: int, ends: Iterator[int]) -> int:
     return past[-most] if len(past) > most else NEVER
 
 
-def _shown(at: int) -> str:
+def shown(at: int) -> str:
+    """A time of a roster, for people."""
     return "the beginning" if at == NEVER else "the end" if at == FOREVER else time(at)
 
 

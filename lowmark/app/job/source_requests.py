@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from highlevel.progress.ruling import shown
 from lowlevel.source_epochs import SourcesLog
 from lowmark.app.config.file import Config
 from lowmark.app.errors import EnvironmentNotReady
@@ -13,8 +14,7 @@ from lowmark.app.kafka.source_registry import seen_sources
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.rosters import Action, Request, RosterInForce
-from lowmark.wire.rows import values
-from lowmark.wire.rows.values import FOREVER, NEVER
+from lowmark.wire.rows.values import NEVER
 
 __all__ = ["ask"]
 
@@ -80,11 +80,11 @@ def _told(roster: RosterInForce, source: str, action: Action) -> str:
     where = f"stream {roster.stream} (version {roster.version})"
     if member is None:
         left = max((each.left for each in roster.members if each.source == source), default=NEVER)
-        done = f"{source} leaves {where} at {_shown(left)}"
+        done = f"{source} leaves {where} at {shown(left)}"
     elif excluded(member):
         done = f"{source} is excluded from {where}: no window waits for it"
     else:
-        done = f"{source} is listed in {where} from {_shown(member.joined)} on, and windows wait for it"
+        done = f"{source} is listed in {where} from {shown(member.joined)} on, and windows wait for it"
     listed, out = member is not None, member is not None and excluded(member)
     wanted = {Action.ADD: listed, Action.RETIRE: not listed, Action.EXCLUDE: out, Action.RETURN: listed and not out}
     if not wanted[action]:
@@ -92,7 +92,3 @@ def _told(roster: RosterInForce, source: str, action: Action) -> str:
             f"the job has not done it: {done}", "its log says why; a stream whose sources have all ended stays as it is"
         )
     return done
-
-
-def _shown(at: int) -> str:
-    return "the beginning" if at == NEVER else "the end" if at == FOREVER else values.time(at)
