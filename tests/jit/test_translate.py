@@ -125,7 +125,7 @@ def run(values, matrix):
         if steps > 3 or (found and values[at] == 4):
             break
     for place in range(values.shape[0] - 1, -1, -2):
-        total += values[place] if place != 0 or values[100_000] == 1 else 1_000
+        total += values[place] if place != 0 and (place < 9 or values[1 << 40] == 1) else 1_000
     for row in range(np.uint64(matrix.shape[0])):
         matrix[row, 1] += 5
     return at, found, steps, total, last_of((total, 8, at), steps % 3)
