@@ -36,12 +36,20 @@ test: lint
 test-fast: $(READY)
 	@$(BIN)/python -m pytest -m "not slow"
 
-# Without them the tests that need them are skipped, and say so.
+# Without them the tests that need them are skipped, and say so. Debian would start Prometheus and Alertmanager as services
+# that listen on all addresses: policy-rc.d keeps the installation from it, and those that are new stay disabled.
+NO_SERVICE := /usr/sbin/policy-rc.d
 tools:
 	@{ command -v tshark && command -v dockerd && command -v docker-compose && command -v systemd-analyze && \
 		command -v ip && command -v prometheus-alertmanager; } >/dev/null || { apt-get update -qq && \
+		if [ ! -e $(NO_SERVICE) ]; then \
+			trap 'rm -f $(NO_SERVICE)' EXIT && trap 'exit 1' HUP INT TERM && \
+			printf '#!/bin/sh\ncase "$$1" in prometheus*) exit 101;; esac\n' >$(NO_SERVICE) && chmod 755 $(NO_SERVICE); \
+		fi && \
+		new= && for name in prometheus prometheus-alertmanager; do command -v $$name || new="$$new $$name"; done && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-		tshark docker.io docker-compose systemd iproute2 prometheus prometheus-alertmanager; } >/dev/null
+		tshark docker.io docker-compose systemd iproute2 prometheus prometheus-alertmanager && \
+		{ [ -z "$$new" ] || systemctl --quiet disable $$new || true; }; } >/dev/null
 
 lint: $(READY)
 	@$(BIN)/python -m ruff check .

@@ -3,8 +3,9 @@
 A small capture, and four cases: nothing is kept yet (the first query on this machine); a query never seen before, while
 the parts that all queries share are kept; a query whose constants alone are new; a query seen before. Beside them the
 start of Python, and of tshark where it is installed, over the same capture. Each case has its own process; repetitions
-are interleaved, and the median of their wall time and of their CPU time counts. Then 1, 2, 5, 10 and 20 queries on one
-source: the CPU time of their common kernel, compiled. The figures and a plot go to bench/results.
+are interleaved, and the median of their wall time and of their CPU time counts; the first case runs once. Then 1, 2,
+5, 10 and 20 queries on one source: the CPU time of their common kernel, compiled. The figures and a plot go to
+bench/results.
 """
 
 from __future__ import annotations

@@ -139,9 +139,14 @@ def _limits() -> str:
 def _commands() -> Iterator[str]:
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
-    for name, command in group.commands.items():
-        context = typer.Context(command, info_name=f"lowmark {name}")
-        yield f"### lowmark {name}\n"
+    yield from _commands_of(group, "lowmark")
+
+
+def _commands_of(group: typer.core.TyperGroup, below: str) -> Iterator[str]:
+    for word, command in group.commands.items():
+        name = f"{below} {word}"
+        context = typer.Context(command, info_name=name)
+        yield f"### {name}\n"
         yield f"    {' '.join(command.get_usage(context).removeprefix('Usage: ').split())}\n"
         about = (command.help or "").partition("\b")[0].removesuffix("Examples:\n\n").removesuffix("Example:\n\n")
         yield " ".join(about.split("Examples:")[0].split("Example:")[0].split()) + "\n"
@@ -151,6 +156,8 @@ def _commands() -> Iterator[str]:
             [(f"`{option.removesuffix(' <str>')}`", text) for option, text in rows if option != "-h, --help"],
         )
         yield ""
+        if isinstance(command, typer.core.TyperGroup):
+            yield from _commands_of(command, name)
 
 
 def _names() -> str:

@@ -48,8 +48,9 @@ def prepare(reductions: Sequence[Reduction], send_late: Sequence[bool], order: O
 
 @cache
 def _kernel(text: str, build: Build, kinds: tuple[str, ...]) -> Kernel:
+    forms = [_ARRAYS.get(kind, "int64") for kind in kinds]
     # Whatever the text names and does not contain is in primitives.py.
-    digest = digest_of(text.encode(), Path(__file__).with_name("primitives.py").read_bytes())
+    digest = digest_of(text.encode(), repr(forms).encode(), Path(__file__).with_name("primitives.py").read_bytes())
     name = f"lowmark_kernel_{digest}"
     if build is Build.CHECKED:
         return _dispatched(_module(name, text))
@@ -88,11 +89,11 @@ def _checked(run: Kernel, kinds: Sequence[str]) -> Kernel:
 def _fits(argument: Argument, kind: str) -> bool:
     if kind not in _ARRAYS:
         return type(argument) is int
-    dtype, dimensions, _ = _ARRAYS[kind]
-    if not isinstance(argument, np.ndarray):
+    dtype, dimensions, constant = _ARRAYS[kind]
+    if not isinstance(argument, np.ndarray) or argument.dtype != dtype or argument.ndim != dimensions:
         return False
     flags = argument.flags
-    return argument.dtype == dtype and argument.ndim == dimensions and flags.c_contiguous and flags.aligned
+    return flags.c_contiguous and flags.aligned and (constant or flags.writeable)
 
 
 def compile_kernel(text: str, kinds: Sequence[str]) -> NativeCode:

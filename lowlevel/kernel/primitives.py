@@ -21,8 +21,9 @@ def _big_endian(bits: int) -> Primitive:
     """Loads a number at any position of an array of bytes."""
 
     def write(writer: Writer, arguments: Sequence[Value]) -> Value:
-        data, at = arguments
-        word = writer.let(f"load i{bits}, ptr {writer.place(_array(data), (at,))}, align 1, !invariant.load !0")
+        data, at = _array(arguments[0]), arguments[1]
+        always = ", !invariant.load !0" if data.constant else ""
+        word = writer.let(f"load i{bits}, ptr {writer.place(data, (at,))}, align 1{always}")
         swapped = writer.let(f"call i{bits} @llvm.bswap.i{bits}(i{bits} {word})")
         return Scalar(SIGNED, swapped if bits == 64 else writer.let(f"zext i{bits} {swapped} to i64"))
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 __all__ = [
     "BOOL", "FLOAT", "LLVM_TYPES", "SIGNED", "UNSIGNED", "Array", "Const", "Scalar", "TranslationError", "Tuple",
-    "Value", "Writer",
+    "Value", "Writer", "common_type", "key_of", "operands_of", "returned_type",
 ]  # fmt: skip
 
 SIGNED, UNSIGNED, FLOAT, BOOL = "int64", "uint64", "float64", "bool"
@@ -141,6 +141,13 @@ class Writer:
             return Scalar(type_, self.let(f"{'fptosi' if type_ == SIGNED else 'fptoui'} double {given.text} to i64"))
         return Scalar(type_, given.text)
 
+    def whole(self, value: Value) -> Const | Scalar:
+        """int."""
+        if isinstance(value, Const):
+            return Const(int(value.value))
+        given = self.scalar(value)
+        return given if given.type == UNSIGNED else self.as_integer(given, SIGNED)
+
     def truth(self, value: Value) -> Const | Scalar:
         if isinstance(value, Const):
             return Const(bool(value.value))
@@ -210,6 +217,8 @@ class Writer:
         if isinstance(value, Const):
             return Const(-value.value)
         given = self.scalar(value)
+        if given.type == BOOL:
+            raise TranslationError("- of a boolean")
         if given.type == FLOAT:
             return Scalar(FLOAT, self.let(f"fneg double {given.text}"))
         return Scalar(given.type, self.let(f"sub i64 0, {given.text}"))
@@ -218,7 +227,9 @@ class Writer:
         if isinstance(value, Const):
             return Const(~int(value.value))
         given = self.scalar(value)
-        return Scalar(given.type, self.let(f"xor {LLVM_TYPES[given.type]} {given.text}, -1"))
+        if given.type not in (SIGNED, UNSIGNED):
+            raise TranslationError(f"~ of {given.type}")
+        return Scalar(given.type, self.let(f"xor i64 {given.text}, -1"))
 
     def untrue(self, value: Value) -> Const | Scalar:
         given = self.truth(value)
@@ -288,3 +299,48 @@ def _operand(value: int | float | bool, type_: str) -> Scalar:
         raise TranslationError(f"{value} is no integer")
     word = int(value) & (1 << 64) - 1
     return Scalar(type_, str(word - (1 << 64) if word >> 63 else word))
+
+
+def key_of(value: Value) -> object:
+    """Equal for arguments of which a function has one translation."""
+    match value:
+        case Const(number):
+            return repr(number)
+        case Scalar(type_):
+            return type_
+        case Array(element, constant, _, shape):
+            return element, constant, *map(key_of, shape)
+        case Tuple(items):
+            return tuple(map(key_of, items))
+    return None
+
+
+def operands_of(value: Value) -> list[tuple[str, str]]:
+    """The operands, with their types, by which a value is passed."""
+    match value:
+        case Scalar(type_, text):
+            return [(LLVM_TYPES[type_], text)]
+        case Array(_, _, data, shape):
+            return [("ptr", data), *(pair for size in shape for pair in operands_of(size))]
+        case Tuple(items):
+            return [pair for item in items for pair in operands_of(item)]
+    return []
+
+
+def returned_type(returned: str) -> str:
+    """What an LLVM function gives that returns these types, separated by commas."""
+    if returned == "":
+        return "void"
+    kinds = [LLVM_TYPES[kind] for kind in returned.split(",")]
+    return kinds[0] if len(kinds) == 1 else f"{{ {', '.join(kinds)} }}"
+
+
+def common_type(values: Sequence[Value]) -> str | None:
+    """Of values that are alternatives: that of those that are not constant, if there are any."""
+    types = [value.type for value in values if isinstance(value, Scalar)]
+    if types:
+        return types[0]
+    numbers = [value.value for value in values if isinstance(value, Const)]
+    if all(isinstance(number, bool) for number in numbers):
+        return BOOL
+    return FLOAT if any(isinstance(number, float) for number in numbers) else SIGNED

@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from lowmark.jit.llvm_values import (
-    BOOL,
     FLOAT,
     LLVM_TYPES,
     SIGNED,
@@ -28,6 +27,10 @@ from lowmark.jit.llvm_values import (
     Tuple,
     Value,
     Writer,
+    common_type,
+    key_of,
+    operands_of,
+    returned_type,
 )
 
 __all__ = ["Module", "Primitive"]
@@ -85,25 +88,20 @@ class Module:
             writer.scalar(value) if isinstance(value, Const) and place not in widths else value
             for place, value in enumerate(arguments)
         ]
-        key = (name, *map(_key, arguments))
+        key = (name, *map(key_of, arguments))
         if key not in self._made:
             self._made[key] = self._translated(name, arguments)
         called, returned = self._made[key]
-        given = ", ".join(f"{type_} {text}" for value in arguments for type_, text in _flat(value))
+        given = ", ".join(f"{type_} {text}" for value in arguments for type_, text in operands_of(value))
         if returned == "":
             writer.do(f"call void @{called}({given})")
             return None
-        result = writer.let(f"call {_returned_llvm(returned)} @{called}({given})")
+        result = writer.let(f"call {returned_type(returned)} @{called}({given})")
         kinds = returned.split(",")
         if len(kinds) == 1:
             return Scalar(returned, result)
-        aggregate = _returned_llvm(returned)
-        return Tuple(
-            tuple(
-                Scalar(kind, writer.let(f"extractvalue {aggregate} {result}, {place}"))
-                for place, kind in enumerate(kinds)
-            )
-        )
+        part = f"extractvalue {returned_type(returned)} {result}"
+        return Tuple(tuple(Scalar(kind, writer.let(f"{part}, {place}")) for place, kind in enumerate(kinds)))
 
     def _places_of_widths(self, name: str) -> frozenset[int]:
         """The places of a function's arguments that have to be constants."""
@@ -146,41 +144,9 @@ class Module:
             raise TranslationError(f"{name}: an argument has no value")
 
         body, returned = function.translated([parameter(value) for value in arguments])
-        head = f"define internal {_returned_llvm(returned)} @{called}({', '.join(parameters)}) nounwind {{"
+        head = f"define internal {returned_type(returned)} @{called}({', '.join(parameters)}) nounwind {{"
         self._texts.append("\n".join([head, *body, "}"]))
         return called, returned
-
-
-def _key(value: Value) -> object:
-    match value:
-        case Const(number):
-            return repr(number)
-        case Scalar(type_):
-            return type_
-        case Array(element, constant, _, shape):
-            return element, constant, *map(_key, shape)
-        case Tuple(items):
-            return tuple(map(_key, items))
-    return None
-
-
-def _flat(value: Value) -> list[tuple[str, str]]:
-    """The operands, with their types, by which a value is passed."""
-    match value:
-        case Scalar(type_, text):
-            return [(LLVM_TYPES[type_], text)]
-        case Array(_, _, data, shape):
-            return [("ptr", data), *(pair for size in shape for pair in _flat(size))]
-        case Tuple(items):
-            return [pair for item in items for pair in _flat(item)]
-    return []
-
-
-def _returned_llvm(returned: str) -> str:
-    if returned == "":
-        return "void"
-    kinds = [LLVM_TYPES[kind] for kind in returned.split(",")]
-    return kinds[0] if len(kinds) == 1 else f"{{ {', '.join(kinds)} }}"
 
 
 class _Function:
@@ -193,6 +159,7 @@ class _Function:
         self._names: dict[str, Value] = {}  # what is known while translating: constants, arrays, tuples
         self._slots: dict[str, tuple[str, str]] = {}  # of the other names: type, and the place in memory
         self._loops: list[tuple[str, str]] = []  # the blocks that `continue` and `break` go to
+        self._nested = 0  # branches and loops around the statement
         self._returned: str | None = None
 
     def translated(self, arguments: Sequence[Value]) -> tuple[list[str], str]:
@@ -216,6 +183,12 @@ class _Function:
 
     # Statements.
 
+    def _inside(self, statements: Sequence[ast.stmt]) -> None:
+        """Statements that do not run exactly once."""
+        self._nested += 1
+        self._statements(statements)
+        self._nested -= 1
+
     def _statements(self, statements: Sequence[ast.stmt]) -> None:
         for statement in statements:
             if not self._writer.open:
@@ -238,14 +211,14 @@ class _Function:
             case ast.Assign(targets=[target], value=value):
                 self._assign(target, self._value(value))
             case ast.AugAssign(target, op, value):
-                self._changed(target, _SIGNS[type(op)], value)
+                self._changed(target, _sign(op), value)
             case ast.Return(value):
                 self._return(None if value is None else self._value(value))
             case ast.If(test, body, orelse):
                 self._if(test, body, orelse)
-            case ast.While(test, body):
+            case ast.While(test, body, []):
                 self._while(test, body)
-            case ast.For(ast.Name(name), ast.Call(ast.Name("range"), arguments), body):
+            case ast.For(ast.Name(name), ast.Call(ast.Name("range"), arguments, []), body, []):
                 self._for(name, [self._value(argument) for argument in arguments], body)
             case ast.Continue():
                 writer.jump(self._loops[-1][0])
@@ -266,6 +239,8 @@ class _Function:
                     raise TranslationError("a tuple of other length")
                 for each, item in zip(targets, value.items, strict=True):
                     self._assign(each, item)
+            case _:
+                raise TranslationError(f"{ast.unparse(target)} cannot be assigned")
 
     def _changed(self, target: ast.expr, sign: str, value: ast.expr) -> None:
         if isinstance(target, ast.Subscript):
@@ -277,10 +252,12 @@ class _Function:
 
     def _assign_name(self, name: str, value: Value) -> None:
         if isinstance(value, Array | Tuple):
-            if name in self._slots or self._loops:
+            if name in self._slots or self._nested:
                 raise TranslationError(f"{name} would not always be the same array")
             self._names[name] = value
             return
+        if name in self._names:
+            raise TranslationError(f"{name} would not always be an array")
         known = self._slots.get(name)
         given = self._writer.scalar(value, known[0] if known else None)
         if known is None:
@@ -295,7 +272,7 @@ class _Function:
         if self._returned not in (None, returned):
             raise TranslationError(f"returns {returned or 'nothing'} here and {self._returned or 'nothing'} elsewhere")
         self._returned = returned
-        llvm = _returned_llvm(returned)
+        llvm = returned_type(returned)
         if len(scalars) <= 1:
             writer.end(f"ret {llvm} {scalars[0].text}" if scalars else "ret void")
             return
@@ -315,7 +292,7 @@ class _Function:
             if statements:
                 writer.open = False
                 writer.begin(label)
-                self._statements(statements)
+                self._inside(statements)
                 ends = ends or writer.open
                 writer.jump(end)
         writer.open = False
@@ -330,7 +307,7 @@ class _Function:
         writer.open = False
         writer.begin(inside)
         self._loops.append((again, end))
-        self._statements(body)
+        self._inside(body)
         self._loops.pop()
         writer.jump(again)
         broken = any(isinstance(node, ast.Break) for each in body for node in ast.walk(each))
@@ -355,7 +332,7 @@ class _Function:
         writer.begin(inside)
         self._assign_name(name, now)
         self._loops.append((following, end))
-        self._statements(body)
+        self._inside(body)
         self._loops.pop()
         writer.begin(following)
         self._assign_name(counter, writer.computed("+", self._named(counter), step))
@@ -403,7 +380,7 @@ class _Function:
             case ast.Tuple(items):
                 return Tuple(tuple(map(self._value, items)))
             case ast.BinOp(left, op, right):
-                return writer.computed(_SIGNS[type(op)], self._value(left), self._value(right))
+                return writer.computed(_sign(op), self._value(left), self._value(right))
             case ast.UnaryOp(ast.USub(), operand):
                 return writer.negated(self._value(operand))
             case ast.UnaryOp(ast.Invert(), operand):
@@ -411,12 +388,12 @@ class _Function:
             case ast.UnaryOp(ast.Not(), operand):
                 return writer.untrue(self._value(operand))
             case ast.Compare(left, ops, comparators):
-                return self._compared([left, *comparators], [_SIGNS[type(op)] for op in ops])
+                return self._compared([left, *comparators], list(map(_sign, ops)))
             case ast.BoolOp():
                 return self._chosen(expr, lambda: Const(True), lambda: Const(False))
             case ast.IfExp(test, body, orelse):
                 return self._chosen(test, lambda: self._value(body), lambda: self._value(orelse))
-            case ast.Call(function, arguments):
+            case ast.Call(function, arguments, []):
                 return self._called(function, [self._value(argument) for argument in arguments])
         raise TranslationError(f"{ast.unparse(expr)} is not understood")
 
@@ -470,21 +447,20 @@ class _Function:
         writer = self._writer
         then, orelse, end = writer.new_label(), writer.new_label(), writer.new_label()
         self._branch(test, then, orelse)
-        values, begins = [], []
+        values, labels = [], []
         for label, make in ((then, one), (orelse, other)):
             writer.open = False
             writer.begin(label)
             values.append(make())
-            begins.append((writer.label, len(writer.lines)))
+            labels.append(writer.label)
             writer.jump(end)
-        # A conversion belongs to the end of the value's own block.
-        alike = _common(values)
+        alike = common_type(values)
         scalars = [writer.scalar(value, alike if isinstance(value, Const) else None) for value in values]
         if scalars[0].type != scalars[1].type:
             raise TranslationError(f"{scalars[0].type} or {scalars[1].type}")
         writer.open = False
         writer.begin(end)
-        sources = ", ".join(f"[ {scalar.text}, %{label} ]" for scalar, (label, _) in zip(scalars, begins, strict=True))
+        sources = ", ".join(f"[ {scalar.text}, %{label} ]" for scalar, label in zip(scalars, labels, strict=True))
         return Scalar(scalars[0].type, writer.let(f"phi {LLVM_TYPES[scalars[0].type]} {sources}"))
 
     def _called(self, function: ast.expr, arguments: Sequence[Value]) -> Value:
@@ -497,7 +473,7 @@ class _Function:
             case ast.Name("bool"):
                 return writer.truth(arguments[0])
             case ast.Name("int"):
-                return arguments[0]
+                return writer.whole(arguments[0])
             case ast.Name("len") if isinstance(arguments[0], Tuple):
                 return Const(len(arguments[0].items))
             case ast.Name("min" | "max" as name):
@@ -511,16 +487,11 @@ class _Function:
         raise TranslationError(f"{ast.unparse(function)} cannot be called")
 
 
+def _sign(op: ast.operator | ast.cmpop) -> str:
+    if (sign := _SIGNS.get(type(op))) is None:
+        raise TranslationError(f"{type(op).__name__} is not understood")
+    return sign
+
+
 def _is_store(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Store)
-
-
-def _common(values: Sequence[Value]) -> str | None:
-    """The type of those values that are not constant."""
-    types = [value.type for value in values if isinstance(value, Scalar)]
-    if types:
-        return types[0]
-    numbers = [value.value for value in values if isinstance(value, Const)]
-    if all(isinstance(number, bool) for number in numbers):
-        return BOOL
-    return FLOAT if any(isinstance(number, float) for number in numbers) else SIGNED

@@ -16,6 +16,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from highlevel.progress.ruling import StreamRules, is_pattern
 from ingest.config import RingConfig
 from lowlevel.config import LowLevelConfig, QueueConfig
 from lowmark.app.config.file import CaptureSource, Config, Query, QueryLimits, Stream, load_config
@@ -131,10 +132,10 @@ def test_kubernetes_takes_it(rendered: Mapping[str, str], case: str) -> None:
         ("job.replicas=2", "replicas"),
         ("job.repeatRows=true", "job.repeatRows works only with job.newGeneration"),
         ("namespaces.capture=lowmark", "namespaces.capture is the release's namespace"),
-        ("capture.nodes=null", "capture.nodes is empty"),
         ("capture.affinity.nodeAffinity.a=b", "capture.nodes and capture.affinity.nodeAffinity"),
         ("sources.tap.stream=Other", 'there is no stream "Other" (Main)'),
         ("streams.Other.disorder=ordered", "streams.Other: no source feeds it"),
+        ("streams.Main.stall=exclude after 60", "stall"),
         ("queries=null", "queries is empty"),
         ("queries.talkers.slots=1", "slots"),
         ("acls.create=true", "kafka.security PLAINTEXT names no users"),
@@ -202,7 +203,8 @@ def config(rendered: str, ending: str, path: Path, monkeypatch: pytest.MonkeyPat
 def test_lowmark_takes_the_settings(
     rendered: Mapping[str, str], case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Captures and job plan the same stages, and the sources of each node are in the roster of the job."""
+    """Captures and job plan the same stages, and the sources of each node are in the roster of the job, by name or as
+    the job matches them when they register."""
     capture = config(rendered[case], "-capture", tmp_path / "capture.toml", monkeypatch)
     job = config(rendered[case], "-job", tmp_path / "job.toml", monkeypatch)
     plans, planned = plan_queries(capture), plan_queries(job)
@@ -215,12 +217,43 @@ def test_lowmark_takes_the_settings(
         if "roster" not in given:
             mine = [name for source in job_sources(capture, stream) for name in capture.members(source)]
             assert mine
-            assert set(mine) <= set(job.roster(stream))
-            assert len(job.roster(stream)) == len(mine) * len(values["capture"]["nodes"])
+            rules = StreamRules(stream, job.roster(stream), job.streams[stream].stall_ns)
+            if nodes := values["capture"].get("nodes"):
+                assert set(mine) <= set(rules.configured)
+                assert len(rules.configured) == len(mine) * len(nodes)
+            else:
+                assert all(map(is_pattern, rules.configured))
+                assert all(map(rules.matches, mine))
 
 
 def job_sources(config: Config, stream: str) -> list[str]:
     return [name for name, source in config.sources.items() if source.stream == stream]
+
+
+def test_nodes_come_and_go_by_the_rule_of_the_job(
+    rendered: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pattern takes names of sources, threads of theirs too, of this stream; the rule is the job's alone."""
+    job = config(rendered["every-node"], "-job", tmp_path / "job.toml", monkeypatch)
+    capture = config(rendered["every-node"], "-capture", tmp_path / "capture.toml", monkeypatch)
+    assert job.roster("Main") == ("tap-*", "tap-mgmt-*")
+    assert job.roster("Edge") == ("wan-*",)
+    assert capture.members("tap-node-1") == ("tap-node-1-0", "tap-node-1-1")
+    assert {name: stream.stall_ns for name, stream in job.streams.items()} == {"Main": 60 * 10**9, "Edge": None}
+    assert {stream.stall for stream in capture.streams.values()} == {"wait"}, "a change of it restarts captures"
+    assert job.job.limits.open_panes == 20_000
+    spec = only(rendered["every-node"], "DaemonSet")["spec"]["template"]["spec"]
+    assert "affinity" not in spec
+
+
+@pytest.mark.parametrize(
+    "stall",
+    ["wait", "exclude after 60 s", "exclude  after 1.5min", "exclude after 2 HOURS", "exclude after 5000ms"],
+)
+def test_the_schema_takes_each_stall_that_lowmark_takes(stall: str) -> None:
+    assert Stream(stall=stall).stall == stall
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]["streams"]["additionalProperties"]
+    assert re.search(schema["properties"]["stall"]["pattern"], stall)
 
 
 def test_numbers_and_texts_stay_what_they_are(
@@ -360,10 +393,15 @@ def test_notes() -> None:
         program = obtain_helm(HELM_4)
     except Missing as reason:
         pytest.skip(str(reason))
-    options = ["--namespace", "netmon", "--values", str(values_file("scram"))]
-    done = helm(program, "install", "taps", str(CHART), "--dry-run=client", *options)
-    assert done.returncode == 0, done.stderr
-    notes = done.stdout.partition("\nNOTES:\n")[2]
+
+    def notes_of(case: str) -> str:
+        options = ["--namespace", "netmon", "--values", str(values_file(case))]
+        done = helm(program, "install", "taps", str(CHART), "--dry-run=client", *options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.partition("\nNOTES:\n")[2]
+
+    notes = notes_of("scram")
+    assert "takes nodes as they come" not in notes
     for said in (
         "DaemonSet taps-lowmark-capture in namespace netmon-capture",
         "They wait for the Secret kafka-tap in that namespace.",
@@ -372,6 +410,10 @@ def test_notes() -> None:
         "lowmark watch talkers",
     ):
         assert said in notes
+    notes = notes_of("every-node")
+    assert "They run on every node that" in notes
+    assert "Stream Edge takes nodes as they come, but waits for each that goes" in notes
+    assert "Stream Main" not in notes
 
 
 def test_copies_are_equal() -> None:

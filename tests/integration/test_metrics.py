@@ -147,7 +147,8 @@ def test_the_process(capture: Samples, job: Samples) -> None:
 
 
 def test_helper_threads(capture: Samples, job: Samples, pipeline: Pipeline) -> None:
-    for process, expected in ((capture, {"health", "kafka", "epochs"}), (job, {"health", "kafka", "watchdog"})):
+    of_job = {"health", "kafka", "sources", "watchdog"}
+    for process, expected in ((capture, {"health", "kafka", "epochs"}), (job, of_job)):
         up = {dict(labels)["thread"]: count for (name, labels), count in process.items() if name == "lowmark_thread_up"}
         assert set(up.values()) == {1}
         assert {thread for thread in up if not thread.startswith("emitter ")} == expected

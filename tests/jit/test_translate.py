@@ -125,7 +125,7 @@ def run(values, matrix):
         if steps > 3 or (found and values[at] == 4):
             break
     for place in range(values.shape[0] - 1, -1, -2):
-        total += values[place] if place != 0 or values[100_000] == 1 else 1_000
+        total += values[place] if place != 0 and (place < 9 or values[1 << 40] == 1) else 1_000
     for row in range(np.uint64(matrix.shape[0])):
         matrix[row, 1] += 5
     return at, found, steps, total, last_of((total, 8, at), steps % 3)
@@ -165,11 +165,35 @@ def test_small_elements_become_64_bits() -> None:
         ("def run(a):\n    return c", "c has no value"),
         ("def run(a):\n    if a > 1:\n        return a\n    return a > 1", "returns bool here and int64 elsewhere"),
         ("def run(a):\n    try:\n        return a\n    finally:\n        a = 1", "Try is not understood"),
+        (
+            "def run(a):\n    while a > 9:\n        a -= 1\n    else:\n        a = 5\n    return a",
+            "While is not understood",
+        ),
+        (
+            "def run(a):\n    for b in range(3):\n        a += b\n    else:\n        a = 5\n    return a",
+            "For is not understood",
+        ),
+        ("def run(a):\n    return max(a, 3, key=a)", "is not understood"),
+        ("def run(a):\n    return a**2", "Pow is not understood"),
+        ("def run(a):\n    return ~(a > 1)", "~ of bool"),
+        ("def run(a):\n    return -(a > 1)", "- of a boolean"),
+        ("def run(a):\n    b = 1, 2\n    if a > 1:\n        b = 3, 4\n    return b[a]", "not always be the same array"),
+        ("def run(a):\n    b = 1, 2\n    b = a\n    return b", "not always be an array"),
     ],
 )
 def test_what_cannot_be_translated_is_refused(text: str, said: str) -> None:
     with pytest.raises(TranslationError, match=said):
         _native(text, ["int64"])
+
+
+def test_an_array_has_one_name_on_every_way() -> None:
+    with pytest.raises(TranslationError, match="not always be the same array"):
+        _native("def run(a, b, c):\n    if c > 0:\n        a = b\n    return a[0]", [WORDS, WORDS, "int64"])
+
+
+def test_int_rounds_to_zero() -> None:
+    run = _native("def run(a):\n    return int(a), int(a > 0.0)", ["float64"])
+    assert [run(value) for value in (2.9, -2.9)] == [(2, 1), (-2, 0)]
 
 
 def test_what_is_only_read_is_not_written() -> None:

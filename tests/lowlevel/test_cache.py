@@ -96,5 +96,11 @@ def test_arguments_of_another_form_are_refused() -> None:
         list(nodes.take(replace(one, ts=one.ts.astype(np.int32))))
     with pytest.raises(TypeError, match="form"):
         list(nodes.take(replace(one, offset=one.offset.view(np.int32)[::2])))
+    nodes._schedule.flags.writeable = False
+    nodes.start()
+    with pytest.raises(TypeError, match="form"):
+        list(nodes.take(one))
+    nodes._schedule.flags.writeable = True
+    nodes.start()
     list(nodes.take(one))
     assert nodes.decoded == 1

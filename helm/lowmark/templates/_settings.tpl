@@ -102,31 +102,41 @@ prefix = {{ toRawJson . }}
 {{- end }}
 {{- end -}}
 
+{{/* Of (root context, stream): the sources that its windows wait for, names and patterns, one a line. Without the names of the
+nodes it is a pattern: a node joins by registering. */}}
+{{- define "lowmark.roster" -}}
+{{- $root := index . 0 -}}
+{{- $name := index . 1 -}}
+{{- $roster := default list (index $root.Values.streams $name).roster -}}
+{{- if not $roster -}}
+{{- range $source, $at := $root.Values.sources -}}
+{{- if ne $at.stream $name -}}
+{{- else if $root.Values.capture.nodes -}}
+{{- $roster = concat $roster (include "lowmark.members" (list $root $source) | trim | splitList "\n") -}}
+{{- else -}}
+{{- $roster = append $roster (printf "%s-*" $source) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if not $roster -}}
+{{- fail (printf "streams.%s: no source feeds it; give sources.NAME with stream: %s, or its roster" $name $name) -}}
+{{- end -}}
+{{ join "\n" $roster }}
+{{- end -}}
+
+{{/* Of (root context, role). `stall` is the job's alone, so that a change of it restarts no capture. */}}
 {{- define "lowmark.toml.streams" -}}
-{{- $root := . -}}
-{{- range $source, $at := .Values.sources }}
+{{- $root := index . 0 -}}
+{{- $capture := eq (index . 1) "capture" -}}
+{{- range $source, $at := $root.Values.sources }}
 {{- if not (hasKey $root.Values.streams $at.stream) }}
 {{- fail (printf "sources.%s.stream: there is no stream %q (%s)" $source $at.stream (keys $root.Values.streams | sortAlpha | join ", ")) }}
 {{- end }}
 {{- end }}
-{{- range $name, $stream := .Values.streams }}
-{{- $roster := default list $stream.roster }}
-{{- if not $roster }}
-{{- range $source, $at := $root.Values.sources }}
-{{- if eq $at.stream $name }}
-{{- if not $root.Values.capture.nodes }}
-{{- fail (printf "capture.nodes is empty: list the nodes to capture on (kubectl get nodes -o name); the windows of stream %s wait for all of them" $name) }}
-{{- end }}
-{{- $roster = concat $roster (include "lowmark.members" (list $root $source) | trim | splitList "\n") }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- if not $roster }}
-{{- fail (printf "streams.%s: no source feeds it; give sources.NAME with stream: %s, or its roster" $name $name) }}
-{{- end }}
+{{- range $name, $stream := $root.Values.streams }}
 [streams.{{ toRawJson $name }}]
-roster = {{ include "lowmark.toml.value" $roster }}
-{{- include "lowmark.toml.keys" (omit $stream "roster") }}
+roster = {{ include "lowmark.toml.value" (include "lowmark.roster" (list $root $name) | splitList "\n") }}
+{{- include "lowmark.toml.keys" (ternary (omit $stream "roster" "stall") (omit $stream "roster") $capture) }}
 {{ end }}
 {{- end -}}
 
@@ -169,7 +179,7 @@ spill = "/var/lib/lowmark/spill"
 [job]
 buckets = {{ int .Values.job.buckets }}
 
-{{ include "lowmark.toml.streams" . }}
+{{ include "lowmark.toml.streams" (list . "capture") }}
 {{- range $name, $source := .Values.sources }}
 [sources."{{ $name }}-${LOWMARK_NODE}"]
 {{- include "lowmark.toml.keys" $source }}
@@ -194,6 +204,6 @@ master = "local[{{ int $root.Values.job.shuffle_partitions }}]"
 [job.limits]
 {{- include "lowmark.toml.keys" $root.Values.job.limits }}
 
-{{ include "lowmark.toml.streams" $root }}
+{{ include "lowmark.toml.streams" . }}
 {{- include "lowmark.toml.queries" $root }}
 {{- end -}}

@@ -25,6 +25,7 @@ from lowmark.wire.kafka.clients import (
     KafkaSettings,
     KafkaUnavailable,
     consumer,
+    is_passing,
     log_problem,
     transactional_producer,
     translate,
@@ -46,10 +47,6 @@ _ROOM_WITHIN_S = 90.0
 
 _RENEW_AFTER_S = 6 * 3600.0
 _ATTEMPTS = 5
-_PASSING = {
-    KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._WAIT_COORD,
-}  # fmt: skip
 _PAUSE_S = 0.1
 
 _LINGER_MS = 5
@@ -221,8 +218,7 @@ class TransactionalSink:
                     return call(*arguments, max(1.0, deadline - time.monotonic()))
                 except KafkaException as error:
                     problem: KafkaError = error.args[0]
-                passing = problem.retriable() or problem.code() in _PASSING
-                if problem.txn_requires_abort() or not passing or time.monotonic() > deadline:
+                if problem.txn_requires_abort() or not is_passing(problem) or time.monotonic() > deadline:
                     break
                 time.sleep(_PAUSE_S)
         raise self._judged(problem)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from highlevel.spark.checkpoint import CheckpointFolder, plan_digests
 from highlevel.spark.opening import StartState
@@ -20,7 +21,7 @@ from lowmark.app.config.file import Config
 from lowmark.app.config.queries import result_topics
 from lowmark.app.kafka.rights import job_group
 from lowmark.query.plan.nodes import QueryPlan, Stage
-from lowmark.wire.kafka.clients import consumer, translate
+from lowmark.wire.kafka.clients import consumer, is_passing, translate
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.sink_token import Token, decode_told
 
@@ -28,6 +29,7 @@ __all__ = ["JobStart", "job_name"]
 
 _NAME_LENGTH = 100
 _ANSWER_WITHIN_S = 30.0
+_PAUSE_S = 0.1
 
 
 def job_name(config: Config, queries: Sequence[str] | None) -> str:
@@ -86,13 +88,19 @@ class JobStart:
         """Token and positions in Kafka. Fences nobody, and does not wait for a transaction that has not ended: the job
         that began it may have died."""
         reader = consumer(self.config.kafka, self.group, stable=False)
+        asked, deadline = places(self.token_topic, self.inputs), time.monotonic() + _ANSWER_WITHIN_S
         try:
-            found = reader.committed(places(self.token_topic, self.inputs), timeout=_ANSWER_WITHIN_S)
-        except KafkaException as error:
-            raise translate(error.args[0], self.config.kafka) from None
+            while True:
+                try:
+                    found = reader.committed(asked, timeout=max(1.0, deadline - time.monotonic()))
+                    return token_and_positions(found, self.group, self.config.kafka)
+                except KafkaException as error:
+                    problem: KafkaError = error.args[0]
+                if not is_passing(problem) or time.monotonic() > deadline:
+                    raise translate(problem, self.config.kafka)
+                time.sleep(_PAUSE_S)
         finally:
             reader.close()
-        return token_and_positions(found, self.group, self.config.kafka)
 
     def standing(
         self, folder: CheckpointFolder, token: Token | None, positions: Mapping[tuple[str, int], Position]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +10,7 @@ from confluent_kafka import TopicPartition
 
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.kafka.source_registry import read_first_partitions
-from lowmark.wire.kafka.clients import KafkaSettings, admin, consumer, producer, watermarks
+from lowmark.wire.kafka.clients import KafkaRefused, KafkaSettings, admin, consumer, producer, watermarks
 from lowmark.wire.kafka.topics import Topic, TopicKind, parse_topic
 from lowmark.wire.records.codec import encode
 from lowmark.wire.records.partials import decode_origin
@@ -18,6 +19,8 @@ from lowmark.wire.records.registration import Presence, PresenceState
 
 __all__ = ["refuse_former_epochs", "renumber"]
 
+_LOG = logging.getLogger("lowmark.capture")
+
 _TAIL = 2_000
 _MOST = 10_000_000
 _ANSWER_WITHIN_S = 60.0
@@ -25,8 +28,15 @@ _ANSWER_WITHIN_S = 60.0
 
 def refuse_former_epochs(kafka: KafkaSettings, prefix: str, topics: Sequence[str], epochs: Mapping[str, int]) -> None:
     """Raises EnvironmentNotReady if a source has just registered with an epoch that its records in these topics of
-    partials had already: the job would ignore all that it sends."""
-    former = _epochs(kafka, topics)
+    partials had already: the job would ignore all that it sends. A capture needs no right to read these topics, and is
+    not refused where it may not."""
+    try:
+        former = _epochs(kafka, topics)
+    except KafkaRefused as refused:
+        _LOG.info(
+            "not known whether epochs begin again, because this user may not read topics of partials: %s", refused
+        )
+        return
     behind = {source: former[source] for source, epoch in epochs.items() if former.get(source, -1) >= epoch}
     if behind:
         raise EnvironmentNotReady(

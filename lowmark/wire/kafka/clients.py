@@ -29,8 +29,8 @@ from lowmark.wire.kafka.topics import TopicSettings, suits
 __all__ = [
     "FENCED", "KafkaProblem", "KafkaRefused", "KafkaSettings", "KafkaSettingsError", "KafkaUnavailable",
     "SaslMechanism", "Secret", "SecurityProtocol", "TopicProblem", "admin", "consumer", "delete_topics",
-    "ensure_topics", "gapless_producer", "last_written_ms", "log_problem", "producer", "spark_options", "topic_ids",
-    "transactional_producer", "translate", "unasked_admin", "verify_topics", "watermarks",
+    "ensure_topics", "gapless_producer", "is_passing", "last_written_ms", "log_problem", "producer", "spark_options",
+    "topic_ids", "transactional_producer", "translate", "unasked_admin", "verify_topics", "watermarks",
 ]  # fmt: skip
 
 _LOG = logging.getLogger("lowmark.kafka")
@@ -79,6 +79,18 @@ class KafkaUnavailable(KafkaProblem):
 
 class KafkaRefused(KafkaProblem):
     """A broker answers and refuses: credentials, certificates or rights are wrong."""
+
+
+_PASSING = {
+    KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._WAIT_COORD,
+}  # fmt: skip
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether the same call may succeed a moment later. A group's coordinator is chosen when it is first asked for, and
+    moves when a broker goes."""
+    return error.retriable() or error.code() in _PASSING
 
 
 def translate(error: KafkaError, settings: KafkaSettings) -> KafkaProblem:
