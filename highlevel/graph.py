@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
+from highlevel.events import Closing, Events, LatePart, Reached, Shed
 from highlevel.interface import MarkOut, Operator, Out, Space, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
 from highlevel.join.in_order import InOrderJoinOperator
@@ -72,7 +73,7 @@ from lowmark.wire.records.punctuations import Bound, Promise
 from lowmark.wire.records.verdicts import OpenCount, Reason, Verdict
 from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["Answer", "Build", "Closing", "Events", "Graph", "LatePart", "build"]
+__all__ = ["Answer", "Build", "Graph", "build"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -110,56 +111,6 @@ _KEPT: Space[_Kept] = Space("promised", _Kept.encode, _Kept.decode)
 
 _FRONTS: Space[list[int]] = Space("fronts", lambda piece: json.dumps(piece).encode(), json.loads)
 """By input of a step, the first pane not ended at an input that brings panes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """A window of an aggregate step that is final, with the tuples merged into it."""
-
-    step: int
-    windows: range
-    tuples: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LatePart:
-    """Rows that an operator refused as late on a port of its input."""
-
-    step: int
-    port: int
-    rows: Words
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Shed:
-    """Rows of an input that an operator gave up."""
-
-    step: int
-    port: int
-    rows: Words
-    reason: Reason
-
-
-@dataclass(slots=True)
-class Events:
-    """What came out of the steps of a query since the last call. Steps are numbered as in its plan."""
-
-    rows: list[Words] = field(default_factory=list)  # of the answer
-    sent: list[tuple[int, Words | Promise]] = field(default_factory=list)
-    """By step: rows and joint promises that go into its exchange."""
-    closings: list[Closing] = field(default_factory=list)
-    flaws: list[tuple[int, int, Reason]] = field(default_factory=list)  # (step, window, reason)
-    marks: list[tuple[int, int, RowMark]] = field(default_factory=list)  # (step, port, mark on rows put out there)
-    late: list[LatePart] = field(default_factory=list)
-    shed: list[Shed] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Reached:
-    """Where a mark ends: at steps that make windows or send, on the rows of their input; and in the answer."""
-
-    steps: list[tuple[int, RowMark]] = field(default_factory=list)
-    shown: list[RowMark] = field(default_factory=list)
 
 
 def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:

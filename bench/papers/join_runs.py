@@ -10,7 +10,8 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from highlevel.graph import Closing, Graph, build
+from highlevel.events import Closing
+from highlevel.graph import Graph, build
 from highlevel.interface import Operator, Space, Words
 from highlevel.limits import GroupLimit
 from highlevel.state import MemoryState

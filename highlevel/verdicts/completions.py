@@ -9,7 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from highlevel.graph import Answer, Events, Reached, Shed
+from highlevel.events import Events, Reached, Shed
+from highlevel.graph import Answer
 from highlevel.interface import Space, State, Words
 from highlevel.operators.incoming import panes_of
 from highlevel.progress.complete_rows import step_bounds

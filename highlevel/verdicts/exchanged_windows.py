@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 
-from highlevel.graph import Closing
+from highlevel.events import Closing
 from highlevel.progress.ledger import Ledger
 from highlevel.verdicts.marks import Finding, MarkRow, Marks
 from highlevel.verdicts.untellable_values import FlawRow, Flaws

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from highlevel.graph import Answer, Reached
+from highlevel.events import Reached
+from highlevel.graph import Answer
 from highlevel.progress.exchange_channel import Channel
 from highlevel.progress.granules import ROW_NUMBER
 from highlevel.progress.ledger import Ledger

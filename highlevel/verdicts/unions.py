@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from highlevel.graph import Closing
+from highlevel.events import Closing
 from highlevel.verdicts.marks import EXACT, Finding, MarkRow, Marks
 from highlevel.verdicts.untellable_values import FlawRow, Flaws
 from highlevel.verdicts.window_sequence import WindowRun, WindowRunRow, learned

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from highlevel.graph import Closing
+from highlevel.events import Closing
 from highlevel.interface import Words
 from highlevel.progress.ledger import Ledger
 from highlevel.verdicts.marks import EXACT, Finding, FindingRow, MarkRow, Marks

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 
-from highlevel.graph import Answer, Events
+from highlevel.events import Events
+from highlevel.graph import Answer
 from highlevel.progress.granules import ROW_NUMBER
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Output, ResultRows

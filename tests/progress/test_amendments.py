@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from highlevel.graph import Closing
+from highlevel.events import Closing
 from highlevel.progress.ledger import Ledger
 from highlevel.state import MemoryState
 from highlevel.verdicts.exchanged_windows import FollowedSequence
