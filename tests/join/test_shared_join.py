@@ -226,6 +226,21 @@ def test_state_through_bytes_changes_nothing(scene: Shared) -> None:
     assert live.promises == stored.promises
 
 
+def test_results_held_back_keep_their_partners_through_bytes() -> None:
+    """Kept rows of several bins, all served before; then a row of the other port finds some, and the state is written
+    before they may leave for all outputs."""
+
+    def came(port: int, first: int, *times: int) -> Event:
+        return Event(port, tuple(Tuple(t, number, None, 0.0, 1 << 100) for number, t in enumerate(times, first)))
+
+    made = came(1, 0, -120, -118, -120), came(0, 0, -120), came(0, 1, -104), Event(0, ended=FOREVER)
+    joins = tuple(plan_of((size, size), True, [], False) for size in (1, 2))
+    scene = Shared(SharedJoin(joins, (1, 1), Scheduling.SWF), made, (False, False, False, True), (6, 0, 0, 2))
+    out = run(scene)
+    for output, plan in enumerate(joins):
+        assert Counter(numbers(plan, out.matrices.get(output, []))) == nested_loops(scene.alone(output))
+
+
 # The papers' figures, by their tuples
 
 

@@ -127,6 +127,13 @@ class Buffer:
         state.put(self._index, ONLY, index)
         return first
 
+    def hold(self, state: State) -> None:
+        """A row of the other port waits: what it has found are positions in this index."""
+        index = self.index(state)
+        if not index.waited_for:
+            index.waited_for = True
+            state.put(self._index, ONLY, index)
+
     def rows_at(self, positions: Ints, state: State) -> Words:
         """The rows at these positions of the index."""
         index = self.index(state)

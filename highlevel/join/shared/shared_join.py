@@ -91,6 +91,7 @@ class SharedJoinOperator:
         first = self._buffers[port].add(rows, numbers, state)
         if len(before.heads) != heads:  # chains were made anew
             waiting.down[:], waiting.up[:] = START, START
+        self._buffers[1 - port].hold(state)
         at = first + np.arange(len(rows))
         waiting.add(port, at, *self._windows(port, rows[:, self._times[port]].view(np.int64)))
         state.put(self._waiting, ONLY, waiting)
