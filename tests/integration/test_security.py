@@ -148,7 +148,10 @@ def test_each_role_works_and_shows_no_secret(place: Place) -> None:
         assert [row["source"] for row in sources.rows] == ["tap"]
     with Command("watch", "--progress", "--once", "-c", viewer(place)) as progress:
         assert progress.wait() == 0, progress.error
-    seen += [watch.error, sources.error, progress.out, progress.error]
+    # It starts again, too, when the topics of partials, which it may not read, hold records.
+    with Command("capture", "-c", str(configure(place, "tap"))) as again:
+        assert again.wait() == 0, again.error
+    seen += [watch.error, sources.error, progress.out, progress.error, again.out, again.error]
     for name in ("worker", "viewer"):
         assert not [text for text in seen if PASSWORD.format(name) in text]
     assert not [text for text in seen if "PRIVATE KEY" in text]
