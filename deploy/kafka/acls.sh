@@ -21,6 +21,7 @@ job      transactional-id  prefixed  job.JOB    Write
 reader   topic             prefixed  results.   Read
 reader   topic             prefixed  late.      Read
 reader   topic             prefixed  partials.  Read
+reader   topic             prefixed  exchange.  Read
 reader   topic             literal   sources    Read
 reader   group             prefixed  =lowmark-  Describe
 '
