@@ -22,7 +22,7 @@ from bench.common.reports import RESULTS, Figure, describe_machine, write_csv
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryByteStore, PiecewiseState
 from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Rows

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from highlevel.progress.source_waits import SourceReport, SourceWaits
+from highlevel.rosters.source_waits import SourceReport, SourceWaits
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.records.record import BadReason
 from lowmark.wire.records.verdicts import Reason

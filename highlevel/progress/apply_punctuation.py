@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from highlevel.progress.granules import ROW_NUMBER, granule_of_time, promised_granule
 from highlevel.progress.lanes import Lane, accounted_losses, loss_counters
 from highlevel.progress.ledger import Ledger, account_reasons
-from highlevel.progress.roster import Roster
 from highlevel.progress.value_promises import about_values, in_panes
+from highlevel.rosters.roster import Roster
 from highlevel.verdicts.marks import Finding
 from lowmark.wire.records.punctuations import Account, LaneLedger, Punctuation, Taint
 from lowmark.wire.records.registration import SourceKind

@@ -25,9 +25,9 @@ from highlevel.progress.outputs import Outcome, Rejection
 from highlevel.progress.pending_outputs import Tally
 from highlevel.progress.place import Place
 from highlevel.progress.records import Arrival, Batch, Record
-from highlevel.progress.roster import Changed, Roster, changes
-from highlevel.progress.source_status import Progress, Standing
 from highlevel.progress.value_promises import ValuePromises, news, of_all
+from highlevel.rosters.roster import Changed, Roster, changes
+from highlevel.rosters.source_status import Progress, Standing
 from highlevel.scheduler import IN_ORDER, Scheduler
 from highlevel.verdicts.completions import Completions
 from highlevel.verdicts.marks import Finding

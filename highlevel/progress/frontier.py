@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["Frontier"]

@@ -16,7 +16,7 @@ from highlevel.interface import Space, State
 from highlevel.progress.frontier import Frontier
 from highlevel.progress.granules import ROW_NUMBER
 from highlevel.progress.lanes import Lane, Lanes
-from highlevel.progress.roster import Member
+from highlevel.rosters.roster import Member
 from highlevel.verdicts.marks import EXACT, Finding, Mark, MarkRow, Marks
 from lowmark.query.plan.nodes import Node
 from lowmark.wire.records.punctuations import Account

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.spark.errors import CheckpointRefused, TakenOver
 from lowmark.query.plan.nodes import QueryPlan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.spark.checkpoint import BucketKey, Completed
 from highlevel.spark.sink.messages import Position
 from lowmark.query.plan.nodes import QueryPlan, Stage

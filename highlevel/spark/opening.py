@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.spark.checkpoint import BucketKey, Checkpoint, Completed, differences
 from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat, TopicsDeleted
 from highlevel.spark.placement import placements

@@ -17,7 +17,7 @@ from highlevel.interface import State
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Forward, Output, ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Rows

@@ -16,7 +16,7 @@ from highlevel.interface import State, Words
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.records import Arrival, Record
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
 from lowmark.wire.records.verdicts import Amendment, Complete, Reason

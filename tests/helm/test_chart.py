@@ -16,7 +16,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from highlevel.progress.ruling import StreamRules, is_pattern
+from highlevel.rosters.ruling import StreamRules, is_pattern
 from ingest.config import RingConfig
 from lowlevel.config import LowLevelConfig, QueueConfig
 from lowmark.app.config.file import CaptureSource, Config, Query, QueryLimits, Stream, load_config

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Forward, ResultRows
 from highlevel.progress.records import Arrival, Batch
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryState
 from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Outgoing, Rows

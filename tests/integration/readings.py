@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import ResultRows
 from highlevel.progress.records import Arrival, batch_of_wire
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryState
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Rows
 from lowlevel.source_epochs import SourcesLog

@@ -13,7 +13,7 @@ from highlevel.limits import GroupLimit
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Outcome, Output, ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.row_marks import RowMark, shown_windows
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.plan.nodes import Aggregate, Node, NodeInput, Pane, QueryPlan, Reduction, Stage, Step, StepPlan

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.records import Arrival, Batch
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryState
 from lowlevel.node import NodeOutput, Progress
 from lowlevel.outbox import Outbox, Rows

@@ -16,7 +16,7 @@ from highlevel.interface import State
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Outcome, ResultRows
 from highlevel.progress.records import Batch, Record
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import QueryPlan

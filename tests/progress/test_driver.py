@@ -7,7 +7,7 @@ import pytest
 from highlevel.progress.future_records import MAX_AHEAD_NS
 from highlevel.progress.outputs import Rejection, ResultRows
 from highlevel.progress.records import Arrival
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.windows.window import WindowKind
 from lowmark.wire.records.codec import encode

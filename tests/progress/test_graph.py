@@ -19,7 +19,7 @@ from highlevel.operators.finish import FinishOperator
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Forward, Outcome, Output, ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.scheduler import IN_ORDER, Scheduler, Waiting
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query

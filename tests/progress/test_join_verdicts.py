@@ -9,14 +9,14 @@ import pytest
 
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Outcome
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.records.punctuations import Account
 from lowmark.wire.records.verdicts import Reason
 from tests.progress.harness import Sender, completes, dropped, finite
-from tests.progress.test_chain import column, drive
+from tests.progress.test_steps import column, drive
 
 SECOND = 10**9
 ROSTER = Roster.of({"A": ("a",), "B": ("b",)})

@@ -16,7 +16,7 @@ from highlevel.interface import Words
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Outcome
 from highlevel.progress.records import Arrival, Batch, Record
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryByteStore, PiecewiseState
 from lowmark.query.compile import compile_query
 from lowmark.query.options import Late

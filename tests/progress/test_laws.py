@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from highlevel.progress.records import Arrival, Record
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.records.punctuations import Account, Punctuation
 from lowmark.wire.records.registration import SourceKind

@@ -21,7 +21,7 @@ from highlevel.operators.aggregate import AggregateOperator
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Counts, Outcome, ResultRows
 from highlevel.progress.records import Arrival
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.row_marks import RowMark, in_panes, of_panes, through
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query

@@ -10,7 +10,7 @@ from highlevel.config import JobConfig
 from highlevel.metrics import BatchPhase, HighLevelMetrics
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.records import Arrival, Record
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.spark.batch_phases import phases_of
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query

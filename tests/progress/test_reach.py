@@ -10,7 +10,7 @@ from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Forward
 from highlevel.progress.reach import Reach
 from highlevel.progress.records import Arrival, Record
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import QueryPlan

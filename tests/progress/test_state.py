@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from highlevel.interface import Space
 from highlevel.progress.frontier import Frontier
 from highlevel.progress.granules import granule_of_time, promised_granule
-from highlevel.progress.roster import Member, Roster
+from highlevel.rosters.roster import Member, Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState, ScopedState, StateRefused
 from highlevel.verdicts.marks import Mark, Marks
 from lowmark.query.plan.nodes import Pane

@@ -16,8 +16,8 @@ from highlevel.limits import GroupLimit
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Forward
 from highlevel.progress.records import Arrival, Record
-from highlevel.progress.roster import Roster
 from highlevel.progress.value_promises import ValuePromises, in_panes, news, of_all
+from highlevel.rosters.roster import Roster
 from highlevel.row_marks import RowMark
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, Completed, differences, plan_digests
 from highlevel.spark.errors import CheckpointRefused, TakenOver
 from tests.spark.plans import plan, window

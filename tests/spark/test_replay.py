@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.records import Arrival, Record
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.spark.checkpoint import Completed, plan_digests
 from highlevel.spark.replay import replays
 from highlevel.spark.sink.suppression import Suppression, digest

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from highlevel.config import JobConfig, JobLimits
-from highlevel.progress.ruling import is_pattern
+from highlevel.rosters.ruling import is_pattern
 from ingest.config import LIVE_DISORDER, RingConfig
 from ingest.disorder.declarations import Disorder, DisorderError, Scan, parse_disorder
 from ingest.files.inputs import STANDARD_INPUT

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from highlevel.progress.observed_sources import BucketSources, Observed, Observing
-from highlevel.progress.roster import Roster
-from highlevel.progress.ruling import Decided, StreamRules, StreamRuling
+from highlevel.rosters.observed_sources import BucketSources, Observed, Observing
+from highlevel.rosters.roster import Roster
+from highlevel.rosters.ruling import Decided, StreamRules, StreamRuling
 from highlevel.spark.errors import JobFailed, TakenOver
 from lowmark.app.config.file import Config
 from lowmark.app.job.promised_times import promised_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from highlevel.progress.ruling import shown
+from highlevel.rosters.ruling import shown
 from lowlevel.source_epochs import SourcesLog
 from lowmark.app.config.file import Config
 from lowmark.app.errors import EnvironmentNotReady

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Output, Rejection, ResultRows
 from highlevel.progress.records import Arrival, Record
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryState
 from ingest.config import LIVE_DISORDER, FileConfig, LiveConfig
 from ingest.disorder.declarations import Disorder

@@ -7,7 +7,7 @@ import pytest
 
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Outcome, ResultRows
-from highlevel.progress.roster import Roster
+from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import QueryPlan

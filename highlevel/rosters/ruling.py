@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from highlevel.progress.observed_sources import Observed
-from highlevel.progress.roster import Member, Roster
+from highlevel.rosters.observed_sources import Observed
+from highlevel.rosters.roster import Member, Roster
 from lowmark.wire.records.registration import Presence, PresenceState, Registration, SourceKind
 from lowmark.wire.records.rosters import Action, Exclusion, ListedSource, Request, Return, RosterChange, RosterInForce
 from lowmark.wire.rows.values import FOREVER, NEVER, time

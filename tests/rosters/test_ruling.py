@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from highlevel.progress.observed_sources import Observed, Observing
-from highlevel.progress.ruling import Decided, StreamRules, StreamRuling
+from highlevel.rosters.observed_sources import Observed, Observing
+from highlevel.rosters.ruling import Decided, StreamRules, StreamRuling
 from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.registration import Presence, PresenceState, Registration, SourceKind
 from lowmark.wire.records.rosters import Action, Exclusion, ListedSource, Request, Return, RosterChange, RosterInForce
@@ -200,8 +200,8 @@ def test_a_roster_that_is_lost_after_all_sources_have_ended_keeps_them() -> None
 def test_a_roster_stays_one_record_however_many_sources_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hosts of a pattern get new names, and one source fails again and again."""
     rules = StreamRules("Main", ("capture-*",), 60 * S)
-    monkeypatch.setattr("highlevel.progress.ruling._MOST_FORMER", 20)
-    monkeypatch.setattr("highlevel.progress.ruling._MOST_RUNS", 10)
+    monkeypatch.setattr("highlevel.rosters.ruling._MOST_FORMER", 20)
+    monkeypatch.setattr("highlevel.rosters.ruling._MOST_RUNS", 10)
     ruling = begun(rules, registration("capture-stays"))
     for number in range(30):
         name = f"capture-{number}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from highlevel.progress.lanes import Lanes
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.place import Witness
-from highlevel.progress.roster import Member, Roster
+from highlevel.rosters.roster import Member, Roster
 from lowmark.query.plan.nodes import Node
 from lowmark.wire.rows.values import FOREVER
 
