@@ -247,6 +247,8 @@ class StreamRuling:
             member = self._member(source)
             if member is None or not member.open_excluded or source in self._in_force.by_hand:
                 continue
+            if source in seen.crowding:  # where nobody else is left it counts: it would be excluded again at once
+                continue
             heard_ns = seen.heard_ns.get(source)
             if heard_ns is not None and heard_ns > self._excluded_at.get(source, NEVER):
                 yield self._return(source, seen, "its promises have reached the frontier")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -130,6 +130,19 @@ def test_too_many_open_panes_exclude_whoever_holds_them_up() -> None:
     ruling = begun(StreamRules("Main", ("a", "b")))
     seen = Observed(waiting=frozenset("b"), crowding=frozenset("b"), front_ns=90 * S)
     assert decided(ruling, seen)[0].control == Exclusion("job", "Main", 1, 90 * S, "b")
+
+
+def test_a_source_that_still_holds_up_too_many_panes_does_not_return() -> None:
+    """The only source counts although it is excluded: it would be excluded and return with every batch."""
+    ruling = begun(StreamRules("Main", ("a",)))
+    crowded = Observed(
+        frozenset("a"), returned=frozenset("a"), crowding=frozenset("a"), heard_ns={"a": 5}, front_ns=90 * S,
+        furthest_ns=95 * S,
+    )  # fmt: skip
+    assert [each.control for each in decided(ruling, crowded)] == [Exclusion("job", "Main", 1, 90 * S, "a")]
+    assert decided(ruling, replace(crowded, heard_ns={"a": 6})) == []
+    (back,) = decided(ruling, replace(crowded, waiting=frozenset(), crowding=frozenset(), heard_ns={"a": 6}))
+    assert back.control == Return("job", "Main", 2, 95 * S, "a")
 
 
 def test_it_returns_when_it_has_been_heard_again_and_its_promise_has_reached_the_frontier() -> None:
