@@ -119,7 +119,8 @@ def _account(lane: Lane, ledger: Ledger, account: Account, final: bool) -> list[
 def _settle_suspicion(lane: Lane, ledger: Ledger, after: int, told: LaneLedger, roster: Roster) -> list[News]:
     """Resolve a suspicion when a promise arrives. After a gap, a lost record may have held the accounts that are
     missing now, and losses in granules promised before; the counters would show the latter."""
-    counters, news = loss_counters(told.counters), list[News]()
+    counters = loss_counters(told.counters)
+    news: list[News] = []
     if lane.suspect is not None:
         why = Finding(Verdict(frozenset({lane.suspect})))
         for first, end in tuple(ledger.unaccounted(lane, lane.promised, after)):

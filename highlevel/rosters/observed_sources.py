@@ -6,29 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from highlevel.rosters.source_waits import SourceReport
 from lowmark.query.plan.nodes import Stage
 from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["BucketSources", "Observed", "Observing"]
 
 
-class BucketSources(Protocol):
-    """A bucket's report. `fronts`: by node, its first granule that has not ended. `waiting`: sources that block it.
-    `returned`: excluded sources that have promised as much as the frontier. `heard`: when Kafka took the last record of
-    each source; FOREVER: it has ended. `read`: the offset after the last record of partials; 0: there was none."""
+class BucketSources(SourceReport, Protocol):
+    """A bucket's report, with what rosters are decided by. `returned`: excluded sources that have promised as much as
+    the frontier. `read`: the offset after the last record of partials; 0: there was none."""
 
     @property
-    def stage(self) -> str: ...
-    @property
-    def bucket(self) -> int: ...
-    @property
-    def fronts(self) -> Mapping[str, int]: ...
-    @property
-    def waiting(self) -> Sequence[tuple[str, str]]: ...
-    @property
     def returned(self) -> Sequence[tuple[str, str]]: ...
-    @property
-    def heard(self) -> Mapping[str, int]: ...
     @property
     def open_panes(self) -> int: ...
     @property
