@@ -56,7 +56,7 @@ class Kept:
     def advance(self, port: int, promise: Promise, state: State) -> tuple[int, ...] | None:
         """The bounds after this promise; None: it moves none."""
         pane, before = promise.below(PANE), self.bounds(state)
-        bound = INT64_MIN if pane is None else self._start(port, pane)
+        bound = INT64_MIN if pane is None else self.start(port, pane)
         if bound <= before[port]:
             return None
         bounds = (*before[:port], bound, *before[port + 1 :])
@@ -148,7 +148,7 @@ class Kept:
             self.changed(port, key, piece, state)
         return gone
 
-    def _start(self, port: int, pane: int) -> int:
+    def start(self, port: int, pane: int) -> int:
         """The least time of a row of this pane."""
         return FOREVER if pane == FOREVER else min(max(pane * self._units[port], INT64_MIN), INT64_MAX - 1)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from highlevel.interface import Operator, Out, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
+from highlevel.join.punctuated import PunctuatedJoinOperator
 from lowmark.query.expr.expressions import Call, Field, Named, Op
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.nodes import AT, Extreme, Join, JoinInput, Probe, has_every_row
@@ -26,7 +27,7 @@ from tests.wire.strategies import V4, V6
 UNIT = 4
 """Times of a pane."""
 
-AnyJoin = JoinOperator | OuterJoinOperator
+AnyJoin = JoinOperator | OuterJoinOperator | PunctuatedJoinOperator
 
 OUTER = (JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL, JoinKind.SEMI, JoinKind.ANTI)
 
