@@ -28,6 +28,7 @@ from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries, result_topics, topics_of
 from lowmark.app.console import error_console
 from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.failures import failure_of
 from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.job.roster_metrics import RosterMetrics
 from lowmark.app.job.ruler import Ruler
@@ -227,7 +228,8 @@ class _Job:
         )
         if self._spark is not None:
             self._spark.kill()
-        os._exit(0 if orderly else 1)
+        failure = None if self._failed is None else failure_of(self._failed)
+        os._exit(0 if orderly else 1 if failure is None else failure.exit_code)
 
     def _ensure_topics(self, stored: Checkpoint | None) -> dict[str, str]:
         """Creates missing topics. Returns Kafka's ids of the result topics, by name."""
