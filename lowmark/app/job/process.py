@@ -43,6 +43,7 @@ from lowmark.helpers import Helper
 from lowmark.query.result_names import result_names
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import admin, ensure_topics, topic_ids
+from lowmark.wire.kafka.topics import Topic, TopicKind
 
 __all__ = ["NewGeneration", "run_job"]
 
@@ -108,7 +109,8 @@ class _Job:
         self._watchdog = Watchdog(self._end)
         self._ruler = Ruler(self._config, start.name, start.group, tuple(start.stages.values()), self._watchdog)
         self._service = ServiceManager()
-        self._reach = KafkaReach(self._config.kafka, self._registry)
+        sources = Topic(TopicKind.SOURCES, None, self._config.prefix).name
+        self._reach = KafkaReach(self._config.kafka, sources, self._registry)
         self._health = HealthServer(
             self._config.job.metrics, "job.metrics", self._registry, self._ready,
             lambda: living(self._helpers()), self._config.metrics,
