@@ -140,7 +140,9 @@ class _Conversation(socketserver.StreamRequestHandler):
         host = b"127.0.0.1"
         broker = struct.pack(f">ih{len(host)}sih", 1, len(host), host, self.server.server_address[1], -1)
         brokers, controller = ([broker], 1) if self.server.knows_brokers else ([], -1)
-        return struct.pack(">ii", 0, len(brokers)) + b"".join(brokers) + struct.pack(">hiii", -1, controller, 0, -1)
+        return (
+            struct.pack(">ii", 0, len(brokers)) + b"".join(brokers) + struct.pack(">h1siii", 1, b"x", controller, 0, -1)
+        )
 
 
 ASKING = """\
@@ -148,7 +150,7 @@ import sys
 from prometheus_client import CollectorRegistry
 from lowmark.app.kafka import reachability
 from lowmark.wire.kafka.clients import KafkaSettings
-reachability._EVERY_S, reachability._ANSWER_WITHIN_S = 0.05, 0.5
+reachability._EVERY_S, reachability._ANSWER_WITHIN_S = 0.05, 2.0
 with reachability.KafkaReach(KafkaSettings(sys.argv[1]), "of-sources", CollectorRegistry()) as reach:
     for line in sys.stdin:
         while reach.ok != (line == "ok\\n"):
