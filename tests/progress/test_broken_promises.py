@@ -1,5 +1,5 @@
-"""Rows that a promise about values excludes are late with the reason `punctuated`, whoever sends them; all others count,
-whatever the order in which sources are heard and wherever batches are cut."""
+"""Rows that a promise about values excludes are late with the reason `punctuated`, whoever sends them. All others
+count, whatever the order in which sources are heard and wherever batches are cut."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.progress.harness import Item, Sender
 
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Output, ResultRows
@@ -26,6 +25,7 @@ from lowmark.wire.records.rosters import RosterChange
 from lowmark.wire.records.verdicts import Complete, Reason
 from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.words import Words
+from tests.progress.harness import Item, Sender
 
 WIDTH = 10**10
 COLUMNS = ("srcPort", "destPort")
