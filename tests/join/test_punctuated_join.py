@@ -114,21 +114,19 @@ def showing_addresses(plan: Join) -> Join:
     return replace(plan, inputs=inputs, output=Schema((*plan.output.columns, *columns)))
 
 
-def promises(said: Said, columns: Sequence[str]) -> Iterator[Promise]:
-    """One for all keys, or one for each: several columns with a set each say it of all combinations."""
+def promise_of(said: Said, columns: Sequence[str]) -> Promise:
     time = () if said.below == FOREVER else (Bound(PANE, below=said.below),)
-    together = [sorted(said.keys)] if len(columns) == 1 else [[key] for key in sorted(said.keys)]
-    for keys in together:
-        each = zip(columns, zip(*keys, strict=True), strict=True)
-        yield Promise((*(Bound(name, values=ValueSet.of(values)) for name, values in each), *time))
+    order = 1 if said.port == 0 else -1  # columns come in any order
+    column = tuple(columns[::order]) if len(columns) > 1 else columns[0]
+    values = ValueSet.of_tuples([key[::order] for key in sorted(said.keys)], len(columns))
+    return Promise((Bound(column, values=values), *time))
 
 
 def tell(operator: PunctuatedJoinOperator, step: Step, columns: Sequence[str], state: State, sink: Sink) -> None:
     if isinstance(step, Event):
         send(operator, step, state, sink)
     else:
-        for promise in promises(step, columns):
-            operator.on_promise(step.port, promise, state, sink)
+        operator.on_promise(step.port, promise_of(step, columns), state, sink)
 
 
 def run(case: Punctuated, kind: type[Live] | type[Stored] = Stored) -> Sink:
@@ -230,11 +228,12 @@ def shown(case: Punctuated, matrices: Sequence[np.ndarray]) -> Iterator[dict[str
 
 
 def excludes(promise: Promise, row: Mapping[str, int]) -> bool:
-    return promise.last or all(
-        row[bound.column] < bound.below if bound.below is not None else row[bound.column] in bound.values.integers()
-        for bound in promise.bounds
-        if bound.below is not None or bound.values is not None
-    )
+    return promise.last or all(is_in(bound, row) for bound in promise.bounds)
+
+
+def is_in(bound: Bound, row: Mapping[str, int]) -> bool:
+    values = tuple(row[column] for column in bound.columns)
+    return values in bound.values.tuples() if bound.values is not None else values < (bound.below or 0,)
 
 
 @given(punctuated())
@@ -256,7 +255,7 @@ def is_told(case: Punctuated, made: Sequence[Promise], port: int, key: tuple[int
     return any(
         excludes(promise, values | {f"i{port}.t": min(bound, reach) - 1, f"i{1 - port}.t": reach})
         for promise in made
-        if promise.last or all(bound.column in values or bound.column == f"i{port}.t" for bound in promise.bounds)
+        if promise.last or all(c in values or c == f"i{port}.t" for bound in promise.bounds for c in bound.columns)
     )
 
 
