@@ -24,16 +24,16 @@ TREES = (
     (
         "CREATE STREAM j1 AS SELECT a.ts AS t, a.len AS len FROM A AS a, B AS b, A AS c WHERE a.ts/7 = b.ts/7 AND "
         "b.ts/7 = c.ts/7 AND a.srcIP = b.srcIP AND b.srcIP = c.srcIP; "
-        "CREATE STREAM j2 AS SELECT a.ts AS t, b.len AS len FROM B AS a, B AS b, A AS c WHERE a.ts = b.ts AND b.ts = c.ts; "
+        "CREATE STREAM j2 AS SELECT a.ts AS t, b.len AS len FROM B a, B b, A c WHERE a.ts = b.ts AND b.ts = c.ts; "
         "SELECT j1.t, j1.len, j2.t, j2.len FROM j1, j2 WHERE j1.t/2 = j2.t/2"
     ),
     # An aggregate above a tree, and one below it.
     (
-        "SELECT proto, count(*) AS n [RANGE 9 s, SLIDE 3 s, WA t] FROM (SELECT x.ts AS t, y.proto AS proto FROM A AS x, B "
-        "AS y WHERE x.ts/500 ms = y.ts/500 ms) AS p GROUP BY proto"
+        "SELECT proto, count(*) AS n [RANGE 9 s, SLIDE 3 s, WA t] FROM (SELECT x.ts AS t, y.proto FROM A x, B y "
+        "WHERE x.ts/500 ms = y.ts/500 ms) AS p GROUP BY proto"
     ),
     (
-        "CREATE STREAM p AS SELECT srcIP, count(*) AS n [RANGE 3 s] FROM A GROUP BY srcIP; SELECT p.window_end, p.n, y.len "
+        "CREATE STREAM p AS SELECT srcIP, count(*) AS n [RANGE 3 s] FROM A GROUP BY srcIP; SELECT p.window_end, y.len "
         "FROM p, B AS y WHERE p.window_end = y.ts"
     ),
     # A bucket of its own for either join: rows move through an exchange.
