@@ -29,8 +29,8 @@ TREES = (
     ),
     # An aggregate above a tree, and one below it.
     (
-        "SELECT proto, count(*) AS n [RANGE 9 s, SLIDE 3 s, WA t] FROM (SELECT x.ts AS t, y.proto FROM A x, B y "
-        "WHERE x.ts/500 ms = y.ts/500 ms) AS p GROUP BY proto"
+        "SELECT proto, count(*) AS n [RANGE 9 s, SLIDE 3 s, WA t] FROM (SELECT x.ts AS t, y.proto AS proto FROM A x, "
+        "B y WHERE x.ts/500 ms = y.ts/500 ms) AS p GROUP BY proto"
     ),
     (
         "CREATE STREAM p AS SELECT srcIP, count(*) AS n [RANGE 3 s] FROM A GROUP BY srcIP; SELECT p.window_end, y.len "
