@@ -30,7 +30,7 @@ class WindowJoin:
         if self._plan.where is None:
             return None
         values = evaluate(self._plan.where, pairs, self._plan.output)
-        if values.lost is not None:
+        if values.lost is not None and values.lost.any():
             out.mark(0, self._marks.overflow(self._kept.times(parts, values.lost)))
         return holds(values)
 

@@ -36,7 +36,7 @@ class Kept:
         self._units = [port.unit for port in plan.inputs]
         self._times = [port.schema.offset(port.attribute) for port in plan.inputs]
         self._granule = plan.granule
-        self._width = _width(self._bands, self._granule)
+        self._width = _width(plan)
         self._bins = [bins_space(f"rows.{n}", at) for n, at in enumerate(self._times)]
         self._bounds = bounds_space()
         self.absence = Absence(self._bands, self._width, self._bins)
@@ -157,10 +157,12 @@ class Kept:
         return times
 
 
-def _width(bands: Bands, unit: int) -> int:
-    """Width of a bin, in ns: tumbling windows are bins."""
+def _width(plan: Join) -> int:
+    """Width of a bin, in ns: tumbling windows are bins. Where an equality of times stands for them, they may be as
+    short as a ns, and the keys tell them apart: a bin has as many of them as end together."""
+    bands, unit = plan.bands, plan.granule
     if bands.tumbling:
-        return bands.sizes[0]
+        return bands.sizes[0] * (max(1, -(-unit // bands.sizes[0])) if plan.windowless else 1)
     longest = max(sum(bands.reach(of, other)) for of in range(len(bands.sizes)) for other in range(of))
     return max(unit, -(-longest // (_BINS * unit)) * unit)
 
