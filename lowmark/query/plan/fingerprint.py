@@ -93,7 +93,7 @@ def share_names(plan: QueryPlan) -> tuple[str | None, ...]:
         if not isinstance(join, Join) or join.kind is not JoinKind.INNER or len(join.inputs) != 2:
             found.append(None)
             continue
-        if join.in_order or join.windowless:
+        if join.in_order or join.windowless or join.punctuated:
             found.append(None)
             continue
         inputs: list[Json] = [
