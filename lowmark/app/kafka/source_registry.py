@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from lowlevel.source_epochs import SourcesLog
 from lowmark.wire.kafka.clients import KafkaSettings, admin, consumer, translate, watermarks
@@ -22,6 +22,7 @@ from lowmark.wire.rows.values import FOREVER
 __all__ = ["SeenSource", "present_senders", "read_first_partitions", "seen_sources", "sources_sending"]
 
 _ANSWER_WITHIN_S = 5.0
+_STANDS_STILL_S = 20.0  # without a record: a broker that is restarted is back earlier
 
 _CLOCKS_APART_MS = 60_000
 """Allowed difference between clocks of brokers, which give records their times."""
@@ -184,7 +185,8 @@ def _promised(
 def read_first_partitions(
     reader: Consumer, kafka: KafkaSettings, topics: Sequence[str], tail: int | None, since_ms: int | None = None
 ) -> Iterator[Message]:
-    """Reads partition 0 of each topic up to its present end: all, from a time on, or only the last records."""
+    """Reads partition 0 of each topic up to its present end: all, from a time on, or only the last records.
+    KafkaUnavailable if the reading stands still."""
     ends: dict[str, int] = {}
     parts: list[TopicPartition] = []
     for topic in topics:
@@ -197,6 +199,7 @@ def read_first_partitions(
             ends[topic] = high
             parts.append(TopicPartition(topic, 0, start))
     reader.assign(parts)
+    moved_s = time.monotonic()
     while ends:
         message = reader.poll(1.0)
         if message is None:
@@ -204,7 +207,10 @@ def read_first_partitions(
             for at in reader.position([TopicPartition(topic, 0) for topic in ends]):
                 if at.offset >= ends[at.topic]:
                     del ends[at.topic]
+            if time.monotonic() - moved_s > _STANDS_STILL_S:
+                raise translate(KafkaError(KafkaError._TIMED_OUT), kafka)
             continue
+        moved_s = time.monotonic()
         error = message.error()
         if error is not None:
             raise translate(error, kafka)
