@@ -265,7 +265,7 @@ def _free_port() -> int:
 
 
 def registration(source: str, process: str) -> Registration:
-    return Registration(source, "Main", SourceKind.LIVE, None, 5, "within 50 ms", 1, process)
+    return Registration(source, "Main", SourceKind.LIVE, None, 5, "within 50 ms", process)
 
 
 @pytest.mark.slow
