@@ -19,7 +19,7 @@ NODE = PLAN.stage.nodes[0].name
 
 
 def board() -> ProgressBoard:
-    return ProgressBoard([PLAN], {"Main": ("a", "b")})
+    return ProgressBoard([PLAN], {"Main": ("a", "b")}, "lowmark")
 
 
 def promise(source: str, second: int | None, epoch: int = 5, ending: Ending = Ending.NONE) -> Punctuation:
