@@ -135,6 +135,14 @@ class ValuePromises:
                 del self._tables[columns]
         return pruned
 
+    def among(self, schema: Schema, rows: Words) -> Bools:
+        """Which rows have a value that is kept, whatever its bound."""
+        found = np.zeros(len(rows), np.bool_)
+        for columns, table in self._tables.items():
+            keys, there = keys_of(schema, rows, columns)
+            found |= there & (table.bounds_of(keys, NEVER) != NEVER)
+        return found
+
     def broken_by(self, schema: Schema, rows: Words) -> Bools:
         """Which rows are excluded by what is kept. They begin with their pane."""
         found = np.zeros(len(rows), np.bool_)
