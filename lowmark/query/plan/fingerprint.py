@@ -84,7 +84,7 @@ def share_names(plan: QueryPlan) -> tuple[str | None, ...]:
         if not isinstance(join, Join) or join.kind is not JoinKind.INNER or len(join.inputs) != 2:
             found.append(None)
             continue
-        if join.in_order or join.windowless:
+        if join.in_order or join.windowless or join.punctuated:
             found.append(None)
             continue
         read: list[Json] = [[_form(port.schema), port.attribute, port.unit] for port in join.inputs]
