@@ -23,7 +23,7 @@ from lowlevel.config import Flush, LowLevelConfig
 from lowlevel.node import SourceNodes
 from lowlevel.outbox import Outbox, Rows
 from lowmark.query.compile import compile_query
-from lowmark.query.plan.nodes import QueryPlan
+from lowmark.query.plan.nodes import Join, QueryPlan
 from lowmark.wire.frames import FrameBlock
 from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.partials import Origin
@@ -119,13 +119,15 @@ def records_of(
     """The records of a source with the real kernel, block by block: partition and record."""
     nodes = SourceNodes(plan.stage.nodes, stream="A", rank=rank, config=config, seed=1)
     nodes.start()
-    (node,) = plan.stage.nodes
-    outbox = Outbox(node, Origin(plan.stage.fingerprint, name, 0, node.name), plan.stage.buckets)
+    outboxes = {
+        node.name: Outbox(node, Origin(plan.stage.fingerprint, name, 0, node.name), plan.stage.buckets)
+        for node in plan.stage.nodes
+    }
     for block in blocks(specs, cuts):
         ending = Ending.END if block.low_after == FOREVER else Ending.NONE
         found: list[tuple[int, Record]] = []
         for output in nodes.take(block):
-            for partition, record in outbox.take(output, ending):
+            for partition, record in outboxes[output.node].take(output, ending):
                 if isinstance(record, Rows):
                     found.append((partition, Batch(record.origin, record.sequence, record.rows, record.tuples)))
                 else:
@@ -272,6 +274,27 @@ def test_every_source_of_the_stream_promises_it() -> None:
     assert first < 20
     assert min(others, default=100) > 90, "the second has not seen the other one, until it is past the window"
     assert not differences(seen.rows, expected(CONNECTIONS, [one, two]))
+    assert not seen.reasons
+
+
+JOINED = (
+    "SELECT s.conn, s.ts AS begun, r.len FROM A [RANGE 1 minute, WA ts] AS s, A [RANGE 5 s, WA ts] AS r "
+    "WHERE s.tcp_flags = 2 AND s.conn = r.conn"
+)
+
+
+def test_a_join_on_connections_is_punctuated_and_has_the_same_rows() -> None:
+    plan = compile_query(f"{JOINED} PUNCTUATE ON conn", streams={"A": 1})
+    join = plan.steps[0].plan
+    assert isinstance(join, Join)
+    assert join.punctuated is not None
+    assert join.punctuated.promising == (0, 1)
+    endings = ("rst", "fin", "fin")
+    talks = (conversation(client, 2 * client, 2 * client + 5, endings[client % 3]) for client in range(9))
+    specs = in_order(BEATS, *talks)
+    seen = run(f"{JOINED} PUNCTUATE ON conn", [specs], every_second(specs), Random(3), buckets=2)
+    assert len(seen.rows) > 40
+    assert not differences(seen.rows, expected(JOINED, [specs]))
     assert not seen.reasons
 
 

@@ -8,7 +8,7 @@ from lowmark.query.compile import compile_query
 from lowmark.query.explain.report import render
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.closings import CONNECTION, TUPLE
-from lowmark.query.plan.nodes import Aggregate
+from lowmark.query.plan.nodes import Aggregate, Join
 from lowmark.query.plan.sharing import share
 
 NS = 10**9
@@ -47,9 +47,21 @@ def test_a_join_is_told_of_what_its_windows_hold() -> None:
         "SELECT A.ts, B.ts AS b FROM A [RANGE 30 s, WA ts], B [RANGE 1 minute, WA ts] WHERE A.conn = B.conn "
         "PUNCTUATE ON conn"
     )
+    join = plan.steps[0].plan
+    assert isinstance(join, Join)
+    assert join.punctuated is not None
+    assert (join.punctuated.promising, join.punctuated.asked) == ((0, 1), False)
+    assert "PWJoin: a row is kept until its window has passed" in render(plan)
     for node in plan.stage.nodes:
         assert node.closing is not None
         assert node.closing.until(7 * NS) == 69 * NS, "its windows, and the time until the promise"
+
+
+def test_a_hint_has_the_last_word() -> None:
+    text = "SELECT /*+ algorithm(oa) */ A.ts, B.ts AS b FROM A [RANGE 9 s], B [RANGE 9 s] WHERE A.conn = B.conn"
+    join = compile_query(f"{text} PUNCTUATE ON conn").steps[0].plan
+    assert isinstance(join, Join)
+    assert join.punctuated is None
 
 
 def test_shared_nodes_promise_under_their_own_names() -> None:
@@ -80,6 +92,10 @@ def test_shared_nodes_promise_under_their_own_names() -> None:
         ("SELECT conn, count(*) [RANGE 9 rows, WA row_num] FROM M GROUP BY conn PUNCTUATE ON conn", "in windows of ts"),
         (f"CREATE STREAM s AS {GROUPED} PUNCTUATE ON conn; SELECT * FROM s", "ends a query"),
         (f"SELECT n FROM ({GROUPED} PUNCTUATE ON conn) x", "ends a query"),
+        (
+            "SELECT A.ts FROM A [RANGE 1 m], B [RANGE 1 m] WHERE A.conn = B.conn AND A.len = B.len PUNCTUATE ON conn",
+            "just these fields must be equal",
+        ),
         (f"{GROUPED} PUNCTUATE ON conn LIMIT 3", "LIMIT cannot stand here"),
         (f"{GROUPED} PUNCTUATE conn", "conn cannot stand here"),
         (f"{GROUPED} PUNCTUAT ON conn", "did you mean PUNCTUATE"),

@@ -7,12 +7,13 @@ again later is untouched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from lowmark.query.expr.expressions import Expr, Field, Literal, Named, Op
 from lowmark.query.expr.simplify import compare, conjoin, words
+from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.joins import Join
 from lowmark.query.plan.nodes import Aggregate, Closing, Finish, Node, NodeInput, Pane, Reduction, Step, StepInput
 from lowmark.query.windows.window import WindowKind
@@ -65,22 +66,37 @@ def with_closings(
         named = "conn" if fields == CONNECTION else ", ".join(fields)
         raise CannotPunctuate(f"nothing here is grouped by {named}, or joined with rows that show it, in windows of ts")
     closed = tuple(_step(number, steps, closing) for number in range(len(steps)))
-    using = {
-        source.node
-        for step in closed
-        for source in step.inputs
-        if isinstance(source, NodeInput) and (isinstance(step.plan, Join) or _closes(step))
-    }
+    using = {node for step in closed for node in _used(step, closing)}
     if not using & {*closing}:
         raise CannotPunctuate(
             "a group leaves early where RANGE equals SLIDE, in a SELECT that is the answer, without ORDER BY, LIMIT, "
-            "DISTINCT and total()"
+            "DISTINCT and total(); a join of two inputs uses it where just these fields must be equal"
         )
     return tuple(node if node.name in using else replace(node, closing=None) for node in made), closed
 
 
-def _closes(step: Step) -> bool:
-    return isinstance(step.plan, Aggregate) and bool(step.plan.closes)
+def _used(step: Step, closing: Mapping[str, Closing]) -> Iterator[str]:
+    """The nodes whose promises a step can use."""
+    read = [(number, source.node) for number, source in enumerate(step.inputs) if isinstance(source, NodeInput)]
+    match step.plan:
+        case Aggregate(closes=closes) if closes:
+            yield from (node for _, node in read)
+        case Join() as join:
+            promising = _promising(step, join, closing)
+            yield from (node for number, node in read if step.port(number) in promising)
+
+
+def _promising(step: Step, join: Join, closing: Mapping[str, Closing]) -> tuple[int, ...]:
+    """The inputs of a join that promise values of the columns that must be equal, all of them together."""
+    if join.kind is not JoinKind.INNER or len(join.inputs) != 2 or join.windowless or join.in_order is not None:
+        return ()
+    found = []
+    for port in range(2):
+        fed = [source for number, source in enumerate(step.inputs) if step.port(number) == port]
+        nodes = [closing.get(source.node) if isinstance(source, NodeInput) else None for source in fed]
+        if all(node is not None and {*node.columns} == {*join.keys(port)} for node in nodes):
+            found.append(port)
+    return tuple(found)
 
 
 def _node(node: Node, steps: Sequence[Step], fields: tuple[str, ...], linger_ns: int) -> Node:
@@ -109,8 +125,13 @@ def _reach(step: Step, node: Node, linger_ns: int) -> tuple[int, int] | None:
 
 
 def _step(number: int, steps: Sequence[Step], closing: Mapping[str, Closing]) -> Step:
-    """An aggregate lets a group go as soon as it is complete, where the rows that it makes need no others."""
+    """An aggregate lets a group go as soon as it is complete, where the rows that it makes need no others. A join uses
+    promises on what must be equal."""
     step = steps[number]
+    if isinstance(step.plan, Join) and step.plan.punctuated is not None:
+        how, promising = step.plan.punctuated, _promising(step, step.plan, closing)
+        chosen = replace(how, promising=promising) if promising or how.asked else None
+        return replace(step, plan=replace(step.plan, punctuated=chosen))
     plan, read = step.plan, [source.node for source in step.inputs if isinstance(source, NodeInput)]
     if not isinstance(plan, Aggregate) or plan.window.kind is not WindowKind.SLIDING:
         return step
