@@ -31,7 +31,7 @@ from tests.acceptance.bucketrun import records_of
 from tests.acceptance.interleaved import packets_of
 from tests.acceptance.traffic import Traffic
 from tests.integration.jobprocess import JobProcess, await_true
-from tests.integration.processes import get, samples, value
+from tests.integration.processes import Command, get, samples, value
 from tests.naive.compare import differences
 from tests.naive.evaluate import ResultRow, rows_of
 
@@ -224,6 +224,7 @@ def test_a_query_at_its_limit_stops_alone_and_a_new_generation_releases_it(broke
         assert "query landmark is quarantined: LimitReached" in foresee_job(config, list(plans.values()), there)
         job.terminate()
         assert job.wait() == 0, job.said
+    assert set(stopped(path)) == set(failing)
     for name in failing:
         assert f"query {name} is still quarantined: " in job.said
         assert not exact(name)
@@ -231,4 +232,12 @@ def test_a_query_at_its_limit_stops_alone_and_a_new_generation_releases_it(broke
     with JobProcess(path, "--new-generation", "--until-last") as job:
         assert job.wait() == 0, job.said
     assert "quarantined" not in job.said
+    assert stopped(path) == []
     assert [name for name in names if not exact(name)] == []
+
+
+def stopped(path: Path) -> list[str]:
+    """The queries that `watch --progress` calls quarantined."""
+    with Command("watch", "--progress", "--once", "--json", "-c", str(path)) as progress:
+        assert progress.wait() == 0, progress.error
+    return [str(row["query"]) for row in progress.rows if "the query is quarantined" in json.dumps(row["waiting"])]

@@ -26,6 +26,7 @@ from highlevel.spark.session import MOVES_BYTES, Spark, SparkSettings
 from highlevel.spark.sink.messages import Report
 from highlevel.spark.sink.transaction import TransactionalSink
 from highlevel.spark.source import SourceSettings
+from lowlevel.source_epochs import SourcesLog
 from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries, result_topics, topics_of
 from lowmark.app.console import error_console
@@ -47,6 +48,7 @@ from lowmark.query.result_names import result_names
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import admin, ensure_topics, topic_ids
 from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.quarantine import Quarantine
 from lowmark.wire.records.sink_token import Told
 
 __all__ = ["NewGeneration", "run_job"]
@@ -182,6 +184,10 @@ class _Job:
         self._quarantined = checkpoint.quarantined
         for name, reason in sorted(self._quarantined.items()):
             _LOG.warning("query %s is still quarantined: %s. %s", name, reason, RELEASE)
+        if self._quarantined or (checkpoint.run == 1 and checkpoint.generation > 1):
+            with watchdog.within(_START_WITHIN_S, "the word of quarantined queries"):
+                said = Quarantine(self._name, tuple(self._quarantined.items()))
+                SourcesLog(config.kafka, Topic(TopicKind.SOURCES, None, config.prefix).name).append(said)
         spec = self._spec(folder, checkpoint, start.told(sink.positions))
         metrics = HighLevelMetrics(
             self._registry, spec.plans, spec.roster.names(), checkpoint.ended, self._quarantined
