@@ -31,6 +31,7 @@ from highlevel.join import JoinOperator, OuterJoinOperator
 from highlevel.join.in_order import InOrderJoinOperator
 from highlevel.join.marks import JoinMarks
 from highlevel.join.output_promises import Promising
+from highlevel.join.punctuated import PunctuatedJoinOperator
 from highlevel.join.shared import SharedJoinOperator
 from highlevel.limits import GroupLimit
 from highlevel.operators.aggregate import AggregateOperator
@@ -51,6 +52,7 @@ from highlevel.views import Viewer
 from lowmark.query.options import Strategy
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.fingerprint import step_digests
+from lowmark.query.plan.joins import Punctuated
 from lowmark.query.plan.nodes import (
     Aggregate,
     Counted,
@@ -129,6 +131,8 @@ def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:
             return TotalsOperator(plan)
         case Send():
             return SendOperator()
+        case Join(kind=JoinKind.INNER, in_order=None, punctuated=Punctuated()):
+            return PunctuatedJoinOperator(plan)
         case Join(kind=JoinKind.INNER, in_order=None):
             return JoinOperator(plan)
         case Join(kind=JoinKind.INNER):
