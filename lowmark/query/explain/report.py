@@ -28,6 +28,7 @@ from lowmark.query.plan.nodes import (
     Reduction,
     Send,
     Step,
+    StepPlan,
     Totals,
 )
 from lowmark.query.windows.window import Window, WindowKind
@@ -199,7 +200,7 @@ def _reduction(reduction: Reduction, kind: Kind = Kind.TIME) -> dict[str, Json]:
 
 def _step(step: Step, asked: Strategy, rates: Rates) -> dict[str, Json]:
     inputs = [item.node if isinstance(item, NodeInput) else f"step {item.step}" for item in step.inputs]
-    head: dict[str, Json] = {"step": type(step.plan).__name__.lower(), "does": _DOES[type(step.plan)], "reads": inputs}
+    head: dict[str, Json] = {"step": type(step.plan).__name__.lower(), "does": _does(step.plan), "reads": inputs}
     match step.plan:
         case Aggregate() as plan:
             return head | {
@@ -230,17 +231,27 @@ def _step(step: Step, asked: Strategy, rates: Rates) -> dict[str, Json]:
 
 _EARLY = "each group when all sources have promised that its connection is over; the others with their window"
 
-_DOES = {
-    Aggregate: "merges partials into windows",
-    Finish: "ends the SELECT",
-    Join: "finds the rows that meet in each other's windows",
-    Number: "puts tuples into their order of arrival and numbers them",
-    Counted: "keeps bins of tuples, and makes windows of bins where as many tuples as a slide have come",
-    Reduce: "reduces rows to partials of the next stage",
-    Send: "sends them through an exchange",
-    Gather: "puts all rows of a window together",
-    Totals: "adds up what all buckets have for the totals of a window",
-}
+
+def _does(plan: StepPlan) -> str:
+    match plan:
+        case Aggregate():
+            return "merges partials into windows"
+        case Finish():
+            return "ends the SELECT"
+        case Join():
+            return "finds the rows that meet in each other's windows"
+        case Number():
+            return "puts tuples into their order of arrival and numbers them"
+        case Counted():
+            return "keeps bins of tuples, and makes windows of bins where as many tuples as a slide have come"
+        case Reduce():
+            return "reduces rows to partials of the next stage"
+        case Send():
+            return "sends them through an exchange"
+        case Gather():
+            return "puts all rows of a window together"
+        case Totals():
+            return "adds up what all buckets have for the totals of a window"
 
 
 def _counted_facts(plan: Counted) -> dict[str, Json]:
