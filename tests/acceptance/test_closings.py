@@ -22,7 +22,9 @@ from highlevel.state import MemoryByteStore, PiecewiseState
 from lowlevel.config import Flush, LowLevelConfig
 from lowlevel.node import SourceNodes
 from lowlevel.outbox import Outbox, Rows
+from lowmark.app.capture.frame_filter import frame_filter
 from lowmark.query.compile import compile_query
+from lowmark.query.expr.expressions import fields
 from lowmark.query.options import Late
 from lowmark.query.plan.nodes import Join, QueryPlan
 from lowmark.wire.frames import FrameBlock
@@ -269,6 +271,15 @@ def test_what_comes_after_the_promise_is_late_and_said_to_be(stored: bool) -> No
     assert first.late == len(again)
     assert first.merged + first.late == first.promised
     assert all(complete.verdict.exact for complete in seen.completes if complete is not first)
+
+
+def test_the_filter_of_the_operating_system_lets_closing_packets_through() -> None:
+    """The FIN of a server does not go to its port."""
+    asked = CONNECTIONS.replace("FROM A", "FROM A WHERE destPort = 443")
+    kept = [frame_filter(compile_query(text).stage.nodes)[0] for text in (asked, f"{asked} PUNCTUATE ON conn")]
+    assert [None if keep is None else {*fields(keep)} for keep in kept] == [
+        {"destPort"}, {"destPort", "proto", "tcp_flags"},
+    ]  # fmt: skip
 
 
 def test_a_correction_says_what_would_have_been() -> None:
