@@ -179,8 +179,8 @@ def test_rows_given_up_by_policy_are_counted_and_make_their_windows_lossy(text, 
     "text", [MODELLED, f"SELECT a, sum(n) AS n [RANGE 12 s, WA window_end] FROM ({MODELLED}) AS q GROUP BY a"]
 )
 def test_rows_that_a_model_gives_up_make_their_windows_lossy(text: str) -> None:
-    """It is told that the inputs come in order, which is wrong: so it gives up what would have met somebody. Each window
-    whose rows change is lossy, and not for another reason."""
+    """It is told that the inputs come in order, which is wrong: so it gives up what would have met somebody. Each
+    window whose rows change is lossy, and not for another reason."""
     missed = 0
     for seed in range(3):
         sent = Traffic(seed, (("A", 700), ("B", 600)), 20, True)
