@@ -64,7 +64,7 @@ _START_WITHIN_S = 300.0  # limit for each step of the start; some seconds are us
 _ANSWER_WITHIN_S = 60.0  # limit for Spark to answer how it is
 
 _END_WITHIN_S = 25.0
-"""Limit for the end of a job that was told to end, or has failed. Kubernetes kills after 30 s, systemd after 90."""
+"""Limit for the end of a job that was told to end, or has failed. Kubernetes kills after 30 s, systemd after 45 s."""
 
 
 @dataclass(frozen=True, slots=True)

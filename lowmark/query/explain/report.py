@@ -11,8 +11,10 @@ from lowmark.query.expr.expressions import Named
 from lowmark.query.expr.print import length_text, pane_text, text_of
 from lowmark.query.optimize.late_corrections import merges
 from lowmark.query.options import Late, Rates, Strategy
+from lowmark.query.plan.closings import CONNECTION
 from lowmark.query.plan.nodes import (
     Aggregate,
+    Closing,
     Counted,
     Exchange,
     Finish,
@@ -154,7 +156,16 @@ def _listed(values: Sequence[Json]) -> list[str]:
 def _node(node: Node) -> dict[str, Json]:
     at_once = {"leaves": "each group with its first tuple of a pane"} if node.reduction.at_once else {}
     facts = _reduction(node.reduction) | at_once
-    return {"name": node.name, "reads": node.streams, **facts, "bucket_by": list(node.bucket_by)}
+    promises = {} if node.closing is None else {"promises": _closing_text(node.closing)}
+    return {"name": node.name, "reads": node.streams, **facts, **promises, "bucket_by": list(node.bucket_by)}
+
+
+def _closing_text(closing: Closing) -> str:
+    linger = length_text(closing.linger_ns, Kind.TIME)
+    what, closes = "a connection", "RST, or FIN from both ends"
+    if closing.fields != CONNECTION:
+        what, closes = "one direction of a connection", "its own FIN or RST"
+    return f"{what} is over, {linger} after {closes}: for the windows that hold its last packet"
 
 
 def _exchanges(plan: QueryPlan) -> tuple[Exchange, ...]:
@@ -197,6 +208,7 @@ def _step(step: Step, asked: Strategy, rates: Rates) -> dict[str, Json]:
                 "groups_by": list(plan.keys),
                 "gives": [call.column.name for call in plan.calls],
                 **({"leaves": "each group with its first tuple; promises let go of it"} if plan.at_once else {}),
+                **({"leaves": _EARLY} if plan.closes else {}),
                 **describe_strategy(plan, asked, rates),
             }
         case Finish() as plan:
@@ -215,6 +227,9 @@ def _step(step: Step, asked: Strategy, rates: Rates) -> dict[str, Json]:
             return head | {"sends_to": node}
         case Reduce() as plan:
             return head | _reduction(plan.reduction, plan.input.column(plan.reduction.pane.attribute).kind)
+
+
+_EARLY = "each group when all sources have promised that its connection is over; the others with their window"
 
 
 def _does(plan: StepPlan) -> str:
