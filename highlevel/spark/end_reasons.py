@@ -10,16 +10,17 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 
-from highlevel.spark.errors import CheckpointRefused, JobFailed, JobStopped
+from highlevel.spark.errors import CheckpointRefused, JobFailed, JobStopped, QueriesFailed
 from highlevel.spark.session import Spark
 
-__all__ = ["explained"]
+__all__ = ["explained", "failed_queries"]
 
 _FULL = ("No space left on device", "Disk quota exceeded")
 _OF_DISKS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}
 _LITTLE_BYTES = 1 << 20
 
-_BUCKET = re.compile(r"BucketFailure: (.+)")
+_BUCKET = re.compile(r"(?:Bucket|Query)Failure: (.+)")
+_QUERY = re.compile(r"QueryFailure: (\w+ in bucket \d+ of stage \w+ \(queries: ([^)]+)\): .+)")
 _REFUSED = "StateRefused in bucket "
 _CAUSE = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
 _CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:: |$)")
@@ -50,10 +51,17 @@ def explained(error: Exception, spark: Spark | None, folder: Path) -> Exception:
     if found := _BUCKET.search(text):
         if found[1].startswith(_REFUSED):
             return CheckpointRefused(f"{found[1]}. The job has stopped, and has lost nothing")
-        return JobFailed(f"{found[1]}. The job has stopped, and has lost nothing")
+        failed = QueriesFailed if _QUERY.search(text) else JobFailed
+        return failed(f"{found[1]}. The job has stopped, and has lost nothing")
     if found := _KAFKAS.search(text):
         return JobFailed(f"Kafka does not answer Spark, or refuses it: {found[1] or found[0]}. {_NOTHING_LOST}")
     return JobFailed(f"Spark ended the job: {_first_words(text)}")
+
+
+def failed_queries(error: Exception) -> tuple[tuple[str, ...], str]:
+    """The queries that an operator's failure concerns, and what it said. No query: it was something else."""
+    found = _QUERY.search(str(error))
+    return ((), "") if found is None else (tuple(found[2].split(", ")), found[1])
 
 
 def _first_words(text: str) -> str:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
-    "BucketFailure", "CheckpointRefused", "JobFailed", "JobStopped", "RowsWouldRepeat", "TakenOver", "TopicsDeleted",
+    "BucketFailure", "CheckpointRefused", "JobFailed", "JobStopped", "QueriesFailed", "QueryFailure",
+    "RowsWouldRepeat", "TakenOver", "TopicsDeleted",
 ]  # fmt: skip
 
 
@@ -34,6 +35,12 @@ class JobFailed(JobStopped):
     """An operator, Spark or Kafka failed."""
 
 
+class QueriesFailed(JobFailed):
+    """An operator failed that all queries of the job depend on. It is pure: another start fails in the same way."""
+
+    exit_code = 2
+
+
 class TopicsDeleted(JobStopped):
     """Result topics that the job has written to were deleted."""
 
@@ -48,3 +55,7 @@ class TopicsDeleted(JobStopped):
 
 class BucketFailure(Exception):
     """Raised in an executor: an operator failed. Names the queries, stage and bucket."""
+
+
+class QueryFailure(BucketFailure):
+    """Raised in an executor: an operator failed that no other queries read than those that it names."""

@@ -28,7 +28,7 @@ from highlevel.verdicts.state import Saved
 from highlevel.verdicts.unions import MeldedSequence
 from highlevel.verdicts.window_sequence import WindowRun, WindowSequence, rows_by_window
 from highlevel.verdicts.windowless import Windowless
-from lowmark.query.plan.nodes import Counted, Finish
+from lowmark.query.plan.nodes import Aggregate, Counted, Finish
 from lowmark.query.windows.window import WindowKind
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.verdicts import Amendment, Complete, OpenCount, Reason, Verdict, WindowSpan
@@ -76,6 +76,7 @@ class Completions:
         self._ending = Reached()
         self.shed: Counter[Reason] = Counter()
         """Rows that operators gave up since the caller last cleared it."""
+        self._lets_go = any(isinstance(step.plan, Aggregate) and step.plan.closes for step in plan.steps)
         self._known = {step for route in self._routes for step in (route.step, *route.finishes)}
 
     def _route(self, step: int) -> Route:
@@ -295,8 +296,9 @@ class Completions:
     def _windowed(self, rows: list[Words], spans: list[WindowRun]) -> Iterator[Output]:
         assert self.plan.window is not None
         waiting = deque(sorted(rows_by_window(rows, self.plan.window, self.plan.output).items()))
+        early = self._saved.early
         for span in spans:
-            count = 0
+            count = early.pop(str(span.first), 0)
             while waiting and waiting[0][0] <= span.to:
                 window, parts = waiting.popleft()
                 if not span.first == window == span.to:
@@ -305,8 +307,12 @@ class Completions:
                     count += len(part)
                     yield ResultRows(self.plan.name, window, part, self.plan.output)
             yield self._complete(span, count)
-        if waiting:
-            raise ValueError(f"query {self.plan.name}: rows of window {waiting[0][0]}, which has not closed")
+        for window, parts in waiting:
+            if not self._lets_go:
+                raise ValueError(f"query {self.plan.name}: rows of window {window}, which has not closed")
+            early[str(window)] = early.get(str(window), 0) + sum(map(len, parts))
+            for part in parts:
+                yield ResultRows(self.plan.name, window, part, self.plan.output, early=True)
 
     def _complete(self, span: WindowRun, rows: int) -> Complete:
         window = self.plan.window

@@ -24,6 +24,7 @@ class Saved:
     shifted: bool = False  # … tuples were lost that would have been counted: all later numbers are wrong
     marks: list[MarkRow] = field(default_factory=list)  # … of a join: marks on times not yet announced
     open: tuple[int, int] = (0, 0)  # … of partitions that number their rows: the last counts announced
+    early: dict[str, int] = field(default_factory=dict)  # by window: rows that left before it closed
 
     def encode(self) -> bytes:
         return json.dumps(astuple(self), separators=(",", ":")).encode()

@@ -44,7 +44,8 @@ class PageAccess:
         except KafkaSettingsError as error:
             _LOG.warning("metrics.token: %s; nobody may read the metrics", error)
             return False
-        return hmac.compare_digest(authorization.encode(), wanted.encode())
+        sent = authorization.encode("latin-1")  # as WSGI hands over the bytes of a header
+        return hmac.compare_digest(sent, wanted.encode())
 
 
 class PageTls:
@@ -67,7 +68,7 @@ class PageTls:
         at = os.stat(self._certificate)
         seen = (at.st_ino, at.st_mtime_ns, at.st_size)
         if seen != self._seen:
-            self._context.load_cert_chain(self._certificate)
+            self._context.load_cert_chain(self._certificate, password="")  # else OpenSSL asks a terminal for one
             self._seen = seen
 
     def wrap(self, connection: socket) -> ssl.SSLSocket:

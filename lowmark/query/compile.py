@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from lowmark.query.bind.hints import ALGORITHM, BUCKET
 from lowmark.query.bind.relations import Relation
 from lowmark.query.bind.script import analyse, texts
+from lowmark.query.catalog import packet_field
 from lowmark.query.explain.notes import notes
 from lowmark.query.optimize.idle_partitions import CannotExpire, expiring
 from lowmark.query.optimize.join_memory import NoSuchJoin, with_memory
@@ -24,7 +25,8 @@ from lowmark.query.options import DEFAULT_JOINS, DEFAULT_LIMITS, DEFAULT_RATES, 
 from lowmark.query.parse.errors import QueryError, too_large
 from lowmark.query.parse.parser import parse
 from lowmark.query.parse.size_limits import TooLarge, placed
-from lowmark.query.parse.syntax import Script, Span
+from lowmark.query.parse.syntax import Punctuate, Script, Select, Span, walk
+from lowmark.query.plan.closings import CONNECTION, DEFAULT_LINGER_NS, TUPLE, CannotPunctuate, with_closings
 from lowmark.query.plan.fingerprint import exchanges_of, fingerprint
 from lowmark.query.plan.halves import Halves, without_idle_texts
 from lowmark.query.plan.join_steps import NothingToPromise
@@ -170,6 +172,47 @@ def bound_joins(draft: Draft) -> Draft:
     return replace(draft, halves=replace(draft.halves, steps=steps))
 
 
+def punctuate(draft: Draft) -> Draft:
+    """Have sources promise the values that PUNCTUATE ON names, and aggregates use it."""
+    assert draft.halves is not None
+    assert draft.script is not None
+    answer, text = draft.script.statements[-1], draft.asked.sql
+    asked = answer.punctuate if isinstance(answer, Select) else None
+    for node in walk(draft.script):
+        if isinstance(node, Punctuate) and node is not asked:
+            hint = "put it behind the last SELECT: it is about the packets of all streams that the query reads"
+            raise QueryError("PUNCTUATE ON ends a query, and stands here in a part of it", text, node.span, hint=hint)
+    if asked is None:
+        return draft
+    linger_ns = DEFAULT_LINGER_NS if asked.linger is None else asked.linger.value_ns
+    try:
+        halves = draft.halves
+        nodes, steps = with_closings(halves.nodes, halves.steps, _connection(asked, text), linger_ns)
+    except CannotPunctuate as error:
+        hint = "for example SELECT conn, count(*) [RANGE 10 minutes, SLIDE 10 minutes, WA ts] FROM Main GROUP BY conn"
+        raise QueryError(f"PUNCTUATE ON has no effect: {error}", text, asked.span, hint=hint) from None
+    return replace(draft, halves=replace(halves, nodes=nodes, steps=steps))
+
+
+def _connection(asked: Punctuate, text: str) -> tuple[str, ...]:
+    """The fields of packets that PUNCTUATE ON names."""
+    choices = ("conn", ", ".join(TUPLE))
+    names: list[str] = []
+    for ref in asked.names:
+        field = packet_field(ref.name.text) if ref.input is None else None
+        if ref.input is None and ref.name.text.casefold() == "conn":
+            names += CONNECTION
+        elif field is not None and field.name in TUPLE:
+            names.append(field.name)
+        else:
+            raise QueryError("PUNCTUATE ON names a connection, or one direction of it", text, ref.span, choices)
+    for fields in (CONNECTION, TUPLE):
+        if sorted(names) == sorted(fields):
+            return fields
+    message = "PUNCTUATE ON names a whole connection, or one direction of it: all five fields"
+    raise QueryError(message, text, asked.span, choices)
+
+
 def expire_idle_partitions(draft: Draft) -> Draft:
     """Let steps that count tuples for values of PA drop idle values, if `limits` asks for that."""
     assert draft.halves is not None
@@ -248,6 +291,7 @@ PASSES: tuple[Callable[[Draft], Draft], ...] = (
     push_down,
     plan_steps,
     bound_joins,
+    punctuate,
     expire_idle_partitions,
     name_stage,
     choose_window_strategies,

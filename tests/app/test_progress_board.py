@@ -10,6 +10,7 @@ from lowmark.app.progress.board import ProgressBoard
 from lowmark.query.compile import compile_query
 from lowmark.wire.records.partials import Origin
 from lowmark.wire.records.punctuations import Bound, Ending, LaneLedger, Promise, Punctuation
+from lowmark.wire.records.quarantine import Quarantine
 from lowmark.wire.records.verdicts import Amendment, Complete, Reason, Verdict, WindowSpan
 from tests.app.board_feed import NOW, SECOND, completed, only, waits
 
@@ -40,6 +41,22 @@ def test_a_source_that_was_never_seen_and_one_that_has_promised_nothing() -> Non
     of.registered("b", 5)
     assert waits(of) == [("a", "it has never been seen"), ("b", "it has promised nothing yet")]
     assert only(of).open == ()
+
+
+def test_windows_of_a_quarantined_query_wait_for_nothing_else() -> None:
+    of = board()
+    of.quarantined(Quarantine("lowmark", (("other", "x"), ("q", "LimitReached in bucket 1"))))
+    assert waits(of) == [("the job", "the query is quarantined: LimitReached in bucket 1")]
+    of.promised(promise("a", 57), NOW * SECOND)
+    of.promised(promise("b", 22), NOW * SECOND)
+    for bucket in range(2):
+        of.complete(complete(bucket, 1))
+    assert {(item.who, item.why) for window in only(of).open for item in window.waiting} == set(waits(of))
+    assert only(of).open != ()
+    of.quarantined(Quarantine("elsewhere", ()))
+    assert len(waits(of)) == 1
+    of.quarantined(Quarantine("lowmark", ()))
+    assert [who for who, _ in waits(of)] == ["b"]
 
 
 def test_the_source_that_is_behind_and_how_far() -> None:
@@ -203,3 +220,20 @@ def test_of_many_open_windows_the_oldest_are_told() -> None:
     found = only(of)
     assert (found.open_windows, len(found.open)) == (470, 10)
     assert found.waiting == found.open[0].waiting
+
+
+def test_rows_that_left_early_are_told_until_their_window_completes() -> None:
+    of = board()
+    for source in ("a", "b"):
+        of.registered(source, 5)
+        of.promised(promise(source, 100), NOW)
+    of.complete(complete(0, 8))
+    of.complete(complete(1, 8))
+    of.left_early("q", 0, 1, 9, 3)
+    of.left_early("q", 1, 1, 9, 1)
+    of.left_early("q", 1, 0, 9, 7)
+    first = only(of).open[0]
+    assert first.early_rows == 4
+    assert first.json["early_rows"] == 4  # type: ignore[index, call-overload]
+    of.complete(complete(0, 9, rows=5))
+    assert only(of).open[0].early_rows == 1

@@ -42,7 +42,7 @@ _STEP = 256
 """Rows of all inputs after which the model cuts buffers: at the same rows, however they are cut into batches."""
 
 _SLACK = 8
-"""A buffer is cut when it has grown by one part in so many: each cut looks at all rows of the input."""
+"""A buffer is cut when one part in so many of it, or more, is to go: each cut looks at all rows of the input."""
 
 
 class ObliviousJoinOperator(JoinOperator):
@@ -170,10 +170,10 @@ class ObliviousJoinOperator(JoinOperator):
         usage.predicted, usage.then = list(monitor.buffers()), [one.arrived for one in monitor.inputs]
         if self._cuts:
             for port, most in enumerate(usage.predicted):
-                arrived = monitor.inputs[port].arrived
-                if arrived - usage.purged[port] >= max(_STEP, most // _SLACK):
-                    usage.purged[port] = arrived
-                    usage.shed[port] += self._cut(port, arrived - most, state, out)
+                place = usage.then[port] - most
+                if place - usage.cut[port] >= max(_STEP, most // _SLACK):
+                    usage.cut[port] = place
+                    usage.shed[port] += self._cut(port, place, state, out)
         self.admission.forget(state)
 
     def _cut(self, port: int, before: int, state: State, out: Out) -> int:

@@ -29,7 +29,7 @@ class Usage:
     then: list[int]
     shed: list[int]
     most: list[list[int]]  # buffers that were needed, by input: in the period before, and in this one
-    purged: list[int]  # rows of each input that had come when its buffer was last cut
+    cut: list[int]  # the rows of each input before this place have been given up
     found: int = 0
     within: int = 0
     taken: int = field(default=0)  # rows of all inputs
@@ -56,7 +56,7 @@ class Usage:
 
     def encode(self) -> bytes:
         return json.dumps(
-            [self.predicted, self.then, self.shed, self.most, self.purged, self.found, self.within, self.taken]
+            [self.predicted, self.then, self.shed, self.most, self.cut, self.found, self.within, self.taken]
         ).encode()
 
     @classmethod

@@ -67,11 +67,12 @@ def label_of(item: s.Input) -> str | None:
 
 def join(
     sources: Sequence[s.Source], items: Sequence[Item], where: s.Expression | None, hints: Hints, text: str,
-    strings: tuple[str, ...],
+    strings: tuple[str, ...], promising: bool = False,
 ) -> Scope:  # fmt: skip
-    """The scope of a SELECT over a join; `items` are the inputs of FROM, in order."""
+    """The scope of a SELECT over a join; `items` are the inputs of FROM, in order. `promising`: PUNCTUATE ON asks their
+    sources to promise values."""
     asked: list[Condition] = [] if where is None else [(where, None)]
-    joining = _Joining(items, [*asked, *_conditions(sources)], text, strings, hints)
+    joining = _Joining(items, [*asked, *_conditions(sources)], text, strings, hints, promising)
     parts, conditions = joining.parts(sources)
     whole = joining.together(parts, conditions, s.JoinKind.INNER)
     hints.check_probes(joining.inner, joining.labels)
@@ -119,7 +120,8 @@ class _Joining:
     """`conditions`: all that decide which rows meet."""
 
     def __init__(
-        self, items: Sequence[Item], conditions: Sequence[Condition], text: str, strings: tuple[str, ...], hints: Hints
+        self, items: Sequence[Item], conditions: Sequence[Condition], text: str, strings: tuple[str, ...], hints: Hints,
+        promising: bool = False,
     ) -> None:  # fmt: skip
         self._text = text
         self._strings = strings
@@ -129,6 +131,7 @@ class _Joining:
         self._algorithm = hints.algorithm()
         self._keeping: Oblivious | None = None  # what inner joins without windows are to keep
         self._windowless = False
+        self._promising = promising
         self._tumbling, windows = self._windows(items, conditions)
         self._inputs = {
             id(item): _Part((label,), f"{label}.", relation, (window,), item.span)
@@ -171,7 +174,11 @@ class _Joining:
         return self._keeping
 
     def _punctuated(self, kind: s.JoinKind, parts: Sequence[_Part]) -> Punctuated | None:
-        if self._algorithm is not Algorithm.PUNCTUATED or kind is not s.JoinKind.INNER:
+        if kind is not s.JoinKind.INNER:
+            return None
+        if self._algorithm is None and self._promising and len(parts) == 2 and not self._windowless:
+            return Punctuated()
+        if self._algorithm is not Algorithm.PUNCTUATED:
             return None
         if len(parts) != 2 or self._windowless:
             self._hints.refuse_algorithm("promises about values help inner joins of two inputs with windows")

@@ -130,7 +130,8 @@ class _Analysis:
             where = () if select.where is None else (select.where,)
             check_tests(where, self._text, "EXISTS stands where FROM has one input", hint)
             items = [(item, self._relation(item.relation)) for item in inputs]
-            scope = join(select.sources, items, select.where, hints, self._text, self._strings)
+            promising = select.punctuate is not None
+            scope = join(select.sources, items, select.where, hints, self._text, self._strings, promising)
             scope = self._scheduled(scope, hints)
             if not groups(select):
                 select = order_by_time(select, scope)
@@ -174,7 +175,7 @@ class _Analysis:
             return scope
         if arm.base.windowless:
             hints.refuse(SCHEDULE, "joins without windows share nothing")
-        if arm.base.punctuated is not None:
+        if arm.base.punctuated is not None and arm.base.punctuated.asked:
             hints.refuse(SCHEDULE, "joins that use promises about values share nothing")
         arms = (replace(arm, base=replace(arm.base, scheduling=hints.schedule())),)
         return replace(scope, relation=replace(scope.relation, arms=arms))
