@@ -15,12 +15,13 @@ from lowmark.query.bind.script import analyse, texts
 from lowmark.query.catalog import packet_field
 from lowmark.query.explain.notes import notes
 from lowmark.query.optimize.idle_partitions import CannotExpire, expiring
+from lowmark.query.optimize.join_memory import NoSuchJoin, with_memory
 from lowmark.query.optimize.late_corrections import CannotCorrect, merges
 from lowmark.query.optimize.partitioning import NoSuchKey
 from lowmark.query.optimize.push_down import pushed
 from lowmark.query.optimize.stream_statistics import UNKNOWN, Expected, check_names
 from lowmark.query.optimize.window_strategy import chosen
-from lowmark.query.options import DEFAULT_LIMITS, DEFAULT_RATES, Late, Limits, Rates, Strategy
+from lowmark.query.options import DEFAULT_JOINS, DEFAULT_LIMITS, DEFAULT_RATES, Joins, Late, Limits, Rates, Strategy
 from lowmark.query.parse.errors import QueryError, too_large
 from lowmark.query.parse.parser import parse
 from lowmark.query.parse.size_limits import TooLarge, placed
@@ -51,6 +52,7 @@ class Question:
     strategy: Strategy
     stored: bool
     limits: Limits
+    joins: Joins
     ends: bool
 
 
@@ -88,6 +90,7 @@ def compile_query(
     strategy: Strategy = Strategy.AUTO,
     stored: bool = True,
     limits: Limits = DEFAULT_LIMITS,
+    joins: Joins = DEFAULT_JOINS,
     ends: bool = False,
 ) -> QueryPlan:
     """Compile a query to its plan; raise QueryError with the place in the text if it cannot run.
@@ -97,12 +100,12 @@ def compile_query(
     to late tuples; corrections that would be wrong are refused. `expected`: known statistics of the data; UnknownInput
     if they name an input that the query does not have. `strategy`: how sliding windows are evaluated; AUTO takes the
     cheapest. The strategy is not part of the stage. `stored`: whether the runner stores state, as the job does.
-    `limits`: bounds on the state that no window end removes. `ends`: whether the runner may stop before its streams
-    end; if not, LIMIT over all rows is refused.
+    `limits`: bounds on the state that no window end removes. `joins`: memory of joins without windows. `ends`:
+    whether the runner may stop before its streams end; if not, LIMIT over all rows is refused.
     """
     if buckets < 1:
         raise ValueError(f"{buckets} buckets: at least one is needed")
-    draft = Draft(Question(sql, name, streams, buckets, late, expected, strategy, stored, limits, ends))
+    draft = Draft(Question(sql, name, streams, buckets, late, expected, strategy, stored, limits, joins, ends))
     try:
         for each in PASSES:
             draft = each(draft)
@@ -116,7 +119,7 @@ def parse_text(draft: Draft) -> Draft:
     """Parse the text to a syntax tree and the table of its texts."""
     asked = draft.asked
     script = parse(asked.sql)
-    check_names(asked.expected, script)
+    check_names(asked.expected, script, asked.joins.scrambling)
     return replace(draft, script=script, strings=texts(script, asked.streams))
 
 
@@ -155,6 +158,18 @@ def plan_steps(draft: Draft) -> Draft:
         message = f"{ALGORITHM} says nothing here: promises about values help a join that has an equality"
         raise QueryError(message, asked.sql, error.span or draft.answer) from None
     return replace(draft, halves=without_idle_texts(halves))
+
+
+def bound_joins(draft: Draft) -> Draft:
+    """Give joins without windows the memory that the options allow them."""
+    assert draft.halves is not None
+    try:
+        steps = with_memory(draft.halves.steps, draft.asked.joins)
+    except NoSuchJoin as error:
+        raise draft.error(
+            f"{error}, and this query has none", "give its inputs no windows: WHERE A.ts = B.ts"
+        ) from None
+    return replace(draft, halves=replace(draft.halves, steps=steps))
 
 
 def punctuate(draft: Draft) -> Draft:
@@ -275,6 +290,7 @@ PASSES: tuple[Callable[[Draft], Draft], ...] = (
     bind_names,
     push_down,
     plan_steps,
+    bound_joins,
     punctuate,
     expire_idle_partitions,
     name_stage,

@@ -146,7 +146,8 @@ class _Job:
         progress = self._service.told(progress)
         try:
             self._run(stack, until_last, anew, progress)
-        except _Quarantined:
+        except _Quarantined as stopped:
+            self._failed = stopped  # a process that hangs in its end has failed
             self._begin_end()
             raise
         except Exception as error:
@@ -255,7 +256,7 @@ class _Job:
         query.quarantine(found)
         for name, reason in found.items():
             _LOG.error("query %s is quarantined: %s. The other queries go on. %s", name, reason, RELEASE)
-        raise _Quarantined
+        raise _Quarantined(f"{', '.join(found)}: quarantined")
 
     def _stop(self) -> None:
         if not self._stopping:

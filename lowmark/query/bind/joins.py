@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 from lowmark.query.bind.equal_times import Condition, EqualTimes, equal_times
-from lowmark.query.bind.hints import Hints
+from lowmark.query.bind.hints import BUFFER, MEMORY, Hints
 from lowmark.query.bind.join_windows import InputWindow, bind, side_of, specs_of
 from lowmark.query.bind.lowering import Lowering
 from lowmark.query.bind.names import InputNames
@@ -21,6 +21,7 @@ from lowmark.query.bind.scope import Scope, extreme_name
 from lowmark.query.expr.expressions import Expr, Field, Interval, Literal, Named, Op, fields
 from lowmark.query.expr.scalar_functions import EXTREMES
 from lowmark.query.expr.simplify import compare, conjoin, disjoin, is_null, words
+from lowmark.query.options import Memory
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.joins import Algorithm, Oblivious, Punctuated
@@ -77,6 +78,8 @@ def join(
     hints.check_probes(joining.inner, joining.labels)
     if not joining.inner:
         hints.refuse_algorithm("outer, semi and anti joins have one algorithm")
+    for word in (MEMORY, BUFFER):
+        hints.refuse(word, "it is of inner joins without windows")
     return joining.scope(whole)
 
 
@@ -126,6 +129,7 @@ class _Joining:
         self.inner: list[list[tuple[str, ...]]] = []  # for each inner join its parts, as labels of their inputs
         self.labels = _labels(items, text)
         self._algorithm = hints.algorithm()
+        self._keeping: Oblivious | None = None  # what inner joins without windows are to keep
         self._windowless = False
         self._promising = promising
         self._tumbling, windows = self._windows(items, conditions)
@@ -161,7 +165,13 @@ class _Joining:
     def _oblivious(self, kind: s.JoinKind) -> Oblivious | None:
         if not self._windowless or kind is not s.JoinKind.INNER or self._algorithm is Algorithm.OA:
             return None
-        return Oblivious(asked=self._algorithm is Algorithm.OBLIVIOUS)
+        if self._keeping is None:
+            memory = self._hints.memory()
+            self._keeping = Oblivious(
+                memory or Memory.FRONTIER, buffer=self._hints.buffer(), asked=self._algorithm is Algorithm.OBLIVIOUS,
+                chosen=memory is not None,
+            )  # fmt: skip
+        return self._keeping
 
     def _punctuated(self, kind: s.JoinKind, parts: Sequence[_Part]) -> Punctuated | None:
         if kind is not s.JoinKind.INNER:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lowmark.query.bind.exists import check_tests, existences
-from lowmark.query.bind.hints import ALGORITHM, PROBE, RELEASE, SCHEDULE, Hints
+from lowmark.query.bind.hints import ALGORITHM, BUFFER, MEMORY, PROBE, RELEASE, SCHEDULE, Hints
 from lowmark.query.bind.joins import inputs_of, join, join_to_first, label_of, with_extremes
 from lowmark.query.bind.relations import Arm, Grouped, Joined, Packets, Relation, packets
 from lowmark.query.bind.scope import Scope
@@ -143,6 +143,8 @@ class _Analysis:
         hints.refuse(RELEASE, "it is of the rows of an inner join with ORDER BY ts")
         hints.refuse(SCHEDULE, "it is of inner joins of two inputs")
         hints.refuse(ALGORITHM, "it is of inner joins")
+        for word in (MEMORY, BUFFER):
+            hints.refuse(word, "it is of inner joins without windows")
         hints.refuse(PROBE, "tests are made in the order in which WHERE has them" if found else "FROM has one input")
         if item.window is not None and not found:
             hint = "put the window into the SELECT list, behind the aggregates"
