@@ -95,7 +95,7 @@ def _registries() -> dict[str, CollectorRegistry]:
     HighLevelMetrics(job, (), {})
     RosterMetrics(job, tuple, dict)
     for registry in (capture, job):
-        KafkaReach(KafkaSettings("localhost:9092"), registry)
+        KafkaReach(KafkaSettings("localhost:9092"), "sources", registry)
         ThreadMetrics(registry, lambda: ())
     return {"capture": capture, "job": job}
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from highlevel.rosters.roster import Roster
-from highlevel.spark.errors import CheckpointRefused, TakenOver
+from highlevel.spark.errors import CheckpointRefused, JobFailed, TakenOver
 from lowmark.query.plan.nodes import QueryPlan
 
 __all__ = [
@@ -95,12 +95,12 @@ class CheckpointFolder:
         self._snapshots: set[Path] = set()  # that are durable
 
     def __enter__(self) -> CheckpointFolder:
-        """Raises TakenOver when a process of this machine holds the folder."""
+        """Raises TakenOver when a process of this machine holds the folder, JobFailed when nothing can be written."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise CheckpointRefused(f"the checkpoint {self.path} cannot be written: {error.strerror}") from None
+            raise JobFailed(f"the checkpoint {self.path} cannot be written: {error.strerror}") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -180,13 +180,14 @@ class CheckpointFolder:
         return os.access(self._file, os.R_OK)
 
     def read(self) -> Checkpoint | None:
-        """None when there is no checkpoint yet; CheckpointRefused when it cannot be read."""
+        """None when there is no checkpoint yet; CheckpointRefused when it makes no sense, JobFailed when the disk or
+        its rights keep it from being read."""
         try:
-            text = self._file.read_text(encoding="utf-8")
+            text = self._file.read_bytes()
         except FileNotFoundError:
             return None
-        except (OSError, UnicodeDecodeError) as error:
-            raise CheckpointRefused(f"{self._file} cannot be read: {error}") from None
+        except OSError as error:
+            raise JobFailed(f"{self._file} cannot be read: {error.strerror}") from None
         try:
             return _parse(json.loads(text))
         except (ValueError, KeyError, TypeError) as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 
-from highlevel.spark.errors import JobFailed, JobStopped
+from highlevel.spark.errors import CheckpointRefused, JobFailed, JobStopped
 from highlevel.spark.session import Spark
 
 __all__ = ["explained"]
@@ -20,6 +20,7 @@ _OF_DISKS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, e
 _LITTLE_BYTES = 1 << 20
 
 _BUCKET = re.compile(r"BucketFailure: (.+)")
+_REFUSED = "StateRefused in bucket "
 _CAUSE = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
 _CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:: |$)")
 _STREAM = re.compile(r"^\[[A-Z_.]+\] (?:Query \[.*?\] terminated with exception: )?")
@@ -47,6 +48,8 @@ def explained(error: Exception, spark: Spark | None, folder: Path) -> Exception:
     if not bridge:
         return error
     if found := _BUCKET.search(text):
+        if found[1].startswith(_REFUSED):
+            return CheckpointRefused(f"{found[1]}. The job has stopped, and has lost nothing")
         return JobFailed(f"{found[1]}. The job has stopped, and has lost nothing")
     if found := _KAFKAS.search(text):
         return JobFailed(f"Kafka does not answer Spark, or refuses it: {found[1] or found[0]}. {_NOTHING_LOST}")

@@ -1,4 +1,5 @@
-"""Why a job does not start or stops: errors for people. A supervisor may start the job again; nothing is lost."""
+"""Why a job does not start or stops: errors for people. Nothing is lost. Exit code 1: a supervisor may start the job
+again. Exit code 2: another start ends in the same way until a person has changed something."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ class JobStopped(Exception):
 class CheckpointRefused(JobStopped):
     """The checkpoint, the queries and the results in Kafka do not belong together."""
 
+    exit_code = 2
+
 
 class RowsWouldRepeat(CheckpointRefused):
     """A new generation would write rows again that are already in Kafka, and the user has not allowed it."""
-
-    exit_code = 2
 
 
 class TakenOver(JobStopped):
@@ -35,6 +36,8 @@ class JobFailed(JobStopped):
 
 class TopicsDeleted(JobStopped):
     """Result topics that the job has written to were deleted."""
+
+    exit_code = 2
 
     def __init__(self, topics: Iterable[str]) -> None:
         super().__init__(

@@ -1,8 +1,8 @@
 """The command `lowmark`: its subcommands, and how errors are shown.
 
 Exit codes: 0; 1 when the environment is not ready (no Java, no broker, a port in use); 2 for a bad query, option or
-configuration; 3 for unreadable input; 4 when a window was `lossy` (`query`; `watch` with --until or --windows); 130
-after Ctrl-C; 141 when the reader of the output has gone.
+configuration, and a refused checkpoint; 3 for unreadable input; 4 when a window was `lossy` (`query`; `watch` with
+--until or --windows); 130 after Ctrl-C; 141 when the reader of the output has gone.
 """
 
 from __future__ import annotations

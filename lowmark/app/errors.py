@@ -22,6 +22,13 @@ class EnvironmentNotReady(Exception):
         return "\n".join([self.message, *(f"    {line}" for line in self.details), f"Hint: {self.hint}"])
 
 
+class StartRefused(EnvironmentNotReady):
+    """What the options or the configuration ask for cannot be done by a process with these rights on this host, now or
+    at a later start."""
+
+    exit_code = 2
+
+
 class OutputError(Exception):
     """The output cannot be written: the message says where and why."""
 

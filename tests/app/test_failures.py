@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from highlevel.spark.errors import CheckpointRefused, JobFailed, RowsWouldRepeat, TakenOver, TopicsDeleted
 from ingest.disorder.declarations import DisorderError
 from ingest.files.damage import CaptureError
 from lowmark.app.config.toml_tables import ConfigError
-from lowmark.app.errors import EnvironmentNotReady, OutputError
+from lowmark.app.errors import EnvironmentNotReady, OutputError, StartRefused
 from lowmark.app.failures import failure_of
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.parse.parser import parse
@@ -25,6 +26,11 @@ from lowmark.wire.kafka.settings import KafkaSettingsError
         (CaptureError("no capture"), 3),
         (KafkaUnavailable("no broker"), 1),
         (KafkaRefused("no rights"), 1),
+        (JobFailed("Spark was killed"), 1),
+        (TakenOver("another process runs the job"), 1),
+        (CheckpointRefused("another job's"), 2),
+        (RowsWouldRepeat("rows would come twice"), 2),
+        (TopicsDeleted(["results.q"]), 2),
     ],
 )
 def test_the_message_and_the_exit_code(error: Exception, code: int) -> None:
@@ -38,6 +44,12 @@ def test_an_environment_error_brings_its_hint_and_details() -> None:
     assert failure is not None
     assert failure.text == "port in use\n    a line of a log\nHint: take another"
     assert failure.exit_code == 1
+
+
+def test_what_no_later_start_heals_has_the_code_of_a_wrong_configuration() -> None:
+    failure = failure_of(StartRefused("no such CPU", "choose another"))
+    assert failure is not None
+    assert (failure.text, failure.exit_code) == ("no such CPU\nHint: choose another", 2)
 
 
 def test_a_query_error_shows_the_spot() -> None:

@@ -8,7 +8,7 @@ import pwd
 import pytest
 
 from lowmark.app.capture.privileges import user_called
-from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.errors import StartRefused
 
 
 def test_a_user_with_its_groups() -> None:
@@ -26,5 +26,5 @@ def test_a_user_with_its_groups() -> None:
     ],
 )
 def test_nobody_to_become(name: str, said: str) -> None:
-    with pytest.raises(EnvironmentNotReady, match=said):
+    with pytest.raises(StartRefused, match=said):
         user_called(name)

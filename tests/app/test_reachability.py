@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import logging
 import socket
+import socketserver
+import struct
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -33,7 +38,7 @@ def nobody() -> Iterator[str]:
 def test_an_outage_is_told_when_it_begins_each_minute_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "lowmark.kafka")  # a consumer of this process may have silenced it
     clock = Clock()
-    reach = KafkaReach(KafkaSettings("a:1"), CollectorRegistry(), clock)
+    reach = KafkaReach(KafkaSettings("a:1"), "t", CollectorRegistry(), clock)
     for _ in range(2):
         for _ in range(75):  # every two seconds
             reach._judge(KafkaUnavailable("nobody listens"), clock.now_s)
@@ -88,10 +93,86 @@ def test_a_start_without_a_broker_says_each_minute_that_it_waits(nobody: str) ->
         clock.now_s += 61
         return clock.now_s
 
-    reach = KafkaReach(KafkaSettings(nobody), CollectorRegistry(), now_s)
+    reach = KafkaReach(KafkaSettings(nobody), "t", CollectorRegistry(), now_s)
     with pytest.raises(Enough):
         reach.await_answer(tell)
     assert [text.partition(" s: ")[0] for text in told] == [f"waiting for Kafka, for {n}" for n in (61, 122, 183)]
     assert f"Kafka at {nobody} (PLAINTEXT)" in told[0]
     assert not reach.ok
     assert f"Kafka at {nobody} (PLAINTEXT)" in reach.detail["kafka"]
+
+
+class StartingBroker(socketserver.ThreadingTCPServer):
+    """As much of Kafka's protocol as a client needs to ask for metadata. While `knows_brokers` is not set, its answer
+    names neither a broker nor a topic, as that of a broker does that is starting and has not heard of the cluster."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Conversation)
+        self.knows_brokers = True
+        self.asked_for: set[bytes] = set()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+
+class _Conversation(socketserver.StreamRequestHandler):
+    server: StartingBroker
+
+    def handle(self) -> None:
+        while head := self.rfile.read(4):
+            request = self.rfile.read(int.from_bytes(head, "big"))
+            kind, version, number, length = struct.unpack_from(">hhih", request)
+            answer = number.to_bytes(4, "big") + self._answer(kind, version, request[10 + max(0, length) :])
+            self.wfile.write(len(answer).to_bytes(4, "big") + answer)
+
+    def _answer(self, kind: int, version: int, body: bytes) -> bytes:
+        if kind == 18:  # ApiVersions
+            apis = ((3, 0, 8), (18, 0, 0))
+            error = 0 if version == 0 else 35  # UNSUPPORTED_VERSION
+            return struct.pack(">hi", error, len(apis)) + b"".join(struct.pack(">hhh", *api) for api in apis)
+        assert (kind, version) == (3, 8)  # Metadata
+        (count,) = struct.unpack_from(">i", body)
+        if count == 1:
+            self.server.asked_for.add(body[6 : 6 + int.from_bytes(body[4:6], "big")])
+        host = b"127.0.0.1"
+        broker = struct.pack(f">ih{len(host)}sih", 1, len(host), host, self.server.server_address[1], -1)
+        brokers, controller = ([broker], 1) if self.server.knows_brokers else ([], -1)
+        return struct.pack(">ii", 0, len(brokers)) + b"".join(brokers) + struct.pack(">hiii", -1, controller, 0, -1)
+
+
+ASKING = """\
+import sys
+from prometheus_client import CollectorRegistry
+from lowmark.app.kafka import reachability
+from lowmark.wire.kafka.clients import KafkaSettings
+reachability._EVERY_S, reachability._ANSWER_WITHIN_S = 0.05, 0.5
+with reachability.KafkaReach(KafkaSettings(sys.argv[1]), "of-sources", CollectorRegistry()) as reach:
+    for line in sys.stdin:
+        while reach.ok != (line == "ok\\n"):
+            reach.helper.check()
+        print(reach.detail["kafka"], flush=True)
+"""
+
+
+def test_a_broker_that_knows_of_no_broker_yet_does_not_end_the_process() -> None:
+    with StartingBroker() as broker:
+        serving = threading.Thread(target=broker.serve_forever, daemon=True)
+        serving.start()
+        with subprocess.Popen(
+            [sys.executable, "-c", ASKING, broker.address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as asking:
+            assert asking.stdin is not None
+            assert asking.stdout is not None
+            for known in (True, False, True):
+                broker.knows_brokers = known
+                asking.stdin.write("ok\n" if known else "away\n")
+                asking.stdin.flush()
+                said = asking.stdout.readline()
+                assert said.startswith("answers" if known else "has not answered for "), said
+            asking.stdin.close()
+            assert asking.wait(30) == 0
+        broker.shutdown()
+    assert broker.asked_for == {b"of-sources"}

@@ -11,7 +11,7 @@ import pytest
 
 from lowmark.app.capture.scheduling import Scheduling
 from lowmark.app.config.file import CaptureSource
-from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.errors import StartRefused
 from tests.acceptance.command import lowmark
 from tests.fixtures.network import packet
 from tests.naive.frames import write_pcap
@@ -25,7 +25,7 @@ def in_a_thread(call: Callable[[], object]) -> object:
     def run() -> None:
         try:
             found.append(call())
-        except EnvironmentNotReady as error:
+        except StartRefused as error:
             found.append(error)
 
     thread = threading.Thread(target=run)
@@ -55,7 +55,7 @@ def test_a_trial_changes_nothing_here() -> None:
     usable = os.sched_getaffinity(0)
     Scheduling(cpu=min(usable)).check("tap")
     assert os.sched_getaffinity(0) == usable
-    with pytest.raises(EnvironmentNotReady, match="source tap is to run on CPU 1000"):
+    with pytest.raises(StartRefused, match="source tap is to run on CPU 1000"):
         Scheduling(cpu=1000).check("tap")
 
 
@@ -70,10 +70,10 @@ def test_check_and_capture_refuse_a_cpu_that_is_not_there(tmp_path: Path, monkey
     monkeypatch.setattr("lowmark.app.config.checks._kafka", lambda *_: iter(()))
     said = "source tap is to run on CPU 1000, which this process may not use"
     checked = lowmark("check", "-c", str(tmp_path / "lowmark.toml"))
-    assert checked.code == 1
+    assert checked.code == 2
     assert said in checked.out
     captured = lowmark("capture", "-c", str(tmp_path / "lowmark.toml"))
-    assert captured.code == 1
+    assert captured.code == 2
     assert said in captured.error
 
 
@@ -84,7 +84,7 @@ def test_real_time_priority() -> None:
         return os.sched_getscheduler(0), os.sched_getparam(0).sched_priority
 
     found = in_a_thread(urgent)
-    if isinstance(found, EnvironmentNotReady):
+    if isinstance(found, StartRefused):
         assert "CAP_SYS_NICE" in str(found)
     else:
         assert found == (os.SCHED_FIFO, 3)

@@ -62,6 +62,12 @@ def test_systemd_understands_all_of_them(units: list[Path]) -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_what_another_start_does_not_heal_is_not_started_again(unit: Path) -> None:
+    """2 is the exit code of a wrong configuration, query or option, and of a refused checkpoint."""
+    assert "\nRestartPreventExitStatus=2\n" in unit.read_text()
+
+
 @needs_systemd
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_little_is_exposed(unit: Path) -> None:

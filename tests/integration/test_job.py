@@ -225,7 +225,7 @@ def test_a_lost_checkpoint_and_a_second_job_are_refused(broker, tmp_path):
     checkpoint = tmp_path / "checkpoint" / "lowmark"
     checkpoint.rename(tmp_path / "elsewhere")
     with JobProcess(path) as job:
-        assert job.wait() == 1
+        assert job.wait() == 2
     assert "is new, but results have been written from checkpoint" in job.said
     assert "--new-generation" in job.said
     assert "Traceback" not in job.said
@@ -242,7 +242,7 @@ def test_a_lost_checkpoint_and_a_second_job_are_refused(broker, tmp_path):
         assert said in foresee(path)
     path.write_text(text.replace("count(*) > 3", "count(*) > 4"))
     with JobProcess(path) as job:
-        assert job.wait() == 1
+        assert job.wait() == 2
     assert "query busy has another plan now" in job.said
     assert "--new-generation" in job.lines[-1]
 

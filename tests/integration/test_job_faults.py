@@ -24,13 +24,13 @@ ENGINES = ("Traceback", "Py4J", "collectToPython", "java.", "org.apache", "Erron
 
 
 def refused(path: Path, *options: str, python_path: str = "") -> str:
-    """What a job that does not go on says last."""
+    """What a job says last that no other start brings to go on."""
     with JobProcess(path, *options, python_path=python_path) as job:
-        return last_words(job)
+        return last_words(job, 2)
 
 
-def last_words(job: JobProcess) -> str:
-    assert job.wait() == 1, job.said
+def last_words(job: JobProcess, code: int = 1) -> str:
+    assert job.wait() == code, job.said
     assert [word for word in ENGINES if word in job.said] == [], job.said
     return job.lines[-1]
 
@@ -87,7 +87,7 @@ def test_a_damaged_checkpoint_another_state_and_a_deleted_topic(broker, tmp_path
         await_true(lambda: any(feed.results(feed.plans[0]).values()))
         delete(client, topic)
         feed.panes(2)
-        assert f"{topic}: this topic of results was deleted" in last_words(job)
+        assert f"{topic}: this topic of results was deleted" in last_words(job, 2)
 
 
 def jvm_of(job: JobProcess) -> int | None:

@@ -165,7 +165,7 @@ def test_who_is_not_root_cannot_become_another_and_needs_the_capability_alone(ne
         "--inh-caps=+net_raw", "--ambient-caps=+net_raw",
     )  # fmt: skip
     with Command("capture", "-c", str(path), "--user", USER, under=under) as capture:
-        assert capture.wait() == 1
+        assert capture.wait() == 2
         assert f"this process may not become the user '{USER}'" in " ".join(capture.error.split())
     text = "SELECT srcIP, count(*) AS packets [RANGE 1 s] FROM Main GROUP BY srcIP"
     with Command("query", "--format", "jsonl", "-i", "near", text, under=under) as query:

@@ -151,8 +151,9 @@ def test_one_silent_source_holds_up_a_join_a_window_over_rows_and_an_exchange(br
 
 
 def only_quiet_is_awaited(row: Row) -> bool:
-    """One look has to show it all: before its promises arrive, the quiet source hides that the job has completed nothing."""
-    return held(row) == ["quiet"] and bool(overdue(row)) and (row["query"] == "parted" or row["complete_to"] is not None)
+    """In one look: until its promises arrive, the quiet source hides that the job has completed nothing."""
+    completed = row["query"] == "parted" or row["complete_to"] is not None
+    return completed and held(row) == ["quiet"] and bool(overdue(row))
 
 
 def overdue(row: Row) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from highlevel.rosters.roster import Roster
 from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, Completed, differences, plan_digests
-from highlevel.spark.errors import CheckpointRefused, TakenOver
+from highlevel.spark.errors import CheckpointRefused, JobFailed, TakenOver
 from tests.spark.plans import plan, window
 
 CHECKPOINT = Checkpoint(
@@ -84,8 +84,18 @@ def test_a_killed_process_leaves_no_lock(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointRefused, match="cannot be written"):
+    with pytest.raises(JobFailed, match="cannot be written"):
         CheckpointFolder(tmp_path / "file" / "job").__enter__()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_checkpoint_that_may_not_be_read_may_be_read_later(tmp_path):
+    with CheckpointFolder(tmp_path) as folder:
+        folder.write(CHECKPOINT)
+        for file in tmp_path.iterdir():
+            file.chmod(0)
+        with pytest.raises(JobFailed, match="cannot be read: Permission denied"):
+            folder.read()
 
 
 def test_committed_batches_are_counted(tmp_path):

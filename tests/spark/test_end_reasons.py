@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 
 from highlevel.spark.end_reasons import explained
-from highlevel.spark.errors import JobFailed, TakenOver, TopicsDeleted
+from highlevel.spark.errors import CheckpointRefused, JobFailed, TakenOver, TopicsDeleted
 
 STREAM = """[STREAM_FAILED] Query [id = 7, runId = 8] terminated with exception: Job aborted due to stage failure
 org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed
@@ -58,6 +58,14 @@ def test_a_failure_of_the_engine_is_a_sentence(error: Exception, said: str, tmp_
     assert "\n" not in str(told)
     for word in ("collectToPython", "An error occurred", "java.", "org.apache", "STREAM_FAILED"):
         assert word not in str(told)
+
+
+def test_state_that_this_program_cannot_read_is_refused(tmp_path: Path) -> None:
+    """Another start would read the same state."""
+    refused = "StateRefused in bucket 1 of stage s (queries: q): the stored state has version 6: this program reads 7"
+    told = explained(StreamingQueryException(f"{STREAM}Caused by: x.BucketFailure: {refused}"), None, tmp_path)
+    assert isinstance(told, CheckpointRefused)
+    assert str(told).startswith(refused)
 
 
 class Ended:

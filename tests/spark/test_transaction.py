@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from highlevel.spark.checkpoint import Completed
-from highlevel.spark.errors import JobFailed, TakenOver
+from highlevel.spark.errors import CheckpointRefused, TakenOver
 from highlevel.spark.sink import transaction as sink_module
 from highlevel.spark.sink.messages import Bundle
 from highlevel.spark.sink.results_history import History
@@ -95,7 +95,7 @@ def test_a_foreign_offset_is_no_token(place):
     reader = Consumer(consumer_options(place.settings, place.job))
     reader.commit(offsets=[TopicPartition(place.dead, 0, 3)], asynchronous=False)
     reader.close()
-    with pytest.raises(JobFailed, match="another program uses this group's name"):
+    with pytest.raises(CheckpointRefused, match="another program uses this group's name"):
         place.sink().open()
 
 

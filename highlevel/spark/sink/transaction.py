@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from highlevel.spark.errors import JobFailed, TakenOver, TopicsDeleted
+from highlevel.spark.errors import CheckpointRefused, JobFailed, TakenOver, TopicsDeleted
 from highlevel.spark.sink.messages import Bundle, Position
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import (
@@ -281,7 +281,7 @@ def token_and_positions(
 def _read(metadata: str, job: str) -> Token:
     token = decode(headers_of(RecordKind.TOKEN), metadata.encode(), lambda origin: None)
     if isinstance(token, BadRecord):
-        raise JobFailed(
+        raise CheckpointRefused(
             f"the consumer group {job} holds {metadata[:80]!r}, which is not how a job says how far it has come: "
             "another program uses this group's name, or another version of lowmark has run"
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import lowmark
-from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.errors import EnvironmentNotReady, StartRefused
 
 __all__ = ["User", "act_as", "last_as_root", "user_called"]
 
@@ -33,15 +33,15 @@ class User:
 
 
 def user_called(name: str) -> User:
-    """EnvironmentNotReady if this host has no such user, or the user is root."""
+    """StartRefused if this host has no such user, or the user is root."""
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
-        raise EnvironmentNotReady(
+        raise StartRefused(
             f"there is no user {name!r} on this host", "name an existing user; `useradd --system NAME` creates one"
         ) from None
     if entry.pw_uid == 0:
-        raise EnvironmentNotReady(
+        raise StartRefused(
             f"the user {name!r} is root, which has every privilege", "name another user, or leave --user out"
         )
     groups = os.getgrouplist(name, entry.pw_gid)
@@ -49,13 +49,14 @@ def user_called(name: str) -> User:
 
 
 def act_as(user: User) -> User:
-    """Acts as this user from now on. EnvironmentNotReady if this process may not."""
+    """Acts as this user from now on. StartRefused if this process may not, EnvironmentNotReady if the user may not load
+    modules."""
     try:
         os.setgroups(user.groups)
         os.setresgid(user.gid, user.gid, user.gid)
         os.seteuid(user.uid)
     except PermissionError:
-        raise EnvironmentNotReady(
+        raise StartRefused(
             f"this process may not become the user {user.name!r}: it was not started by root",
             "start it as root, or leave --user out: a user other than root needs only CAP_NET_RAW",
         ) from None

@@ -61,7 +61,7 @@ class _Capture:
         self._topic = Topic(TopicKind.SOURCES, None, config.prefix).name
         self._process = f"{os.uname().nodename}:{os.getpid()}"
         self._emitter = Emitter(config.kafka, _queue(config))
-        self._reach = KafkaReach(config.kafka, self._registry)
+        self._reach = KafkaReach(config.kafka, self._topic, self._registry)
         self._health = HealthServer(
             config.capture.metrics, "capture.metrics", self._registry, self._ready, lambda: living(self._helpers()),
             config.metrics,

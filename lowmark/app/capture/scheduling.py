@@ -6,7 +6,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.errors import StartRefused
 
 __all__ = ["Scheduling"]
 
@@ -19,20 +19,20 @@ class Scheduling:
     priority: int = 0
 
     def check(self, source: str) -> None:
-        """Tries `apply` in another thread. EnvironmentNotReady if it fails."""
+        """Tries `apply` in another thread. StartRefused if it fails."""
         if self == Scheduling():
             return
         with ThreadPoolExecutor(1) as trial:
             trial.submit(self.apply, source).result()
 
     def apply(self, source: str) -> None:
-        """Applies the settings to the calling thread. EnvironmentNotReady if this process may not."""
+        """Applies the settings to the calling thread. StartRefused if this process may not."""
         if self.cpu is not None:
             try:
                 os.sched_setaffinity(0, {self.cpu})
             except OSError:
                 usable = ", ".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0)))
-                raise EnvironmentNotReady(
+                raise StartRefused(
                     f"source {source} is to run on CPU {self.cpu}, which this process may not use",
                     f"choose `cpus` from these: {usable}",
                 ) from None
@@ -40,7 +40,7 @@ class Scheduling:
             try:
                 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(self.priority))
             except PermissionError:
-                raise EnvironmentNotReady(
+                raise StartRefused(
                     f"source {source} is to run with real-time priority {self.priority}, and this process may not",
                     "grant CAP_SYS_NICE (AmbientCapabilities=CAP_NET_RAW CAP_SYS_NICE in a systemd unit), start as "
                     "root with --user, or leave `priority` out",

@@ -84,7 +84,7 @@ class SourceThread(threading.Thread):
 
     def open(self) -> None:
         """Opens the source and loads the kernel. CaptureError or InterfaceError if there is nothing to read,
-        EnvironmentNotReady if the thread may not have its CPU or priority."""
+        StartRefused if the thread may not have its CPU or priority."""
         self._scheduling.check(self.source.name)
         self.source.start()
         self.nodes.start(touched=True)

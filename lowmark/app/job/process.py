@@ -28,6 +28,7 @@ from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries, result_topics, topics_of
 from lowmark.app.console import error_console
 from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.failures import failure_of
 from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.job.roster_metrics import RosterMetrics
 from lowmark.app.job.ruler import Ruler
@@ -42,6 +43,7 @@ from lowmark.helpers import Helper
 from lowmark.query.result_names import result_names
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import admin, ensure_topics, topic_ids
+from lowmark.wire.kafka.topics import Topic, TopicKind
 
 __all__ = ["NewGeneration", "run_job"]
 
@@ -107,7 +109,8 @@ class _Job:
         self._watchdog = Watchdog(self._end)
         self._ruler = Ruler(self._config, start.name, start.group, tuple(start.stages.values()), self._watchdog)
         self._service = ServiceManager()
-        self._reach = KafkaReach(self._config.kafka, self._registry)
+        sources = Topic(TopicKind.SOURCES, None, self._config.prefix).name
+        self._reach = KafkaReach(self._config.kafka, sources, self._registry)
         self._health = HealthServer(
             self._config.job.metrics, "job.metrics", self._registry, self._ready,
             lambda: living(self._helpers()), self._config.metrics,
@@ -227,7 +230,8 @@ class _Job:
         )
         if self._spark is not None:
             self._spark.kill()
-        os._exit(0 if orderly else 1)
+        failure = None if self._failed is None else failure_of(self._failed)
+        os._exit(0 if orderly else 1 if failure is None else failure.exit_code)
 
     def _ensure_topics(self, stored: Checkpoint | None) -> dict[str, str]:
         """Creates missing topics. Returns Kafka's ids of the result topics, by name."""

@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import IO
 
-from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.errors import EnvironmentNotReady, StartRefused
 
 _LAST_LINES = 10
 # May be in a folder that is not yet ours: in the root of a mounted volume, or after an interrupted start.
@@ -83,7 +83,7 @@ class BrokerFolder:
         marker = self.path / "cluster.id"
         held = {entry.name for entry in self.path.iterdir()}
         if foreign := sorted(held - _HARMLESS) if marker.name not in held else []:
-            raise EnvironmentNotReady(
+            raise StartRefused(
                 f"{self.path} is not a folder of lowmark's broker: it holds {', '.join(foreign[:4])}",
                 "give an empty or a new folder",
             )
@@ -100,7 +100,7 @@ class BrokerFolder:
         cluster_id = marker.read_text().strip() if marker.exists() else ""
         stored = self.stored_cluster_id()
         if stored is not None and stored != cluster_id:
-            raise EnvironmentNotReady(
+            raise StartRefused(
                 f"{self.path / 'data'} holds topics of another cluster: its id there is {stored or 'missing'}, and "
                 f"{cluster_id or 'missing'} in {marker}",
                 "restore the whole folder from one backup, or give another folder",

@@ -9,7 +9,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import wait
 from types import TracebackType
 
 from confluent_kafka import KafkaException
@@ -39,13 +38,15 @@ _TOLD_AGAIN_S = 60.0
 
 class KafkaReach:
     """`await_answer` first, then a `with` block; `helper` is the thread that asks inside it. Counts Kafka as answering
-    until it finds otherwise."""
+    until it finds otherwise. `topic`: one that this process may describe; it need not exist, and is not created."""
 
     def __init__(
-        self, kafka: KafkaSettings, registry: CollectorRegistry, now_s: Callable[[], float] = time.monotonic
+        self, kafka: KafkaSettings, topic: str, registry: CollectorRegistry,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.helper = Helper("kafka", self._run, (KafkaSettingsError,))
         self._kafka = kafka
+        self._topic = topic
         self._now_s = now_s
         self._failing: tuple[str, float] | None = None  # why, and since when by the monotonic clock
         self._told_s: float | None = None  # when the outage was last logged; None: there is none
@@ -88,7 +89,7 @@ class KafkaReach:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.helper.stop()
+        self.helper.stop(_LOOK_S)  # it may be waiting for an answer; then it ends by itself when that is over
 
     @property
     def _failing_s(self) -> float:
@@ -109,7 +110,7 @@ class KafkaReach:
         while not stopping.is_set():
             began_s = self._now_s()
             heard.clear()
-            problem = self._asked(client, heard, stopping)
+            problem = self._asked(client, heard)
             if stopping.is_set():
                 return
             self._judge(problem, began_s)
@@ -118,19 +119,19 @@ class KafkaReach:
                 client = unasked_admin(self._kafka, heard.append)  # secrets are read again
             stopping.wait(_EVERY_S)
 
-    def _asked(self, client: AdminClient, heard: list[KafkaProblem], stopping: threading.Event) -> KafkaProblem | None:
-        """Why no answer has come; None: one has come, or the thread is stopping."""
-        answer = client.describe_cluster(request_timeout=_ANSWER_WITHIN_S)
-        while not wait([answer], _LOOK_S).done and not stopping.is_set():
-            client.poll(0)
-        client.poll(0)  # delivers the problems heard while it waited
-        if stopping.is_set():
-            return None
+    def _asked(self, client: AdminClient, heard: list[KafkaProblem]) -> KafkaProblem | None:
+        """Why no answer has come; None: one has come.
+
+        Asks for one topic: an answer about all would be large on a large cluster. librdkafka's DescribeCluster aborts
+        the process when a broker that is starting knows of no broker yet.
+        """
         try:
-            answer.result()
+            client.list_topics(self._topic, timeout=_ANSWER_WITHIN_S)
         except KafkaException as error:
+            client.poll(0)  # delivers the problems heard while it waited
             refused = [problem for problem in heard if isinstance(problem, KafkaRefused)]
             return (refused or heard or [translate(error.args[0], self._kafka)])[0]
+        client.poll(0)
         return None
 
     def _judge(self, problem: KafkaProblem | KafkaSettingsError | None, began_s: float) -> None:

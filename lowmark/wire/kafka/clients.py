@@ -202,8 +202,9 @@ def _made(client: Callable[..., C], options: Options, settings: KafkaSettings, o
 
 
 def unasked_admin(settings: KafkaSettings, on_problem: OnProblem) -> AdminClient:
-    """A client for topics and the cluster. It connects in the background; its `poll` calls `on_problem`."""
-    return _made(AdminClient, settings.librdkafka(), settings, on_problem)
+    """A client for topics and the cluster. It connects in the background; its `poll` calls `on_problem`. It creates no
+    topic by asking for it."""
+    return _made(AdminClient, settings.librdkafka() | {"allow.auto.create.topics": False}, settings, on_problem)
 
 
 def admin(

@@ -1,0 +1,1 @@
+"""Equijoins on a progressing attribute, without a window (Wu et al.)."""

@@ -1,0 +1,125 @@
+"""How many tuples a window-oblivious join keeps of each input (Wu et al., sections 3 and 4).
+
+An input with scrambling factor k brings a tuple at most k positions after the first tuple whose key is not smaller
+(definition 2.2). Its lag says by how many tuples it runs ahead of another input. Buffers are first in, first out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from math import ceil, prod
+
+__all__ = ["Joined", "Strategy", "Traits", "buffers", "choose", "joined", "lags_of", "tree_buffers"]
+
+Lags = Sequence[Sequence[int]]
+"""`lags[i][j]`: tuples of input i by which it runs ahead of input j; negative where it runs behind."""
+
+
+class Strategy(Enum):
+    """What is done about memory, from the least delay of results to the most (section 5.1)."""
+
+    KEEP = "keep"  # all in memory
+    DISK = "disk"  # disk-buffer first: the inputs that run ahead wait on disk
+    SORT = "sort"  # memory-sort first: tuples meet their partners in order of keys
+    HYBRID = "hybrid"  # sorted, then on disk
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What an input is like. `rate`: tuples a second, or of any unit of time that all inputs share; `ahead`: the same
+    time by which its keys run ahead of some common point."""
+
+    rate: float
+    scrambling: int
+    multiplicity: int = 1  # the most tuples that have one key
+    ahead: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A join in a tree of joins."""
+
+    inputs: tuple[Traits | Joined, ...]
+
+
+def lags_of(inputs: Sequence[Traits]) -> tuple[tuple[int, ...], ...]:
+    """The lags that follow from rates and from how far the inputs are ahead."""
+    return tuple(tuple(round(own.rate * (own.ahead - other.ahead)) for other in inputs) for own in inputs)
+
+
+def buffers(
+    inputs: Sequence[Traits], lags: Lags | None = None, strategy: Strategy = Strategy.KEEP, reserve: int = 0
+) -> tuple[int, ...]:
+    """Equations 6 to 8: the tuples to be kept of each input, at the worst. With another strategy those of section 4;
+    `reserve` is its C, the tuples that are read from disk before they are needed. Buffers for sorting count."""
+    between = lags_of(inputs) if lags is None else lags
+    sorts, spills = strategy in _SORTING, strategy in _SPILLING
+    seen = [_sorted(one) for one in inputs] if sorts else inputs
+    found = []
+    for at, own in enumerate(seen):
+        needs = [
+            ceil(own.rate * other.scrambling / other.rate) + (min(lag, reserve) if spills else lag)
+            for of, (other, lag) in enumerate(zip(seen, between[at], strict=True))
+            if of != at
+        ]
+        found.append(max(1, own.scrambling + max(needs)) + (inputs[at].scrambling if sorts else 0))
+    return tuple(found)
+
+
+def _sorted(one: Traits) -> Traits:
+    """The paper puts the multiplicity m where definition 2.2 gives m - 1."""
+    return replace(one, scrambling=one.multiplicity)
+
+
+def choose(
+    inputs: Sequence[Traits],
+    row_bytes: Sequence[int],
+    bound: int | None,
+    lags: Lags | None = None,
+    reserve: int = 0,
+) -> Strategy | None:
+    """The strategy with the least delay whose buffers fit into so many bytes. None: none fits; HYBRID comes closest or
+    near it."""
+    for strategy in Strategy:
+        needed = buffers(inputs, lags, strategy, reserve)
+        if bound is None or sum(n * size for n, size in zip(needed, row_bytes, strict=True)) <= bound:
+            return strategy
+    return None
+
+
+def joined(inputs: Sequence[Traits]) -> Traits:
+    """Theorem 3.1, equations 9 and 10: bounds on rate and scrambling of a join's output. It is as far as the input that
+    is furthest behind (3.2), and a key has at most as many results as tuples of all inputs combine."""
+    others = [prod(one.multiplicity for of, one in enumerate(inputs) if of != at) for at in range(len(inputs))]
+    return Traits(
+        rate=sum(one.rate * times for one, times in zip(inputs, others, strict=True)),
+        scrambling=sum(one.scrambling * times for one, times in zip(inputs, others, strict=True)),
+        multiplicity=prod(one.multiplicity for one in inputs),
+        ahead=min(one.ahead for one in inputs),
+    )
+
+
+def tree_buffers(tree: Joined, strategy: Strategy = Strategy.KEEP, reserve: int = 0) -> list[tuple[int, ...]]:
+    """The buffers of each join of a tree, inner joins first, in order of the text; the outermost comes last. Only
+    inputs that are no joins are sorted: what joins over sorted inputs emit is sorted."""
+    found: list[tuple[int, ...]] = []
+    _add_buffers(tree, strategy, reserve, found)
+    return found
+
+
+def _add_buffers(tree: Joined, strategy: Strategy, reserve: int, found: list[tuple[int, ...]]) -> Traits:
+    inputs = [one if isinstance(one, Traits) else _add_buffers(one, strategy, reserve, found) for one in tree.inputs]
+    needed = buffers(inputs, None, strategy, reserve)
+    if strategy not in _SORTING:
+        found.append(needed)
+        return joined(inputs)
+    joins = [isinstance(one, Joined) for one in tree.inputs]
+    sorting = (one.scrambling if join else 0 for one, join in zip(inputs, joins, strict=True))
+    found.append(tuple(n - unused for n, unused in zip(needed, sorting, strict=True)))
+    return _sorted(joined(inputs))
+
+
+_SORTING = frozenset({Strategy.SORT, Strategy.HYBRID})
+_SPILLING = frozenset({Strategy.DISK, Strategy.HYBRID})
