@@ -60,3 +60,8 @@ class Reached:
 
     steps: list[tuple[int, RowMark]] = field(default_factory=list)
     shown: list[RowMark] = field(default_factory=list)
+
+    def __iadd__(self, other: Reached) -> Reached:
+        self.steps += other.steps
+        self.shown += other.shown
+        return self

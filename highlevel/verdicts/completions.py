@@ -18,7 +18,7 @@ from highlevel.progress.exchange_channel import channels
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.place import Place, Witness
-from highlevel.row_marks import EVERYWHERE, RowMark, of_panes
+from highlevel.row_marks import EVERYWHERE, RowMark
 from highlevel.verdicts.exchanged_windows import FollowedSequence
 from highlevel.verdicts.late_rows import LateRows
 from highlevel.verdicts.loss_propagation import Losses, Sequences, sequence_of
@@ -66,9 +66,7 @@ class Completions:
             if route.window is not None and route.window.kind is WindowKind.LANDMARK and not route.follows
         ]
         self._losses = Losses(answer, self._routes, self._sequences, self._channels, self._ledgers)
-        self._windowless = Windowless(
-            plan, place, answer, self._ledgers, self._routes, self._losses, witness, self._saved
-        )
+        self._windowless = Windowless(plan, place, answer, self._ledgers, witness, self._saved)
         for sequence, row in zip(self._sequences.values(), self._saved.sequences, strict=False):
             sequence.restore(row)  # type: ignore[arg-type]  # rows stand in the order of the sequences
         self._lateness = LateRows(plan, place, state)
@@ -111,13 +109,9 @@ class Completions:
 
     def amend(self, node: str, start: int, stop: int, finding: Finding) -> list[Output]:
         """Losses became known in granules that have ended. The ledger has marked windows still open already."""
-        fronts, reasons = self._fronts(), finding.verdict.reasons
-        learned = self._losses.learn(node, start, stop, finding, fronts)
+        learned = self._losses.learn(node, start, stop, finding, self._fronts())
         if self._windowed_by is None:
-            outputs: list[Output] = list(self._windowless.amend(learned.times, finding))
-            if reasons:
-                self._windowless.shift()
-            return outputs
+            return list(self._windowless.amend(learned.shown, finding))
         told = learned.told.get(self._windowed_by, ())
         return [self._amendment(windows, finding, verdict.reasons) for windows, verdict in told if verdict.reasons]
 
@@ -133,8 +127,8 @@ class Completions:
 
     def shift(self, node: str) -> None:
         """Tuples of the node were lost: rows counted from now on get wrong numbers."""
-        self._windowless.shift()
-        self._losses.lost_before(node, self._ledgers[node].frontier.value, self._fronts())
+        shown = self._losses.lost_before(node, self._ledgers[node].frontier.value, self._fronts())
+        self._windowless.take(shown)
 
     def late(self, node: str, source: str, partials: Words) -> Iterable[Output]:
         """Take partials of the node that are merged into no window."""
@@ -184,12 +178,7 @@ class Completions:
         noted = Reached()
         for mark in self._ledgers[node].marks.within(start, stop):
             within = Mark(max(mark.start, start), min(mark.stop, stop), mark.verdict)
-            reached = self._losses.of_node(node, within)
-            noted.steps += reached.steps
-            noted.shown += reached.shown
-            if self._windowed_by is None and not self._losses.joined(node):
-                times = of_panes((within.start, within.stop), self._ledgers[node].node.reduction.pane)
-                self._windowless.mark([Mark(*times, within.verdict)])
+            noted += self._losses.of_node(node, within)
         return noted
 
     def _front(self, step: int) -> int:
@@ -203,7 +192,7 @@ class Completions:
         spans: dict[int, list[WindowRun]] = {}
         for step, rows in events.sent:
             self._channels[step].take(rows)
-        coming, shown = self._rows_told(events)
+        coming = self._rows_told(events)
         late = [part.step for part in events.late]
         self._losses.spread()
         for route in self._routes:
@@ -228,9 +217,7 @@ class Completions:
             # are cut.
             spans[step] = sequence.close(told, front) if told or settled else []
             for windows, verdict in self._to_carry(step, sequence, spans[step]):
-                reached = self._losses.of_windows(step, windows, verdict)
-                ending.steps += reached.steps
-                ending.shown += reached.shown
+                ending += self._losses.of_windows(step, windows, verdict)
         self._windowless.take(ending.shown)
         if self._windowed_by is not None:
             given = spans[self._windowed_by]
@@ -238,7 +225,7 @@ class Completions:
                 *self._windowed(events.rows, given),
                 *self._lateness.closed(given, self._sequences[self._windowed_by].first),
             ]
-        return list(self._windowless.announce(events, settled, spans, self.complete_to(), shown))
+        return list(self._windowless.announce(events.rows, settled, self.complete_to()))
 
     def _to_carry(
         self, step: int, sequence: WindowSequence | FollowedSequence | MeldedSequence, spans: Iterable[WindowRun]
@@ -252,32 +239,22 @@ class Completions:
             if span.finding.verdict != EXACT.verdict:
                 yield span.windows, span.finding.verdict
 
-    def _rows_told(self, events: Events) -> tuple[dict[int, list[RowMark]], frozenset[Reason]]:
-        """What operators said against rows that lie in no window of a route: by step, the marks that reach it, and the
-        reasons that concern rows of an answer without windows."""
+    def _rows_told(self, events: Events) -> dict[int, list[RowMark]]:
+        """What operators said against rows that lie in no window of a route: by step, the marks that reach it."""
         coming: dict[int, list[RowMark]] = {}
-        shown: frozenset[Reason] = frozenset()
+        reached = Reached()
         for shed in events.shed:
             self.shed[shed.reason] += len(shed.rows)
-            self._windowless.wrong_below(shed.step)
             for mark in _given_up(shed):
-                reached = self.answer.of_input(shed.step, shed.port, mark)
-                for at, each in reached.steps:
-                    coming.setdefault(at, []).append(each)
-                self._windowless.take(reached.shown)
-                shown |= mark.verdict.reasons if reached.shown else frozenset()
-        flaws = [(step, number, reason) for step, number, reason in events.flaws if step not in self._known]
-        marks = [*events.marks, *((step, 0, self._flawed(step, number, reason)) for step, number, reason in flaws)]
-        for step, port, mark in marks:
-            if mark.verdict.reasons != _NUMBERING:
-                self._windowless.wrong_below(step)
-            else:
-                self._saved.shifted = True
-            reached = self.answer.of_rows(step, port, mark)
-            for at, each in reached.steps:
-                coming.setdefault(at, []).append(each)
-            shown |= mark.verdict.reasons if reached.shown else frozenset()
-        return coming, shown
+                reached += self.answer.of_input(shed.step, shed.port, mark)
+        known = self._known
+        flaws = ((step, 0, self._flawed(step, at, why)) for step, at, why in events.flaws if step not in known)
+        for step, port, mark in (*events.marks, *flaws):
+            reached += self.answer.of_rows(step, port, mark)
+        for at, each in reached.steps:
+            coming.setdefault(at, []).append(each)
+        self._windowless.take(reached.shown)
+        return coming
 
     def _flawed(self, step: int, number: int, reason: Reason) -> RowMark:
         """A mark on the rows that show a window of a step whose windows are no sequence."""

@@ -55,7 +55,7 @@ class Learned:
     """What a finding about ended granules affects."""
 
     told: dict[int, list[Told]] = field(default_factory=dict)  # by step
-    times: list[Mark] = field(default_factory=list)  # in an answer without windows
+    shown: list[RowMark] = field(default_factory=list)  # in the answer
 
 
 class Losses:
@@ -74,13 +74,6 @@ class Losses:
         self._spread: dict[str, Extent] = {}  # the panes of each node whose rows are known to `spread`
         self._leading: dict[int, bool] = {}
         self._joined = {name for name in ledgers if self._passes_joins(self.of_node(name, Mark(0, 1, EXACT.verdict)))}
-        self._joined_steps = {
-            step for step in sequences if self._passes_joins(answer.of_windows(step, range(1), EXACT.verdict))
-        }
-
-    def joined(self, source: str | int) -> bool:
-        """Whether rows of a node, or of a step with windows, go through joins, up to the next step with windows."""
-        return source in (self._joined if isinstance(source, str) else self._joined_steps)
 
     def marks_of(self, step: int) -> Marks:
         """The marks on the panes of a step that makes windows or sends."""
@@ -119,13 +112,15 @@ class Losses:
         reached.steps = [(at, mark) for at, mark in reached.steps if step not in self._routes[at].follows]
         return reached
 
-    def lost_before(self, node: str, front: int, fronts: Mapping[int, int]) -> None:
-        """Tuples of the node were lost that had not ended: rows counted from now on get wrong numbers."""
+    def lost_before(self, node: str, front: int, fronts: Mapping[int, int]) -> list[RowMark]:
+        """Tuples of the node were lost that had not ended: rows counted from now on get wrong numbers. Returns what
+        concerns the answer."""
         reached = self.of_node(node, Mark(front, FOREVER, EXACT.verdict), shifts=True)
         for step, mark in reached.steps:
             if mark.verdict.reasons:
                 since = _since(self._routes[step], fronts[step])
                 self.marks_of(step).add(Mark(since, FOREVER, mark.verdict))
+        return reached.shown
 
     def take(self, step: int, marks: Iterable[RowMark], before: int, unknown: int) -> None:
         """Marks against rows that come out while panes of the step from `before` on end. Rows of which no pane is known
@@ -177,9 +172,7 @@ class Losses:
             for windows, verdict in told:
                 if windows:
                     learned.told.setdefault(step, []).append((windows, verdict))
-                    more = self.of_windows(step, windows, verdict)
-                    reached.steps += more.steps
-                    reached.shown += more.shown
+                    reached += self.of_windows(step, windows, verdict)
         _deliver(reached, coming, learned)
         return learned
 
@@ -191,7 +184,7 @@ class Losses:
 def _deliver(reached: Reached, coming: dict[int, list[RowMark]], learned: Learned) -> None:
     for step, mark in reached.steps:
         coming.setdefault(step, []).append(mark)
-    learned.times += (Mark(*mark.times, mark.verdict) for mark in reached.shown)
+    learned.shown += reached.shown
 
 
 def _progressing(plan: QueryPlan, ledger: Ledger) -> Iterator[tuple[str, Progress]]:
