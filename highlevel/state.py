@@ -19,7 +19,7 @@ __all__ = [
 
 P = TypeVar("P")
 
-STATE_VERSION = 8
+STATE_VERSION = 9
 """Version of the format of all pieces together. Every change of a piece's format needs a new version."""
 
 

@@ -37,7 +37,7 @@ class FollowedSequence:
         self._waiting: list[WindowRun] = []
         self.flaws = Flaws()
 
-    def follow(self, step: int, spans: Iterable[WindowRun]) -> None:
+    def follow(self, step: str, spans: Iterable[WindowRun]) -> None:
         """The aggregate has closed these windows."""
         self._waiting += spans
 
@@ -78,7 +78,7 @@ class FollowedSequence:
             return range(0)
         return range(self.first if start == NEVER else start, min(stop, self.next))
 
-    def learn(self, step: int, windows: range, finding: Finding) -> range:
+    def learn(self, step: str, windows: range, finding: Finding) -> range:
         """Add a finding about windows that the aggregate has closed, or skipped. Windows still waiting here take it
         with them; the others are returned."""
         self._waiting = learned(self._waiting, windows, finding)

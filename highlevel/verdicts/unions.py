@@ -28,15 +28,15 @@ class MeldedSequence:
     """Contiguous, like the members' sequences, from the first window that a member reports. Tuples count once for each
     member into which they were merged."""
 
-    def __init__(self, window: Window, members: Sequence[int]) -> None:
+    def __init__(self, window: Window, members: Sequence[str]) -> None:
         self.window = window
         self.marks = Marks()
         self.flaws = Flaws()
         self.first: int | None = None  # the first window of all
         self.next: int | None = None
-        self._told: dict[int, list[WindowRun]] = {member: [] for member in members}
+        self._told: dict[str, list[WindowRun]] = {member: [] for member in members}
 
-    def follow(self, member: int, spans: Iterable[WindowRun]) -> None:
+    def follow(self, member: str, spans: Iterable[WindowRun]) -> None:
         """A member has closed these windows."""
         self._told[member] += spans
 
@@ -84,7 +84,7 @@ class MeldedSequence:
             return range(0)
         return range(self.first if start == NEVER else start, min(stop, self.next))
 
-    def learn(self, member: int, windows: range, finding: Finding) -> range:
+    def learn(self, member: str, windows: range, finding: Finding) -> range:
         """Add a finding about windows that a member has closed, or skipped. Returns those that were already output. The
         others are still to come, even if this member skipped them: another member may report them."""
         told, given = self._told[member], windows.start if self.next is None else self.next

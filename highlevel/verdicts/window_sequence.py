@@ -109,7 +109,7 @@ class WindowSequence:
         for closing in told:
             windows = closing.windows
             if self.next is None or windows.start < self.next:
-                raise ValueError(f"step {closing.step} closed window {windows.start} twice, or out of order")
+                raise ValueError(f"window {windows.start} has closed twice, or out of order")
             # A landmark window has rows even if the tuples of its own slide went to other buckets.
             if not closing.tuples and (self.window.kind is not WindowKind.LANDMARK or len(windows) > 1):
                 continue

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, field, replace
 
 from highlevel.graph import Answer
-from highlevel.interface import Words
+from highlevel.interface import Space, State, Words
 from highlevel.progress.granules import ROW_NUMBER
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.place import Place, Witness
 from highlevel.row_marks import EVERYWHERE, RowMark
-from highlevel.verdicts.marks import EXACT, NOTHING, Finding, Mark, Marks
-from highlevel.verdicts.state import Saved
-from lowmark.query.plan.nodes import QueryPlan
+from highlevel.verdicts.marks import EXACT, NOTHING, Finding, FindingRow, Mark, MarkRow, Marks
 from lowmark.wire.records.verdicts import Amendment, Complete, OpenCount, Reason, Verdict
 from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.values import FOREVER, NEVER, show
@@ -24,26 +23,47 @@ __all__ = ["Windowless"]
 _NUMBERING = frozenset({Reason.NUMBERING})
 
 
+@dataclass(slots=True)
+class _Saved:
+    """A query's piece of state."""
+
+    announced: int | None = None  # the bound announced last
+    rows: int = 0  # … rows since then
+    since: FindingRow = NOTHING  # … findings since then
+    shifted: bool = False  # tuples were lost that would have been counted: all later numbers are wrong
+    marks: list[MarkRow] = field(default_factory=list)  # on times not yet announced
+    open: tuple[int, int] = (0, 0)  # of partitions that number their rows: the last counts announced
+
+    def encode(self) -> bytes:
+        return json.dumps(astuple(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, piece: bytes) -> _Saved:
+        return cls(*json.loads(piece))
+
+
 class Windowless:
-    """A query without windows in its bucket; for a query with windows nothing is announced here. `saved`, the query's
-    piece of state, holds what was announced. What is known against rows is told by the times of their tuples: with the
+    """A query without windows in its bucket. What is known against rows is told by the times of their tuples: with the
     first bound beyond the earliest of them."""
 
     def __init__(
-        self, plan: QueryPlan, place: Place, answer: Answer, ledgers: Mapping[str, Ledger],
-        witness: Callable[[tuple[str, ...]], Witness], saved: Saved,
+        self, answer: Answer, ledgers: Mapping[str, Ledger], place: Place, state: State,
+        witness: Callable[[tuple[str, ...]], Witness],
     ) -> None:  # fmt: skip
-        self._plan = plan
+        self._plan = plan = answer.plan
         self._place = place
         self._answer = answer
         self._ledgers = ledgers
         self._witness = witness
-        self._saved = saved
-        self._marks = Marks.of_rows(saved.marks)
+        self._state = state
+        self._space: Space[_Saved] = Space(f"query.{plan.name}", _Saved.encode, _Saved.decode)
+        self._saved = state.get(self._space, 0) or _Saved()
+        self._marks = Marks.of_rows(self._saved.marks)
         self._returning = {node for node in ledgers if plan.exchange(node) is not None}
 
     def save(self) -> None:
         self._saved.marks = self._marks.rows()
+        self._state.put(self._space, 0, self._saved)
 
     def take(self, marks: Iterable[RowMark]) -> None:
         """Marks on rows that are still to be announced."""
