@@ -25,7 +25,7 @@ def carried(promise: Promise, keys: Mapping[str, Sequence[tuple[str, Progress]]]
     the key with the fewest steps is taken."""
     bounds = []
     for bound in promise.bounds:
-        found = keys.get(bound.column)
+        found = keys.get(bound.column) if isinstance(bound.column, str) else None
         if not found or bound.below is None:
             return None
         name, way = min(found, key=lambda key: len(key[1].steps))
@@ -37,11 +37,13 @@ def carried(promise: Promise, keys: Mapping[str, Sequence[tuple[str, Progress]]]
 
 
 def complete(promise: Promise, groups: Words, schema: Schema) -> npt.NDArray[np.bool_]:
-    """Which groups no later row belongs to: all of their keys lie below the bounds."""
+    """Which groups no later row belongs to: all of their keys lie below the bounds; none if a bound is on values."""
     chosen = np.ones(len(groups), np.bool_)
     for bound in promise.bounds:
+        if bound.below is None or isinstance(bound.column, tuple):
+            return np.zeros(len(groups), np.bool_)
         values, valid = column_of(schema, groups, bound.column)
-        chosen &= valid & (values.view(np.int64) < np.int64(INT64_MIN if bound.below is None else bound.below))
+        chosen &= valid & (values.view(np.int64) < np.int64(bound.below))
     return chosen
 
 
@@ -56,4 +58,5 @@ def progressing(key: Named) -> tuple[str, Progress]:
 def within_reach(promise: Promise, pane: int, keys: Sequence[tuple[str, Progress]]) -> bool:
     """Whether groups of this pane can lie below the bounds; `keys` have their least value by pane."""
     least = {name: way.value(pane) for name, way in keys}
-    return all(bound.below is not None and least.get(bound.column, INT64_MIN) < bound.below for bound in promise.bounds)
+    bounds = ((bound.columns[0], bound.below) for bound in promise.bounds)
+    return all(below is not None and least.get(name, INT64_MIN) < below for name, below in bounds)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from highlevel.interface import MarkOut, Out, Space, State, Words
-from highlevel.join.bins import Bin
+from highlevel.interface import MarkOut, Out, State, Words
 from highlevel.join.kept_rows import Kept
 from highlevel.join.marks import JoinMarks
 from highlevel.join.output import Combine
@@ -31,18 +30,14 @@ class WindowJoin:
         if self._plan.where is None:
             return None
         values = evaluate(self._plan.where, pairs, self._plan.output)
-        if values.lost is not None:
+        if values.lost is not None and values.lost.any():
             out.mark(0, self._marks.overflow(self._kept.times(parts, values.lost)))
         return holds(values)
 
     def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
         out.mark(0, self._marks.of_input(port, mark))
 
-    def rows_of(self, port: int) -> Space[Bin]:
-        """The rows kept of a port, for audits."""
-        return self._kept.bins(port)
-
     @property
     def bin_width(self) -> int:
-        """The time covered by one such piece, in ns: key k begins at k times as much."""
+        """The time covered by one piece of kept rows, in ns: key k begins at k times as much."""
         return self._kept.width

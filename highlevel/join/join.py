@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from highlevel.interface import Out, State, Words
+from highlevel.interface import Out, Space, State, Words
 from highlevel.join.base import WindowJoin
+from highlevel.join.bins import Bin
 from highlevel.join.lookups import Key, Lookup, keys_of, lookups, matchable
 from lowmark.query.plan.nodes import Join
 from lowmark.wire.records.punctuations import Promise
@@ -25,6 +26,10 @@ class JoinOperator(WindowJoin):
     def __init__(self, plan: Join) -> None:
         super().__init__(plan)
         self._lookups = lookups(plan)
+
+    def rows_of(self, port: int) -> Space[Bin]:
+        """The rows kept of a port, for audits."""
+        return self._kept.bins(port)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         bounds = self._kept.bounds(state)

@@ -36,7 +36,7 @@ class Kept:
         self._units = [port.unit for port in plan.inputs]
         self._times = [port.schema.offset(port.attribute) for port in plan.inputs]
         self._granule = plan.granule
-        self._width = _width(self._bands, self._granule)
+        self._width = _width(plan)
         self._bins = [bins_space(f"rows.{n}", at) for n, at in enumerate(self._times)]
         self._bounds = bounds_space()
         self.absence = Absence(self._bands, self._width, self._bins)
@@ -56,7 +56,7 @@ class Kept:
     def advance(self, port: int, promise: Promise, state: State) -> tuple[int, ...] | None:
         """The bounds after this promise; None: it moves none."""
         pane, before = promise.below(PANE), self.bounds(state)
-        bound = INT64_MIN if pane is None else self._start(port, pane)
+        bound = INT64_MIN if pane is None else self.start(port, pane)
         if bound <= before[port]:
             return None
         bounds = (*before[:port], bound, *before[port + 1 :])
@@ -148,7 +148,7 @@ class Kept:
             self.changed(port, key, piece, state)
         return gone
 
-    def _start(self, port: int, pane: int) -> int:
+    def start(self, port: int, pane: int) -> int:
         """The least time of a row of this pane."""
         return FOREVER if pane == FOREVER else min(max(pane * self._units[port], INT64_MIN), INT64_MAX - 1)
 
@@ -157,10 +157,12 @@ class Kept:
         return times
 
 
-def _width(bands: Bands, unit: int) -> int:
-    """Width of a bin, in ns: tumbling windows are bins."""
+def _width(plan: Join) -> int:
+    """Width of a bin, in ns: tumbling windows are bins. Where an equality of times stands for them, they may be as
+    short as a ns, and the keys tell them apart: a bin has as many of them as end together."""
+    bands, unit = plan.bands, plan.granule
     if bands.tumbling:
-        return bands.sizes[0]
+        return bands.sizes[0] * (max(1, -(-unit // bands.sizes[0])) if plan.windowless else 1)
     longest = max(sum(bands.reach(of, other)) for of in range(len(bands.sizes)) for other in range(of))
     return max(unit, -(-longest // (_BINS * unit)) * unit)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.interface import Out, State, Words
+from highlevel.interface import Out, Space, State, Words
 from highlevel.join.base import WindowJoin
 from highlevel.join.bins import Bin
 from highlevel.join.lookups import Key, keys_of, lookups, matchable
@@ -38,6 +38,10 @@ class OuterJoinOperator(WindowJoin):
         self._lookups = [found for (found,) in lookups(plan)]
         self._pairs = plan.kind not in (JoinKind.SEMI, JoinKind.ANTI)
         self._noted = [plan.keeps(port) or (port == 0 and not self._pairs) for port in (0, 1)]
+
+    def rows_of(self, port: int) -> Space[Bin]:
+        """The rows kept of a port, for audits."""
+        return self._kept.bins(port)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         bounds = self._kept.bounds(state)

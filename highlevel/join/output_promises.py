@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from lowmark.query.plan.nodes import AT, Extreme, Join
 from lowmark.query.windows.progressing import Progress, progress
 from lowmark.wire.records.punctuations import Bound, Promise
-from lowmark.wire.rows.values import FOREVER, INT64_MAX, INT64_MIN
+from lowmark.wire.rows.values import FOREVER, INT64_MAX, INT64_MIN, NEVER
 
 __all__ = ["Promising"]
 
@@ -44,6 +44,22 @@ class Promising:
             if low > told and (made := _bound(extreme.name, low)):
                 yield Promise((made,))
         yield from self._joint(bounds)
+
+    def least(self, times: Sequence[int]) -> Iterator[Bound]:
+        """Bounds on the columns of rows that have these times of the inputs, or later ones."""
+        known = [time > NEVER for time in times]
+        found = {
+            name: min(way.value(times[port]) for port, way in ways.items())
+            for name, ways in self.progress.items()
+            if all(known[port] for port in ways)
+        }
+        for extreme in self._extremes:
+            choose = max if extreme.greatest else min
+            if all(name in found for name in extreme.of):
+                found[extreme.name] = choose(found[name] for name in extreme.of)
+        for name, value in found.items():
+            if (bound := _bound(name, value)) is not None:
+                yield bound
 
     def _least_of(self, extreme: Extreme, bounds: Sequence[int]) -> int:
         """Every later output row contains a later row of some input. Returns the least that the greatest or least of

@@ -39,10 +39,13 @@ class FinishOperator:
             raise ValueError("totals, ORDER BY, DISTINCT and LIMIT need to know which rows are a window's")
         self._totalled = Schema((*plan.input.columns, *(total.column for total in plan.totals)), plan.input.strings)
         self._carried: dict[str, list[tuple[str, Progress]]] = {}
+        self._unchanged: dict[str, str] = {}
         for named in plan.columns:
             found = progress(named.expr, plan.input.names)
             if found is not None:
                 self._carried.setdefault(found.attribute, []).append((named.name, found))
+            if isinstance(named.expr, Field):
+                self._unchanged.setdefault(named.expr.name, named.name)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         if not len(rows):
@@ -83,15 +86,14 @@ class FinishOperator:
             out.promise(0, Promise((), last=True))
             return
         if len(promise.bounds) == 1 and (below := promise.bounds[0].below) is not None:
-            for name, found in self._carried.get(promise.bounds[0].column, ()):
+            for name, found in self._carried.get(promise.bounds[0].columns[0], ()):
                 value = found.value(below)
                 if INT64_MIN <= value <= INT64_MAX:
                     out.promise(0, Promise((Bound(name, below=value),)))
             return
-        names = [self._selected_as(bound.column) for bound in promise.bounds]
-        if all(names):
-            pairs = zip(promise.bounds, names, strict=True)
-            out.promise(0, Promise(tuple(Bound(name, bound.below, bound.values) for bound, name in pairs if name)))
+        bounds = [bound.renamed(self._unchanged) for bound in promise.bounds]
+        if all(bounds):
+            out.promise(0, Promise(tuple(bound for bound in bounds if bound)))
 
     def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
         """A loss in a window may change which other rows of the window come, where that depends on all of them."""
@@ -131,12 +133,6 @@ class FinishOperator:
             return sorted({(value - window.axis.origin) // window.axis.unit for value in values[valid].tolist()})
         ends, _ = column_of(self._plan.input, rows, _WINDOW[1])
         return [window.ending_at(end) for end in np.unique(ends).tolist()]
-
-    def _selected_as(self, column: str) -> str | None:
-        for named in self._plan.columns:
-            if isinstance(named.expr, Field) and named.expr.name == column:
-                return named.name
-        return None
 
 
 def _column(schema: Schema, rows: Words, name: str) -> Values:

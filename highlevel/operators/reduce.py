@@ -70,8 +70,8 @@ class ReduceOperator:
         """A promise about values of columns that are passed on unchanged, and panes; None: of anything else."""
         bounds = []
         for bound in promise.bounds:
-            if bound.values is not None and bound.column in self._unchanged:
-                bounds.append(Bound(self._unchanged[bound.column], values=bound.values))
+            if bound.values is not None and (named := bound.renamed(self._unchanged)) is not None:
+                bounds.append(named)
             elif bound.below is not None and bound.column == self._reduction.pane.attribute:
                 below = bound.below if bound.below == FOREVER else self._reduction.pane.index(bound.below)
                 bounds.append(Bound(PANE, below=below))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from highlevel.graph import Build, Graph, build
 from highlevel.interface import Space, State, Words
@@ -25,7 +26,7 @@ from highlevel.progress.outputs import Outcome, Rejection
 from highlevel.progress.pending_outputs import Tally
 from highlevel.progress.place import Place
 from highlevel.progress.records import Arrival, Batch, Record
-from highlevel.progress.value_promises import ValuePromises, news, of_all
+from highlevel.progress.value_promises import Held, ValuePromises, about_values, in_panes, news, of_all
 from highlevel.rosters.roster import Changed, Roster, changes
 from highlevel.rosters.source_status import Progress, Standing
 from highlevel.scheduler import IN_ORDER, Scheduler
@@ -38,14 +39,18 @@ from lowmark.wire.records.record import BadReason
 from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.rosters import Control, Retirement
 from lowmark.wire.records.verdicts import Reason, Verdict
+from lowmark.wire.rows.by_bucket import tuples_by_pane
 from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["BucketDriver", "Progress", "mark_retired"]
+
+Bools = npt.NDArray[np.bool_]
 
 _PENDING_ROWS = 1 << 18
 """Rows of a node collected before they are merged as one run."""
 
 _LATE = Verdict(frozenset({Reason.LATE}))
+_PUNCTUATED = Verdict(frozenset({Reason.PUNCTUATED}))
 _NOT_COVERED = Finding(Verdict(frozenset({Reason.NOT_COVERED})))
 _PARTIAL = Finding(Verdict(partial=True))
 
@@ -103,6 +108,7 @@ class BucketDriver:
             name: tuple(query for query in self._queries if name in query.answer.nodes) for name in self._nodes
         }
         self._valued = self._lanes.valued() | self._upstream.valued()
+        self._held = {name: Held(state, name) for name in self._nodes}
         self._pending: dict[str, list[Words]] = {name: [] for name in self._nodes}
         self._tally = Tally()
         self._dropped = self._retired = state.get(_RETIRED, 0) is not None
@@ -171,6 +177,8 @@ class BucketDriver:
         self._graph.save()
         for ledger in self._ledgers.values():
             ledger.save()
+        for held in self._held.values():
+            held.save()
         self._state.put(LANES, 0, self._lanes)
         if self._exchanges:
             self._state.put(UPSTREAM_LANES, 0, self._upstream)
@@ -252,11 +260,38 @@ class BucketDriver:
             self._late(lane, batch.rows[np.isin(panes, list(late))], late, batch.late)
         if merge:
             rows = batch.rows if len(merge) == len(batch.tuples) else batch.rows[np.isin(panes, list(merge))]
+            for pane, count in merge.items():
+                ledger.merged(lane, pane, count)
+            broken = self._breaking(lane, rows)
+            if broken is not None:
+                merge = self._punctuated(lane, rows[broken], merge)
+                rows = rows[~broken]
             self._merge(lane, rows, merge)
 
+    def _breaking(self, lane: Lane, rows: Words) -> Bools | None:
+        """Which rows are excluded by what their own lane has promised about values, or by what the operators were told
+        of all lanes: a source that joined or began again since did not promise it. None: no row is."""
+        held = self._held[lane.node].promises
+        if not lane.values and not held:
+            return None
+        schema = self._nodes[lane.node].reduction.schema
+        broken = lane.values.broken_by(schema, rows) | held.broken_by(schema, rows)
+        return broken if broken.any() else None
+
+    def _punctuated(self, lane: Lane, rows: Words, tuples: Mapping[int, int]) -> dict[int, int]:
+        """Take rows that break a promise about values: they are late, though their panes are open. Returns the tuples
+        that are left of those that came, by pane."""
+        panes, left = panes_of(rows), dict(tuples)
+        counts = tuples_by_pane(panes, rows[:, 2].view(np.int64))
+        for pane, count in sorted(counts.items()):
+            left[pane] -= count
+            self._ledgers[lane.node].taint(pane, pane + 1, Finding(_PUNCTUATED, late=count))
+        self._tally.late += sum(counts.values())
+        for query in self._readers[lane.node]:
+            self._tally.extend(query.late(lane.node, lane.source, rows))
+        return left
+
     def _merge(self, lane: Lane, rows: Words, tuples: Mapping[int, int]) -> None:
-        for pane, count in tuples.items():
-            self._ledgers[lane.node].merged(lane, pane, count)
         if lane.node not in self._exchanges:  # tuples that come through an exchange were counted before it
             self._tally.merged += sum(tuples.values())
             self._tally.rows_in += len(rows)
@@ -292,18 +327,30 @@ class BucketDriver:
                 self._graph.feed(name, rows)
 
     def _punctuation(self, record: Punctuation, lane: Lane) -> None:
-        known, values = self._together(lane.node), self._values(lane.node)
+        known, promised = self._together(lane.node), lane.promised
         for start, stop, finding in receive(record, lane, self._ledgers[lane.node], self._rosters[lane.node]):
             if lane.node not in self._exchanges or lane.source != self._own:  # a bucket knows its own findings
                 self._amend(lane.node, start, stop, finding)
         if self._ledgers[lane.node].frontier.passed_by(lane.source, lane.promised):
             self._advance(lane.node)
-        if lane.values:
-            self._valued.add(lane.node)
         made = [promise for promise in self._together(lane.node) if promise not in known]
-        for promise in (*made, *news(values, self._values(lane.node))):
+        if about_values(record.promise):
+            named = ValuePromises()
+            named.take(in_panes(record.promise, self._nodes[lane.node].reduction.pane))
+            self._valued.add(lane.node)
+            made += self._told(lane.node, named)
+        elif lane.promised > promised and lane.node in self._valued:
+            made += self._told(lane.node, None)
+        for promise in made:
             self._merge_pending()
             self._graph.promise_jointly(lane.node, promise)
+
+    def _told(self, node: str, among: ValuePromises | None) -> list[Promise]:
+        """What all sources of the node have promised about (these) values and the operators have not been told. A
+        promise of sources has a bound on panes: one that joins later has promised nothing."""
+        held, open_ended = self._held[node], node in self._exchanges
+        found = [*news(held.promises, self._values(node, among))]
+        return [promise for promise in found if (open_ended or len(promise.bounds) > 1) and held.take(promise)]
 
     def _together(self, node: str) -> list[Promise]:
         """The joint promises of all buckets about what comes back from them."""
@@ -312,13 +359,12 @@ class BucketDriver:
         members = self._rosters[node].members(self._nodes[node].streams)
         return self._upstream.together(node, [member.source for member in members])
 
-    def _values(self, node: str) -> ValuePromises:
-        """What all sources of the node have promised about values."""
-        if node not in self._valued:
-            return ValuePromises()
+    def _values(self, node: str, among: ValuePromises | None) -> ValuePromises:
+        """What all sources of the node have promised about (these) values."""
         lanes, members = self._lanes_of(node), self._rosters[node].members(self._nodes[node].streams)
         return of_all(
-            [(each.bound(lanes.promised(each.source, node)), lanes.values(node, each.source)) for each in members]
+            [(each.bound(lanes.promised(each.source, node)), lanes.values(node, each.source)) for each in members],
+            among,
         )
 
     def _control(self, control: Control) -> None:
@@ -362,6 +408,7 @@ class BucketDriver:
         ledger.settle(*ended, lanes, self._rosters[name].members(node.streams))
         self._losses.ending(name, *ended)
         self._graph.promise(name, value)
+        self._held[name].prune(value)
         self._graph.work()
         self._losses.ended(name)
         for query in self._readers[name]:

@@ -111,7 +111,7 @@ class Channel:
             self._pending.append(sent)
         elif about_values(sent):
             self._values.take(sent)
-        elif {bound.column for bound in sent.bounds} <= self._closing:
+        elif {name for bound in sent.bounds for name in bound.columns} <= self._closing:
             self._joint.take(sent)
 
     def flush(self, front: int) -> Iterator[Forward]:

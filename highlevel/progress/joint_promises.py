@@ -34,7 +34,7 @@ class JointPromises:
         """Keep a joint promise; ignore promises of other kinds, or about values."""
         box: dict[str, int] = {}
         for bound in promise.bounds:
-            if bound.below is None:
+            if bound.below is None or isinstance(bound.column, tuple):
                 return
             box[bound.column] = min(bound.below, box.get(bound.column, FOREVER))
         if len(box) > 1:

@@ -59,7 +59,8 @@ class CaptureSeries:
     @property
     def read_bytes(self) -> int:
         """Bytes of the files on disk that the current reading has taken."""
-        return self._read_bytes + (0 if self._present is None else self._present.read_bytes)
+        present = self._present  # another thread reads on
+        return self._read_bytes + (0 if present is None else present.read_bytes)
 
     @property
     def total_bytes(self) -> int | None:

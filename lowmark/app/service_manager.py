@@ -54,6 +54,10 @@ class ServiceManager:
     def stopping(self) -> None:
         self._send("STOPPING=1")
 
+    def stop_lasts(self, most_s: float) -> None:
+        """The end takes more time, up to so many seconds, unless this is called again by then."""
+        self._send(f"EXTEND_TIMEOUT_USEC={round(most_s * 1e6)}")
+
     def due(self) -> bool:
         """Whether the watchdog wants to hear of work."""
         return self.watchdog_s is not None and self._now_s() - self._fed_s >= self.watchdog_s / _FEEDS

@@ -1,16 +1,18 @@
 """The names of result columns in other vocabularies: ECS, OpenTelemetry, IPFIX. Values never change with them.
 
 A column is renamed if it is shown under the name of a packet field, or if `OFFICIAL` has it. An alias stays as it was
-written. The field of a join's input keeps the input's name before it.
+written, and so does a column that is made from one: it need not hold what its name says. The name of an aggregate is
+official where it is one of packets. The field of a join's input keeps the input's name before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from lowmark.query.bind.selection import groups
 from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.options import Names
 from lowmark.query.parse import syntax as s
@@ -75,6 +77,7 @@ _UNOFFICIAL: Final = MappingProxyType({
 BOUNDS: Final = ("window_start", "window_end")
 
 _FIELDS: Final = frozenset(field.name for field in (*PACKET_FIELDS, *DERIVED_FIELDS))
+_AGGREGATES: Final = OFFICIAL.keys() - _FIELDS - set(BOUNDS)
 
 
 class NameClash(ValueError):
@@ -106,11 +109,20 @@ def result_names(plan: QueryPlan, names: Names) -> dict[str, str]:
     """The shown name of each result column whose name changes. Raises NameClash."""
     if names is Names.LOWMARK:
         return {}
-    aliases = set(_aliases(plan.sql))
+    script = parse(plan.sql)
+    answered = script.statements[-1]
+    assert isinstance(answered, s.Select), "the query was compiled"
+    own = set(_aliases(answered))
+    made = {alias.casefold() for alias in _aliases(*(node for node in s.walk(script) if isinstance(node, s.Select)))}
+    created = {each.name.text.casefold(): each.select for each in script.statements if isinstance(each, s.CreateStream)}
+    of_packets = _over_packets(answered, created)
     shown: dict[str, str] = {}
     for column in plan.output:
-        timed = column.name not in BOUNDS or column.kind is Kind.TIME  # others are numbers of rows
-        shown[column.name] = name_in(names, column.name) if column.name not in aliases and timed else column.name
+        name = column.name
+        stays = name in own or _is_made_from(name, made)
+        stays |= name in BOUNDS and column.kind is not Kind.TIME  # the bounds of windows over rows are numbers
+        stays |= name in _AGGREGATES and not of_packets
+        shown[name] = name if stays else name_in(names, name)
     by_name: dict[str, str] = {}
     for column_name, name in shown.items():
         if (other := by_name.setdefault(name, column_name)) != column_name:
@@ -118,10 +130,36 @@ def result_names(plan: QueryPlan, names: Names) -> dict[str, str]:
     return {column_name: name for column_name, name in shown.items() if name != column_name}
 
 
-def _aliases(sql: str) -> Iterator[str]:
-    """The aliases of the answered SELECT."""
-    select = parse(sql).statements[-1]
-    assert isinstance(select, s.Select), "the query was compiled"
-    for alias in (*(item.alias for item in select.items), *(item.alias for item in select.group_by)):
-        if alias is not None:
-            yield alias.text
+def _aliases(*selects: s.Select) -> Iterator[str]:
+    for select in selects:
+        for alias in (*(item.alias for item in select.items), *(item.alias for item in select.group_by)):
+            if alias is not None:
+                yield alias.text
+
+
+def _is_made_from(column: str, aliases: Collection[str]) -> bool:
+    """Whether the name is an alias, that of a join's input, or that of an aggregate of it (`sum_len`)."""
+    folded = column.casefold()
+    if folded in aliases:
+        return True
+    return column not in _FIELDS and any(folded.endswith((f".{alias}", f"_{alias}")) for alias in aliases)
+
+
+def _over_packets(select: s.Select, created: Mapping[str, s.Select]) -> bool:
+    """Whether each tuple that the SELECT reads is one packet."""
+    first, *others = select.sources
+    return not others and isinstance(first, s.Input) and _is_of_packets(first.relation, created)
+
+
+def _is_of_packets(relation: s.Relation, created: Mapping[str, s.Select]) -> bool:
+    match relation:
+        case s.Union(members):
+            return all(_is_of_packets(member, created) for member in members)
+        case s.Subquery(select):
+            inner = select
+        case s.StreamRef(name):
+            found = created.get(name.text.casefold())
+            if found is None:
+                return True
+            inner = found
+    return not groups(inner) and _over_packets(inner, created)

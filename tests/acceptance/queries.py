@@ -308,17 +308,21 @@ JOIN_KEYS = (
 
 
 @st.composite
-def joins(draw: st.DrawFn, of: tuple[int, ...] = (2, 2, 2, 3)) -> str:
-    """A join of packets, unions, subqueries or windowed counts; its rows, or aggregates over them."""
+def joins(draw: st.DrawFn, of: tuple[int, ...] = (2, 2, 2, 3), windowless: bool = False) -> str:
+    """A join of packets, unions, subqueries or windowed counts; its rows, or aggregates over them. `windowless`: an
+    equality of times stands for the windows of its inputs."""
     names = ("x", "y", "z")[: draw(st.sampled_from(of))]
     tumbling = draw(st.integers(0, 2)) == 0
+    timed = draw(_timed) if windowless or draw(st.integers(0, 5)) == 0 else None
     written = []
     for name in names:
-        window = "" if tumbling else f" [RANGE {draw(st.integers(1, 25))} s, WA ts]"
+        window = "" if tumbling or timed else f" [RANGE {draw(st.integers(1, 25))} s, WA ts]"
         written.append(f"{draw(_join_inputs)} AS {name}{window}")
-    last = f" [RANGE TUMBLING {draw(st.integers(1, 25))} s, WA ts]" if tumbling else ""
+    last = f" [RANGE TUMBLING {draw(st.integers(1, 25))} s, WA ts]" if tumbling and not timed else ""
     conditions = []
     for before, name in pairwise(names):
+        if timed:
+            conditions.append(f"{timed.format(before)} = {timed.format(name)}")
         for left, right in draw(st.lists(st.sampled_from(JOIN_KEYS), min_size=1, max_size=2, unique=True)):
             conditions.append(f"{_of(before, left)} = {_of(name, right)}")
     if len(names) == 3 and draw(st.booleans()):
@@ -341,7 +345,7 @@ def joins(draw: st.DrawFn, of: tuple[int, ...] = (2, 2, 2, 3)) -> str:
 
 
 @st.composite
-def outer_joins(draw: st.DrawFn) -> str:
+def outer_joins(draw: st.DrawFn, windowless: bool = False) -> str:
     """Joins in which a row counts that meets nobody."""
     kind = draw(st.sampled_from(("LEFT", "RIGHT OUTER", "FULL", "SEMI", "ANTI", "EXISTS", "NOT EXISTS")))
     left, right = draw(_join_inputs), draw(_join_inputs)
@@ -350,6 +354,9 @@ def outer_joins(draw: st.DrawFn) -> str:
         windows = ["", f"[RANGE TUMBLING {draw(st.integers(1, 15))} s]"]
     keys = draw(st.lists(st.sampled_from(JOIN_KEYS), max_size=2, unique=True))
     conditions = [f"{_of('x', a)} = {_of('y', b)}" for a, b in keys]
+    if windowless or draw(st.integers(0, 5)) == 0:
+        windows = ["", ""]
+        conditions.append(draw(st.sampled_from(("x.ts = y.ts", "y.ts / 3 = x.ts / 3", "x.ts + 1 second = y.ts"))))
     rest = ("x.len > 60", "y.proto <> 17", "x.len <= y.len", "x.len * y.len * 1000000000000000 > 7")
     conditions += draw(st.lists(st.sampled_from(rest), max_size=2))
     on = " AND ".join(conditions or ["x.proto <> y.proto"])
@@ -430,6 +437,15 @@ _join_inputs = st.one_of(
 def _of(name: str, expression: str) -> str:
     """An expression whose fields are those of one input."""
     return re.sub(r"\b([a-zA-Z_]+)\b", rf"{name}.\1", expression)
+
+
+_timed = st.sampled_from(
+    ("{}.ts", "{}.ts", "{}.ts / 3", "({}.ts + 500 ms) / 2", "{}.ts / 500 ms * 2 + 1", "{}.ts - 3 seconds")
+)
+
+
+def windowless() -> Text:
+    return st.one_of(joins(windowless=True), joins(windowless=True), outer_joins(windowless=True))
 
 
 queries = st.one_of(

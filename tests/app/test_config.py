@@ -146,6 +146,10 @@ def test_a_source_may_be_named_after_its_host(tmp_path: Path, monkeypatch: pytes
             LEAST + '[streams.S]\n[sources.a]\nstream = "S"\nfile = "f"\ndisorder = "some"',
             "sources.a.disorder: ",
         ),
+        (
+            LEAST + '[streams.S]\n[sources."tap[1]"]\nstream = "S"\nfile = "f"',
+            "sources.tap[1]: a source's name has no *, ? or [, which make a pattern of it in a roster",
+        ),
         (LEAST + "[topics\n", "is not valid TOML"),
     ],
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from lowlevel.config import QueueConfig
-from lowlevel.emitter import Emitter
+from lowlevel.emitter import Emitter, TopicState
 from lowmark.app.capture.drain import check_all_sent, wait_until_sent
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.wire.kafka.clients import KafkaSettings
@@ -59,3 +59,27 @@ def test_nothing_is_said_where_nothing_waits(away: str, caplog: pytest.LogCaptur
     wait_until_sent(emitter, away)
     check_all_sent(emitter)
     assert not caplog.records
+
+
+class Taking(Emitter):
+    """Kafka takes a record whenever it is looked at, until none is left."""
+
+    def __init__(self, records: int) -> None:
+        super().__init__(KafkaSettings("127.0.0.1:1"), QueueConfig())
+        self.left, self.taken = records, 0
+
+    def states(self) -> tuple[TopicState, ...]:
+        return (TopicState("t", ("q",), records=self.taken, queued_records=self.left),)
+
+    def drained(self, timeout_s: float) -> bool:
+        if self.left:
+            self.left, self.taken = self.left - 1, self.taken + 1
+        return not self.left
+
+
+def test_a_backlog_that_kafka_takes_is_waited_for_and_the_service_manager_hears_of_it() -> None:
+    """However long it takes: each look takes 25 s here."""
+    moved = list[int]()
+    emitter = Taking(40)
+    wait_until_sent(emitter, "127.0.0.1:1", Clock().now_s, lambda: moved.append(emitter.left))
+    assert moved == list(range(39, 0, -1))

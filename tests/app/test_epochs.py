@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.kafka import epochs
+from lowmark.app.kafka.source_registry import read_first_partitions
 from lowmark.wire.kafka.clients import KafkaRefused, KafkaSettings, KafkaUnavailable
 
 KAFKA = KafkaSettings("127.0.0.1:1")
@@ -20,6 +25,32 @@ def test_who_may_not_read_partials_may_capture(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(epochs, "_epochs", refuse)
     epochs.refuse_former_epochs(KAFKA, "", [TOPIC], {"tap": 3})
+
+
+class Gone:
+    """A client whose broker has gone after it told where the records end. A look takes a second."""
+
+    now_s = 0.0
+
+    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
+        return 0, 5
+
+    def assign(self, parts: Sequence[TopicPartition]) -> None:
+        pass
+
+    def poll(self, timeout: float) -> Message | None:
+        self.now_s += timeout
+        assert self.now_s < 100, "it would wait for ever"
+        return None
+
+    def position(self, parts: Sequence[TopicPartition]) -> list[TopicPartition]:
+        return list(parts)
+
+
+def test_a_broker_that_goes_meanwhile_is_not_waited_for_without_end() -> None:
+    reader = Gone()
+    with pytest.raises(KafkaUnavailable):
+        list(read_first_partitions(cast(Consumer, reader), KAFKA, [TOPIC], None, now_s=lambda: reader.now_s))
 
 
 def test_other_problems_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.wire.kafka import clients as wire
 from lowmark.wire.kafka.clients import KafkaSettings, KafkaUnavailable, consumer, producer, transactional_producer
+from tests.integration.jobprocess import await_true
 
 
 class Clock:
@@ -112,6 +113,7 @@ class StartingBroker(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Conversation)
         self.knows_brokers = True
         self.asked_for: set[bytes] = set()
+        self.answers = 0  # about metadata
 
     @property
     def address(self) -> str:
@@ -134,13 +136,16 @@ class _Conversation(socketserver.StreamRequestHandler):
             error = 0 if version == 0 else 35  # UNSUPPORTED_VERSION
             return struct.pack(">hi", error, len(apis)) + b"".join(struct.pack(">hhh", *api) for api in apis)
         assert (kind, version) == (3, 8)  # Metadata
+        self.server.answers += 1
         (count,) = struct.unpack_from(">i", body)
         if count == 1:
             self.server.asked_for.add(body[6 : 6 + int.from_bytes(body[4:6], "big")])
         host = b"127.0.0.1"
         broker = struct.pack(f">ih{len(host)}sih", 1, len(host), host, self.server.server_address[1], -1)
         brokers, controller = ([broker], 1) if self.server.knows_brokers else ([], -1)
-        return struct.pack(">ii", 0, len(brokers)) + b"".join(brokers) + struct.pack(">hiii", -1, controller, 0, -1)
+        return (
+            struct.pack(">ii", 0, len(brokers)) + b"".join(brokers) + struct.pack(">h1siii", 1, b"x", controller, 0, -1)
+        )
 
 
 ASKING = """\
@@ -148,7 +153,7 @@ import sys
 from prometheus_client import CollectorRegistry
 from lowmark.app.kafka import reachability
 from lowmark.wire.kafka.clients import KafkaSettings
-reachability._EVERY_S, reachability._ANSWER_WITHIN_S = 0.05, 0.5
+reachability._EVERY_S, reachability._ANSWER_WITHIN_S = 0.05, 2.0
 with reachability.KafkaReach(KafkaSettings(sys.argv[1]), "of-sources", CollectorRegistry()) as reach:
     for line in sys.stdin:
         while reach.ok != (line == "ok\\n"):
@@ -166,6 +171,7 @@ def test_a_broker_that_knows_of_no_broker_yet_does_not_end_the_process() -> None
         ) as asking:
             assert asking.stdin is not None
             assert asking.stdout is not None
+            await_true(lambda: broker.answers > 2)
             for known in (True, False, True):
                 broker.knows_brokers = known
                 asking.stdin.write("ok\n" if known else "away\n")

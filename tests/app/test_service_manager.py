@@ -38,8 +38,10 @@ def test_a_life(told: Told) -> None:
         clock.now_s += 1
         service.worked()
     service.stopping()
+    service.stop_lasts(75)
     assert shown == ["waiting for\nKafka"]
-    assert told.lines == ["STATUS=waiting for Kafka", "READY=1", *["WATCHDOG=1"] * 6, "STOPPING=1"]
+    assert told.lines == ["STATUS=waiting for Kafka", "READY=1", *["WATCHDOG=1"] * 6, "STOPPING=1",
+                          "EXTEND_TIMEOUT_USEC=75000000"]  # fmt: skip
 
 
 def test_without_work_the_watchdog_starves(told: Told) -> None:
@@ -80,11 +82,12 @@ def test_a_manager_that_has_gone_or_does_not_listen_stops_nothing(told: Told, tm
 
 
 class Source(threading.Thread):
-    """A thread whose rounds the test turns."""
+    """A thread whose rounds the test turns; it is its own source."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.rounds = 0
+        self.source = self
+        self.rounds = self.read_bytes = 0
         self.ending = threading.Event()
 
     def run(self) -> None:
@@ -103,6 +106,10 @@ def test_one_source_that_stands_still_is_seen_among_others_that_move() -> None:
         sources[0].rounds += 1
         assert not rounds.moved(threads)
     sources[1].rounds += 1
+    assert rounds.moved(threads)
+    sources[0].rounds += 1
+    assert not rounds.moved(threads)
+    sources[1].read_bytes += 1  # the first pass of a scan
     assert rounds.moved(threads)
     sources[1].ending.set()
     sources[1].join()

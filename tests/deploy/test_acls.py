@@ -54,7 +54,12 @@ def test_names_and_options() -> None:
     lines = done.stdout.splitlines()
     assert all(line.startswith("--bootstrap-server h:1 --remove --force") for line in lines)
     assert all("--allow-principal User:CN=the job --operation" in line for line in lines)
-    assert any("--transactional-id netops.lowmark.v1.job.watcher --resource-pattern-type prefixed" in x for x in lines)
+    for kind in ("group", "transactional-id"):
+        names = [line.split(f"--{kind} ")[1].split() for line in lines if f"--{kind} netops." in line]
+        assert [(name, pattern) for name, _, pattern in names] == [
+            ("netops.lowmark.v1.job.watcher", "literal"),
+            ("netops.lowmark.v1.job.watcher.", "prefixed"),  # jobs of some of its queries, and no job watcher2
+        ]
 
 
 @pytest.mark.parametrize(("role", "name"), [(Role.CAPTURE, "capture"), (Role.RUN, "job")])

@@ -225,7 +225,7 @@ def test_each_right_that_is_taken_away_is_named(place: Place, role: Role, name: 
         kind, pattern, resource, operation = right
         expected = kafka_name(operation)
         topics = {topic: of for topic, of in needed.items() if topic_is(topic, pattern, resource)}
-        if kind == "group" and expected == "READ":
+        if kind == "group" and expected == "READ" and pattern == "literal":
             topics = {resource: frozenset({expected})}
         if not any(expected in of for of in topics.values()):
             continue  # late rows, which no query here has; what is not of a topic or the job has tests of its own
@@ -238,6 +238,17 @@ def test_each_right_that_is_taken_away_is_named(place: Place, role: Role, name: 
             assert (f"this user may not {expected}" in said) is (visible or kind == "group"), (right, said)
             assert visible or kind == "group" or "missing" in said, (right, said)
         soon(lambda: lacking(path, role) == [])
+
+
+def test_a_job_has_the_rights_of_jobs_of_some_of_its_queries_and_of_no_other_job(place: Place) -> None:
+    config = load_config(configure(place, "worker"))
+    topics, client = rights_of(config, plan_queries(config), Role.RUN), admin(config.kafka)
+    for job, said in (
+        ("watcher", []),
+        ("watcher.talkers", []),
+        ("watcher2", [f"consumer group {PREFIX}lowmark.v1.job.watcher2: this user may not READ"]),
+    ):
+        assert missing_rights(client, topics, job_group(config, job)) == said
 
 
 def topic_is(topic: str, pattern: str, resource: str) -> bool:
@@ -257,7 +268,7 @@ def soon(condition: Callable[[], bool]) -> None:
 
 
 def test_a_job_without_its_transactional_id_ends_with_the_reason(place: Place) -> None:
-    (right,) = [right for right in rights("job") if right[0] == "transactional-id"]
+    (right,) = [right for right in rights("job") if right[:2] == ("transactional-id", "literal")]
     with without(place.cluster.admin(), "worker", right), Command("run", "-c", str(configure(place, "worker"))) as run:
         assert run.wait() == 1
     assert "may not WRITE with the job's transactional id, lowmark.v1.job.NAME" in run.error

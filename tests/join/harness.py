@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from highlevel.interface import Operator, Out, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
+from highlevel.join.punctuated import PunctuatedJoinOperator
 from lowmark.query.expr.expressions import Call, Field, Named, Op
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.nodes import AT, Extreme, Join, JoinInput, Probe, has_every_row
@@ -26,7 +27,7 @@ from tests.wire.strategies import V4, V6
 UNIT = 4
 """Times of a pane."""
 
-AnyJoin = JoinOperator | OuterJoinOperator
+AnyJoin = JoinOperator | OuterJoinOperator | PunctuatedJoinOperator
 
 OUTER = (JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL, JoinKind.SEMI, JoinKind.ANTI)
 
@@ -73,8 +74,10 @@ class Scene:
 def plan_of(
     sizes: Sequence[int], tumbling: bool, equal: Sequence[tuple[str | None, ...]], residual: bool,
     kind: JoinKind = JoinKind.INNER, orders: Sequence[Sequence[int]] = (), extremes: Sequence[Extreme] = (),
+    windowless: bool = False,
 ) -> Join:  # fmt: skip
-    """`orders`: in which a new row of each input meets the others; without, that of the inputs."""
+    """`windowless`: the windows, which are tumbling, follow from an equality of times. `orders`:
+    in which a new row of each input meets the others; without, that of the inputs."""
     ports = range(len(sizes))
     chosen = orders or [[other for other in ports if other != port] for port in ports]
     probes = tuple(Probe(tuple(order), (0.0,) * len(order), 0.0, False) for order in chosen)
@@ -94,7 +97,10 @@ def plan_of(
     )
     ids = [Field(f"i{n}.id", Kind.INT) for n in (0, len(sizes) - 1)]
     where = Call(Op.NE, (ids[0], ids[1]), Kind.BOOL, False) if residual else None
-    return Join(inputs, tumbling, tuple(equal), where, output, kind, probes=probes, extremes=tuple(extremes))
+    return Join(
+        inputs, tumbling, tuple(equal), where, output, kind, windowless=windowless, probes=probes,
+        extremes=tuple(extremes),
+    )  # fmt: skip
 
 
 @st.composite
@@ -106,7 +112,11 @@ def scenes(
     count = draw(st.sampled_from(counts)) if kind_of_join is JoinKind.INNER else 2
     tumbling = draw(st.booleans())
     size = st.integers(1, 30)
-    sizes = (draw(size),) * count if tumbling else tuple(draw(size) for _ in range(count))
+    windowless = tumbling and draw(st.booleans())
+    if windowless:
+        sizes = (draw(st.sampled_from((1, 1, 1, 3, 4, 7, 30))),) * count
+    else:
+        sizes = (draw(size),) * count if tumbling else tuple(draw(size) for _ in range(count))
     column = st.sampled_from(("a", "f", "ip", None)) if count > 2 else st.sampled_from(("a", "f", "ip"))
     kinds = draw(st.lists(st.sampled_from(("a", "f", "ip")), max_size=2, unique=True))
     equal = []
@@ -114,9 +124,11 @@ def scenes(
         columns = tuple(kind if draw(column) is not None else None for _ in range(count))
         if sum(name is not None for name in columns) > 1:
             equal.append(columns)
+    if windowless and sizes[0] == 1:
+        equal.append(("t",) * count)
     orders = [draw(st.permutations([n for n in range(count) if n != port])) for port in range(count)]
     extremes = draw(_extremes(count)) if kind_of_join is JoinKind.INNER else ()
-    plan = plan_of(sizes, tumbling, equal, draw(st.booleans()), kind_of_join, orders, extremes)
+    plan = plan_of(sizes, tumbling, equal, draw(st.booleans()), kind_of_join, orders, extremes, windowless)
     made = draw(events(count))
     return Scene(plan, made, tuple(draw(st.booleans()) for _ in made))
 

@@ -23,9 +23,9 @@ def multiplicity(keys: Sequence[int]) -> int:
 
 
 @st.composite
-def scrambled(draw: st.DrawFn, most: int = 24) -> list[int]:
-    """Keys that grow in the long run, some more than once."""
-    steps = draw(st.lists(st.integers(0, 2), max_size=most))
+def scrambled(draw: st.DrawFn, most: int = 24, step: int = 0) -> list[int]:
+    """Keys that grow in the long run, by at least `step`: without one, some come more than once."""
+    steps = draw(st.lists(st.integers(step, 2), max_size=most))
     reach = draw(st.integers(0, 6))
     jitter = draw(st.lists(st.integers(0, reach), min_size=len(steps), max_size=len(steps)))
     keys = [sum(steps[: at + 1]) for at in range(len(steps))]
@@ -33,9 +33,9 @@ def scrambled(draw: st.DrawFn, most: int = 24) -> list[int]:
 
 
 @st.composite
-def arrivals(draw: st.DrawFn, inputs: int, most: int = 24) -> list[Arrival]:
+def arrivals(draw: st.DrawFn, inputs: int, most: int = 24, step: int = 0) -> list[Arrival]:
     """Tuples of several inputs, between one another in any way."""
-    streams = [draw(scrambled(most)) for _ in range(inputs)]
+    streams = [draw(scrambled(most, step)) for _ in range(inputs)]
     order = draw(st.permutations([port for port, keys in enumerate(streams) for _ in keys]))
     if draw(st.booleans()):  # near to one another, not in any way
         order = sorted(order, key=lambda _: 0) if draw(st.booleans()) else _in_turn(streams)

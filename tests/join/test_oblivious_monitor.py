@@ -21,7 +21,7 @@ def test_scrambling_and_multiplicity_are_those_of_the_definitions(keys: list[int
     observe(monitor, keys, cut)
     assert (monitor.arrived, monitor.scrambling) == (len(keys), scrambling(keys))
     assert monitor.multiplicity == multiplicity(keys)
-    assert monitor.greatest == max(keys, default=None)
+    assert monitor.order.greatest == max(keys, default=None)
 
 
 @given(keys=scrambled(), cut=st.integers(1, 9), forgets=st.booleans())
@@ -108,6 +108,7 @@ def test_an_input_that_is_behind_keeps_one_tuple() -> None:
     monitor.observe(0, np.arange(10_000, dtype=np.int64))
     monitor.observe(1, np.arange(1_000, dtype=np.int64))
     assert monitor.buffers() == (9_000, 1)
+    assert monitor.leads() == (9_000, -9_000)
     lags = monitor.lags()
     assert lags[0][1] == 9_000
     assert lags[1][0] == -9_000

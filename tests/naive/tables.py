@@ -217,11 +217,8 @@ class Nested:
     each other's windows."""
 
     def __init__(self, inputs: list[s.Input], tables: list[Table], scope: Scope) -> None:
-        last = inputs[-1].window
-        self._tumbling = last is not None and last.tumbling
-        common = last if self._tumbling else None
         self._inputs, self._tables, self._scope = inputs, tables, scope
-        self._bands = [_band(item.window or common, t) for item, t in zip(inputs, tables, strict=True)]
+        self._tumbling, self._bands = _bands(inputs, tables)
 
     def product(self, sources: Sequence[s.Source]) -> Made:
         """Of the sources between which commas stand."""
@@ -265,7 +262,7 @@ class Nested:
         return Made(found, seen, (none if keeps_right else left.whole) | (none if keeps_left else right.whole))
 
     def _meet(self, one: Chosen, other: Chosen) -> bool:
-        return all(
+        return not self._bands or all(
             _together(self._tumbling, self._bands[i], a, self._bands[j], b)
             for i, a in one.items()
             for j, b in other.items()
@@ -276,9 +273,7 @@ def _join(
     inputs: list[s.Input], tables: list[Table], scope: Scope, conditions: list[s.Expression]
 ) -> list[Combination]:  # fmt: skip
     """Every combination of rows that the windows and the conditions let pass, input by input."""
-    last = inputs[-1].window
-    tumbling = last is not None and last.tumbling
-    bands = [_band(item.window or (last if tumbling else None), t) for item, t in zip(inputs, tables, strict=True)]
+    tumbling, bands = _bands(inputs, tables)
     parts = [part for condition in conditions for part in _conjuncts(scope.resolve(condition))]
     needed = [_inputs_of(part, scope) for part in parts]
     found: list[tuple[tuple[int, ...], Row]] = [((), {})]
@@ -289,13 +284,24 @@ def _join(
         grown = []
         for chosen, row in found:
             for b, new in enumerate(renamed):
-                if not all(_together(tumbling, bands[i], a, bands[j], b) for i, a in enumerate(chosen)):
+                if bands and not all(_together(tumbling, bands[i], a, bands[j], b) for i, a in enumerate(chosen)):
                     continue
                 combined = row | new
                 if all(evaluate(part, combined) is True for part in due):
                     grown.append(((*chosen, b), combined))
         found = grown
     return found
+
+
+def _bands(inputs: list[s.Input], tables: list[Table]) -> tuple[bool, list[_Band]]:
+    """Whether the windows are tumbling, and that of each input; none at all if an equality of times takes their place:
+    the conditions have it anyway."""
+    if not any(item.window for item in inputs):
+        return False, []
+    last = inputs[-1].window
+    tumbling = last is not None and last.tumbling
+    common = last if tumbling else None
+    return tumbling, [_band(item.window or common, t) for item, t in zip(inputs, tables, strict=True)]
 
 
 def _band(window: s.Window | None, table: Table) -> _Band:

@@ -38,16 +38,26 @@ def about(column: str, values: Sequence[int], below: int | None = None) -> Promi
     return Promise((Bound(column, values=ValueSet.of(values)), *time))
 
 
-PROMISES = st.lists(st.builds(about, st.sampled_from("ab"), VALUES, st.none() | PANES), max_size=6)
+def about_pairs(values: Sequence[tuple[int, int]], below: int | None = None) -> Promise:
+    time = () if below is None else (Bound(PANE, below=below),)
+    return Promise((Bound(("a", "b"), values=ValueSet.of_tuples(values, 2)), *time))
 
 
-def bounds_of(promises: Sequence[Promise]) -> dict[tuple[str, int], int]:
-    """By column and value: the pane below which no later row has it."""
-    found: dict[tuple[str, int], int] = {}
+PAIRS = st.lists(st.tuples(st.integers(-2, 1), st.integers(-1, 2)), max_size=4)
+PROMISES = st.lists(
+    st.builds(about, st.sampled_from("ab"), VALUES, st.none() | PANES)
+    | st.builds(about_pairs, PAIRS, st.none() | PANES),
+    max_size=6,
+)
+
+
+def bounds_of(promises: Sequence[Promise]) -> dict[tuple[str | tuple[str, ...], int | tuple[int, ...]], int]:
+    """By column or columns and value: the pane below which no later row has it."""
+    found: dict[tuple[str | tuple[str, ...], int | tuple[int, ...]], int] = {}
     for promise in promises:
         (named,) = (bound for bound in promise.bounds if bound.values is not None)
         below = next((bound.below for bound in promise.bounds if bound.below is not None), FOREVER)
-        for value in named.values.integers():
+        for value in named.values.integers() if named.values.columns == 1 else named.values.tuples():
             found[named.column, value] = max(below, found.get((named.column, value), NEVER))
     return found
 
@@ -175,7 +185,8 @@ def test_a_node_promises_what_all_its_sources_have(stored: bool) -> None:
     assert tell("two", Promise((ports(53),))) == {("srcPort", 53): 9}
     # A source that promises nothing about a value contributes the panes that have ended.
     assert tell("two", Promise((Bound("ts", below=8 * width),))) == {("srcPort", 80): 8}
-    assert tell("one", Promise((), last=True)) == {("srcPort", 53): FOREVER}
+    # Without a bound on time nothing is told: a source that joins later has not promised it.
+    assert tell("one", Promise((), last=True)) == {}
 
 
 def decoded(record: Punctuation) -> Record:

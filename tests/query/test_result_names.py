@@ -111,6 +111,51 @@ def test_an_alias_stays() -> None:
     assert result_names(plan, Names.IPFIX) == {"count": "packetDeltaCount"}
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("CREATE STREAM x AS SELECT ts, destPort AS count FROM A; SELECT ts, count FROM x", {"ts": "@timestamp"}),
+        ("SELECT Count, x.len FROM (SELECT ts, destPort AS count, ttl AS len FROM A) AS x", {}),
+        ("CREATE STREAM x AS SELECT ts, ttl AS len FROM A; SELECT sum(len) [RANGE 1 s] FROM x", {}),
+        (
+            """CREATE STREAM x AS SELECT ts, srcIP, ttl AS srcPort FROM A; SELECT M.srcPort, N.srcIP
+            FROM x AS M [RANGE 1 s], A AS N [RANGE 1 s] WHERE M.srcIP = N.srcIP""",
+            {"N.srcIP": "N.source.ip"},
+        ),
+    ],
+)
+def test_what_an_alias_further_in_names_is_not_what_it_is_called(text: str, shown: dict[str, str]) -> None:
+    found = result_names(compile_query(text), Names.ECS)
+    assert {name: other for name, other in found.items() if not name.startswith("window_")} == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "packets"),
+    [
+        ("SELECT count(*) [RANGE 1 s] FROM A UNION B", True),
+        ("CREATE STREAM x AS SELECT * FROM A WHERE destPort = 80; SELECT count(*) [RANGE 1 s] FROM x", True),
+        ("SELECT count(*) [RANGE 1 s] FROM (SELECT * FROM A UNION B WHERE ttl = 3) UNION B", True),
+        (
+            """CREATE STREAM x AS SELECT srcIP, max(ttl) AS most [RANGE 1 s] FROM A GROUP BY srcIP;
+            SELECT count(*) [RANGE 1 s, WA window_end] FROM x""",
+            False,
+        ),
+        (
+            """SELECT count(*) [RANGE 1 s, WA ts] FROM (SELECT M.ts AS ts FROM A AS M [RANGE 1 s], B AS N [RANGE 1 s]
+            WHERE M.srcIP = N.srcIP)""",
+            False,
+        ),
+        (
+            """SELECT count(*) [RANGE 1 s, WA ts] FROM (SELECT M.ts AS ts FROM A AS M [RANGE 1 s]
+            JOIN B AS N [RANGE 1 s] ON M.srcIP = N.srcIP)""",
+            False,
+        ),
+    ],
+)
+def test_a_number_of_rows_is_no_number_of_packets(text: str, packets: bool) -> None:
+    assert (result_names(compile_query(text), Names.ECS).get("count") == "network.packets") is packets
+
+
 def test_two_columns_of_one_name_are_refused(capture: Path) -> None:
     text = "SELECT tcp_flags, bit_or(tcp_flags) [RANGE 1 s] FROM A GROUP BY tcp_flags"
     with pytest.raises(NameClash, match="tcp_flags and bit_or_tcp_flags would both be called tcpControlBits"):

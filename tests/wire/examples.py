@@ -82,6 +82,13 @@ EXAMPLES: dict[str, Record] = {
     "punctuation-values": punctuation(
         Promise((Bound("srcIP", values=ValueSet.of((V4 | 0x0A000001, V6 | 2**128 - 1))),)), LaneLedger()
     ),
+    "punctuation-connections": punctuation(
+        Promise((
+            Bound(("conn.aIP", "conn.aPort"), values=ValueSet.of_tuples(((V4 | 0x0A000001, 53), (V6 | 1, 443)), 2)),
+            Bound("ts", T0),
+        )),
+        LaneLedger(),
+    ),
     "punctuation-joint-values": punctuation(
         Promise((Bound("ts", -5), Bound("destPort", values=PORTS), Bound("window_end", FOREVER))), LaneLedger()
     ),

@@ -122,6 +122,11 @@ def test_damaged_headers(name: str, data: st.DataObject) -> None:
     st.lists(
         st.builds(Bound, NAMES, below=INT64)
         | st.builds(Bound, NAMES, values=st.lists(INT64, max_size=3).map(ValueSet.of))
+        | st.builds(
+            Bound,
+            st.lists(NAMES, min_size=2, max_size=2, unique=True).map(tuple),
+            values=st.lists(st.tuples(INT64, INT64), max_size=3).map(lambda values: ValueSet.of_tuples(values, 2)),
+        )
     ),
     st.booleans(),
     st.none() | INT64,

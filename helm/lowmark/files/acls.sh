@@ -2,8 +2,9 @@
 # Writes the Kafka rights of one role for one principal, and no more: `acls.sh --help`.
 set -eu
 
-# role, kind of resource, pattern, name after the prefix and `lowmark.v1.`, operations. JOB stands for the job's name. A name
-# that begins with = is whole: the groups of readers, for which Kafka's client asks although nothing is kept there.
+# role, kind of resource, pattern, name after the prefix and `lowmark.v1.`, operations. JOB stands for the job's name; `JOB.`
+# begins the names of jobs of some of its queries. A name that begins with = is whole: the groups of readers, for which
+# Kafka's client asks although nothing is kept there.
 # Read and Write include Describe. docs/security.md says what each right is for. The chart reads this table, too.
 rights='
 capture  topic             literal   sources    DescribeConfigs Read Write
@@ -15,9 +16,11 @@ job      topic             prefixed  exchange.  DescribeConfigs Read Write
 job      topic             prefixed  results.   DescribeConfigs Read Write
 job      topic             prefixed  late.      DescribeConfigs Write
 job      topic             literal   dead       DescribeConfigs Read Write
-job      group             prefixed  job.JOB    Read
+job      group             literal   job.JOB    Read
+job      group             prefixed  job.JOB.   Read
 job      group             prefixed  =lowmark-  Describe
-job      transactional-id  prefixed  job.JOB    Write
+job      transactional-id  literal   job.JOB    Write
+job      transactional-id  prefixed  job.JOB.   Write
 reader   topic             prefixed  results.   Read
 reader   topic             prefixed  late.      Read
 reader   topic             prefixed  partials.  Read
@@ -64,7 +67,7 @@ printf '%s\n' "$rights" | while read -r of kind pattern name operations; do
     [ "$of" = "$role" ] || continue
     case "$name" in
         =*) name=${name#=} ;;
-        job.JOB) name=${PREFIX:-}lowmark.v1.job.${JOB:-lowmark} ;;
+        job.JOB*) name=${PREFIX:-}lowmark.v1.job.${JOB:-lowmark}${name#job.JOB} ;;
         *) name=${PREFIX:-}lowmark.v1.$name ;;
     esac
     given=

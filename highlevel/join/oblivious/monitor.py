@@ -15,14 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from highlevel.interface import Space
+from highlevel.join.oblivious.scrambling import Scrambling, pack, unpack
 from lowmark.query.optimize.buffer_model import Traits
 
 __all__ = ["InputMonitor", "Monitor", "monitor_space"]
 
 Ints = npt.NDArray[np.int64]
-
-_PERIOD = 1 << 16
-"""Tuples over which a scrambling factor is the greatest seen: in this period and the one before."""
 
 _LEARNING = 2
 """Nothing is settled before an input has brought so many times its scrambling factor in tuples: until then that factor
@@ -37,68 +35,55 @@ _ROUND = 256
 _ROUNDS = 4
 """Rounds over which rates are counted."""
 
+_SIZE = struct.Struct(">I")
+
 
 class InputMonitor:
-    """One input. `arrived`: its tuples; `multiplicity`: the most that had one key. `given`: the scrambling factor, if
-    it is known beforehand."""
+    """One input. `multiplicity`: the most tuples that had one key."""
 
     def __init__(self, given: int | None = None) -> None:
-        self.given = given
-        self.arrived = 0
+        """`given`: the scrambling factor, if it is known beforehand."""
+        self.order = Scrambling(given)
         self.multiplicity = 1
-        self._most = [0, 0]  # the scrambling seen in the period before, and in this one
-        self._in_period = 0
-        # The tuples that had a greater key than all before them: keys and physical indexes. The first of them with a
-        # key not smaller than another's is the first tuple of which that is true.
-        self._highs: Ints = np.empty(0, np.int64)
-        self._high_at: Ints = np.empty(0, np.int64)
         self._keys: Ints = np.empty(0, np.int64)  # in order; of `_gone` tuples before them the keys are forgotten
         self._gone = 0
         self._floor: int | None = None  # the greatest key that was forgotten
+        self._below: int | None = None  # no later tuple has a smaller key, as was promised
+
+    @property
+    def arrived(self) -> int:
+        return self.order.arrived
 
     @property
     def scrambling(self) -> int:
-        return max(self._most) if self.given is None else self.given
+        return self.order.factor
 
     @property
     def held(self) -> int:
         """Bytes of memory."""
-        return self._keys.nbytes + self._highs.nbytes + self._high_at.nbytes
-
-    @property
-    def greatest(self) -> int | None:
-        """The greatest key so far."""
-        return int(self._highs[-1]) if len(self._highs) else None
+        return self._keys.nbytes + self.order.held
 
     def observe(self, keys: Ints) -> None:
         """Take keys in order of arrival."""
-        if not len(keys):
-            return
-        places = np.arange(self.arrived, self.arrived + len(keys))
-        before = np.maximum.accumulate(keys)
-        new = np.concatenate(([True], keys[1:] > before[:-1]))
-        if len(self._highs):
-            new &= keys > self._highs[-1]
-        self._highs = np.concatenate((self._highs, keys[new]))
-        self._high_at = np.concatenate((self._high_at, places[new]))
-        late = places - self._high_at[np.searchsorted(self._highs, keys)]
-        self._note(late)
-        self.arrived += len(keys)
-        self._insert(np.sort(keys))
-        horizon = self.arrived - max(4 * self.scrambling, _PERIOD)
-        if len(self._high_at) and self._high_at[0] < horizon - _ROUND:
-            old = min(int(np.searchsorted(self._high_at, horizon)), len(self._highs) - 1)
-            self._highs, self._high_at = self._highs[old:].copy(), self._high_at[old:].copy()
+        if len(keys):
+            self.order.observe(keys)
+            self._insert(np.sort(keys))
+
+    def promise(self, below: int) -> None:
+        """No later tuple has a smaller key."""
+        self._below = below if self._below is None else max(self._below, below)
 
     def settled(self) -> int | None:
         """No later tuple has this key or a smaller one, if the scrambling factor holds. None: nothing is known."""
-        k = self.scrambling
-        if self.given is None and self.arrived < max(_LEARNING * k, _LEAST):
-            return None
+        k, found = self.scrambling, None if self._below is None else self._below - 1
+        if self.order.given is None and self.arrived < max(_LEARNING * k, _LEAST):
+            return found
         place = self.arrived - k - self._gone
-        if place > 0:
-            return int(self._keys[place - 1])
-        return self._floor
+        return _greater(found, int(self._keys[place - 1]) if place > 0 else self._floor)
+
+    def reached(self) -> int | None:
+        """The greatest key of which tuples have come, or are known not to come."""
+        return _greater(self.order.greatest, None if self._below is None else self._below - 1)
 
     def through(self, key: int) -> int:
         """The virtual index of the last tuple whose key is at most this one. Beyond the greatest key so far it is
@@ -109,7 +94,7 @@ class InputMonitor:
         if key <= last:
             return self._gone + int(np.searchsorted(self._keys, key, "right"))
         spread = last - int(self._keys[0])
-        return self.arrived + ((key - last) * (len(self._keys) - 1) // spread if spread else 0)
+        return self.arrived + max(1, (key - last) * (len(self._keys) - 1) // spread if spread else 0)
 
     def forget(self, through: int) -> None:
         """Keys up to this one are not asked for any more."""
@@ -119,42 +104,28 @@ class InputMonitor:
             self._gone += gone
             self._keys = self._keys[gone:].copy()
 
-    def _note(self, late: Ints) -> None:
-        self._in_period += len(late)
-        self._most[1] = max(self._most[1], int(late.max()))
-        if self._in_period >= _PERIOD:
-            self._in_period = 0
-            self._most = [self._most[1], 0]
-
     def _insert(self, keys: Ints) -> None:
-        at = np.searchsorted(self._keys, keys, "right")
-        self._keys = np.insert(self._keys, at, keys)
+        self._keys = np.insert(self._keys, np.searchsorted(self._keys, keys, "right"), keys)
         most = np.searchsorted(self._keys, keys, "right") - np.searchsorted(self._keys, keys, "left")
         self.multiplicity = max(self.multiplicity, int(most.max()))
 
     def encode(self) -> bytes:
-        head = json.dumps(
-            [self.given, self.arrived, self.multiplicity, self._most, self._in_period, self._gone, self._floor,
-             len(self._highs), len(self._keys)]
-        ).encode()  # fmt: skip
-        arrays = b"".join(part.astype("<i8", copy=False).tobytes() for part in self._arrays())
-        return struct.pack(">I", len(head)) + head + arrays
-
-    def _arrays(self) -> tuple[Ints, Ints, Ints]:
-        return self._highs, self._high_at, self._keys
+        order = self.order.encode()
+        return (
+            _SIZE.pack(len(order)) + order + pack([self.multiplicity, self._gone, self._floor, self._below], self._keys)
+        )
 
     @classmethod
-    def decode(cls, data: bytes) -> tuple[InputMonitor, int]:
-        """The monitor, and how many of the bytes it took."""
-        (size,) = struct.unpack_from(">I", data)
-        given, arrived, multiplicity, most, in_period, gone, floor, highs, keys = json.loads(data[4 : 4 + size])
-        end = 4 + size + 8 * (2 * highs + keys)
-        arrays = np.frombuffer(data[4 + size : end], "<i8").astype(np.int64)
-        made = cls(given)
-        made.arrived, made.multiplicity, made._most, made._in_period = arrived, multiplicity, most, in_period
-        made._gone, made._floor = gone, floor
-        made._highs, made._high_at, made._keys = np.split(arrays, [highs, 2 * highs])
-        return made, end
+    def decode(cls, data: bytes) -> InputMonitor:
+        made = cls()
+        (size,) = _SIZE.unpack_from(data)
+        made.order = Scrambling.decode(data[_SIZE.size : _SIZE.size + size])
+        (made.multiplicity, made._gone, made._floor, made._below), made._keys = unpack(data[_SIZE.size + size :])
+        return made
+
+
+def _greater(a: int | None, b: int | None) -> int | None:
+    return max((key for key in (a, b) if key is not None), default=None)
 
 
 class Monitor:
@@ -171,6 +142,10 @@ class Monitor:
         if sum(arrived) - sum(self._counts[-1]) >= _ROUND:
             self._counts = [*self._counts[-_ROUNDS:], arrived]
 
+    def promise(self, port: int, below: int) -> None:
+        """No later tuple of the input has a smaller key."""
+        self.inputs[port].promise(below)
+
     def rates(self) -> tuple[int, ...]:
         """Tuples of each input in the same time, the last few rounds; at least one."""
         return tuple(max(1, one.arrived - before) for one, before in zip(self.inputs, self._counts[0], strict=True))
@@ -184,9 +159,8 @@ class Monitor:
         equation speaks of, in which the last k_j tuples of j came: with N_i tuples of i now and N' at its begin, it is
         N_i - N', and the lag at its begin is N' - VI; their sum is N_i - VI."""
         settled = [one.settled() for one in self.inputs]
-        return tuple(
-            max(self._need(at, key) for of, key in enumerate(settled) if of != at) for at in range(len(settled))
-        )
+        ports = range(len(settled))
+        return tuple(max(self._need(at, settled[of]) for of in ports if of != at) for at in ports)
 
     def lags(self) -> tuple[tuple[int, ...], ...]:
         """Definition 2.6, from what has come: what an input has to keep for another one beyond what scrambling asks."""
@@ -200,6 +174,17 @@ class Monitor:
 
         ports = range(len(self.inputs))
         return tuple(tuple(lag(at, of) for of in ports) for at in ports)
+
+    def leads(self) -> tuple[int, ...]:
+        """By how many tuples each input is ahead of the greatest key of that one of the others that is furthest behind;
+        negative: behind them all."""
+        reached = [one.reached() for one in self.inputs]
+        found = []
+        for at, one in enumerate(self.inputs):
+            others = [key for of, key in enumerate(reached) if of != at and key is not None]
+            known = len(others) == len(reached) - 1
+            found.append(one.arrived - one.through(min(others)) if known else one.arrived)
+        return tuple(found)
 
     def forget(self) -> None:
         """Drop the keys that nothing will be asked about."""
@@ -216,19 +201,19 @@ class Monitor:
         return max(1, one.scrambling + one.arrived - one.through(key))
 
     def encode(self) -> bytes:
-        counts = json.dumps(self._counts).encode()
-        return b"".join([struct.pack(">II", len(self.inputs), len(counts)), counts, *(i.encode() for i in self.inputs)])
+        inputs = [one.encode() for one in self.inputs]
+        head = json.dumps([self._counts, [len(one) for one in inputs]]).encode()
+        return b"".join([_SIZE.pack(len(head)), head, *inputs])
 
     @classmethod
     def decode(cls, data: bytes) -> Monitor:
-        inputs, size = struct.unpack_from(">II", data)
-        made = cls(())
-        made._counts = [tuple(each) for each in json.loads(data[8 : 8 + size])]
-        rest = data[8 + size :]
-        for _ in range(inputs):
-            one, end = InputMonitor.decode(rest)
-            made.inputs.append(one)
-            rest = rest[end:]
+        (size,) = _SIZE.unpack_from(data)
+        counts, sizes = json.loads(data[_SIZE.size : _SIZE.size + size])
+        made, at = cls(()), _SIZE.size + size
+        made._counts = [tuple(each) for each in counts]
+        for length in sizes:
+            made.inputs.append(InputMonitor.decode(data[at : at + length]))
+            at += length
         return made
 
 

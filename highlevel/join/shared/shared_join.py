@@ -171,7 +171,7 @@ class SharedJoinOperator:
         where = self._plan.joins[output].where
         if where is not None:
             values = evaluate(where, pairs, self._plan.joins[output].output)
-            if values.lost is not None:
+            if values.lost is not None and values.lost.any():
                 out.mark(output, self._marks[output].overflow(self._kept.times(parts, values.lost)))
             pairs = pairs[holds(values)]
         if len(pairs):

@@ -19,7 +19,7 @@ from lowlevel.emitter import Emitter
 from lowlevel.metrics import LowLevelMetrics, Watched
 from lowlevel.source_epochs import EpochWatch, SourcesLog
 from lowlevel.table_pressure import Crowded
-from lowmark.app.capture.drain import check_all_sent, wait_until_sent
+from lowmark.app.capture.drain import PATIENCE_S, check_all_sent, wait_until_sent
 from lowmark.app.capture.frame_filter import OUTSIDE
 from lowmark.app.capture.privileges import last_as_root
 from lowmark.app.capture.reload import Reloading, ensure_topics_of
@@ -45,6 +45,7 @@ _LOG = logging.getLogger("lowmark.capture")
 
 _DAMAGED = 3
 _LOOK_EVERY_S = 0.2
+_END_S = 15.0  # from the last record to the end of the process, on a busy machine
 
 
 def run_capture(config: Config, options: CaptureOptions, progress: Callable[[str], None]) -> int:
@@ -215,7 +216,10 @@ class _Capture:
 
     def _drain(self) -> None:
         """Sends the remaining records to Kafka, whatever has ended the capture."""
-        wait_until_sent(self._emitter, self._config.kafka.bootstrap)
+        # A service manager would end it in the midst of a backlog that Kafka takes.
+        wait_until_sent(
+            self._emitter, self._config.kafka.bootstrap, moved=lambda: self._service.stop_lasts(PATIENCE_S + _END_S)
+        )
         for helper in self._helpers():
             helper.check()
         check_all_sent(self._emitter)

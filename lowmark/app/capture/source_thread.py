@@ -170,15 +170,15 @@ class SourceThread(threading.Thread):
 
 class Rounds:
     """Tells whether all sources do their work: an interface, a pipe and a followed file give empty blocks where there
-    is no packet."""
+    is no packet. The first pass of a scan gives no block, and reads."""
 
     def __init__(self) -> None:
-        self._seen: dict[SourceThread, int] = {}
+        self._seen: dict[SourceThread, tuple[int, int]] = {}
 
     def moved(self, threads: Iterable[SourceThread]) -> bool:
-        """Whether each thread that lives has taken a block since this was last true."""
-        rounds = {thread: thread.rounds for thread in threads if thread.is_alive()}
-        if any(self._seen.get(thread) == number for thread, number in rounds.items()):
+        """Whether each thread that lives has taken a block, or read on, since this was last true."""
+        rounds = {thread: (thread.rounds, thread.source.read_bytes) for thread in threads if thread.is_alive()}
+        if any(self._seen.get(thread) == done for thread, done in rounds.items()):
             return False
         self._seen = rounds
         return True

@@ -330,6 +330,10 @@ def _check(config: Config) -> None:
         if members.count(member) > 1:
             raise ConfigError(f"sources: two are called {member}; with fanout N, a source is called NAME-0, NAME-1 …")
     for name, source in config.sources.items():
+        if is_pattern(name):
+            raise ConfigError(
+                f"sources.{name}: a source's name has no *, ? or [, which make a pattern of it in a roster"
+            )
         if source.stream not in config.streams:
             valid = ", ".join(config.streams) or "none is declared"
             raise ConfigError(f"sources.{name}.stream: there is no stream {source.stream!r} ({valid})")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from lowlevel.source_epochs import SourcesLog
 from lowmark.wire.kafka.clients import KafkaSettings, admin, consumer, translate, watermarks
@@ -22,6 +22,9 @@ from lowmark.wire.rows.values import FOREVER
 __all__ = ["SeenSource", "present_senders", "read_first_partitions", "seen_sources", "sources_sending"]
 
 _ANSWER_WITHIN_S = 5.0
+
+_NOTHING_FOR_S = 30.0
+"""Most time without a record and without an answer that no record is left."""
 
 _CLOCKS_APART_MS = 60_000
 """Allowed difference between clocks of brokers, which give records their times."""
@@ -182,9 +185,11 @@ def _promised(
 
 
 def read_first_partitions(
-    reader: Consumer, kafka: KafkaSettings, topics: Sequence[str], tail: int | None, since_ms: int | None = None
-) -> Iterator[Message]:
-    """Reads partition 0 of each topic up to its present end: all, from a time on, or only the last records."""
+    reader: Consumer, kafka: KafkaSettings, topics: Sequence[str], tail: int | None, since_ms: int | None = None,
+    now_s: Callable[[], float] = time.monotonic,
+) -> Iterator[Message]:  # fmt: skip
+    """Reads partition 0 of each topic up to its present end: all, from a time on, or only the last records. Raises
+    KafkaUnavailable when Kafka goes meanwhile."""
     ends: dict[str, int] = {}
     parts: list[TopicPartition] = []
     for topic in topics:
@@ -197,9 +202,12 @@ def read_first_partitions(
             ends[topic] = high
             parts.append(TopicPartition(topic, 0, start))
     reader.assign(parts)
+    heard_s = now_s()
     while ends:
         message = reader.poll(1.0)
         if message is None:
+            if now_s() - heard_s > _NOTHING_FOR_S:
+                raise translate(KafkaError(KafkaError._TIMED_OUT), kafka)
             # The last records may have been compacted away: then only the position shows that the end is reached.
             for at in reader.position([TopicPartition(topic, 0) for topic in ends]):
                 if at.offset >= ends[at.topic]:
@@ -213,4 +221,5 @@ def read_first_partitions(
             yield message
         if message.offset() + 1 >= end:
             ends.pop(message.topic(), None)
+        heard_s = now_s()
     reader.unassign()

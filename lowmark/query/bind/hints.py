@@ -10,19 +10,20 @@ from typing import TypeVar
 from lowmark.query.options import Strategy
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError, unknown_word
-from lowmark.query.plan.joins import Release, Scheduling
+from lowmark.query.plan.joins import Algorithm, Release, Scheduling
 
-__all__ = ["BUCKET", "PROBE", "RELEASE", "SCHEDULE", "STRATEGY", "Hints"]
+__all__ = ["ALGORITHM", "BUCKET", "PROBE", "RELEASE", "SCHEDULE", "STRATEGY", "Hints"]
 
 PROBE = "probe"
 STRATEGY = "strategy"
 BUCKET = "bucket"
 RELEASE = "release"
 SCHEDULE = "schedule"
+ALGORITHM = "algorithm"
 
 E = TypeVar("E", bound=Enum)
 
-_WORDS = (PROBE, STRATEGY, BUCKET, RELEASE, SCHEDULE)
+_WORDS = (PROBE, STRATEGY, BUCKET, RELEASE, SCHEDULE, ALGORITHM)
 
 
 class Hints:
@@ -31,6 +32,7 @@ class Hints:
     def __init__(self, hints: Sequence[s.Hint], text: str) -> None:
         self._left = list(hints)
         self._text = text
+        self._algorithm: s.Hint | None = None  # as `algorithm` has taken it
         for hint in hints:
             if hint.word.text.casefold() not in _WORDS:
                 raise unknown_word("hint", hint.word.text, text, hint.word.span, _WORDS)
@@ -86,6 +88,17 @@ class Hints:
     def schedule(self) -> Scheduling | None:
         """How a join that shares its execution works, or that it does not; None if no hint says."""
         return self._one_of(SCHEDULE, Scheduling)
+
+    def algorithm(self) -> Algorithm | None:
+        """The algorithm of a join; None if no hint says."""
+        found = self._of(ALGORITHM)
+        self._algorithm = found[0] if found else None
+        return self._one_of(ALGORITHM, Algorithm)
+
+    def refuse_algorithm(self, why: str) -> None:
+        """Raise QueryError if a hint asked for an algorithm that cannot run."""
+        if self._algorithm is not None:
+            raise QueryError(f"{ALGORITHM} says nothing here: {why}", self._text, self._algorithm.span)
 
     def bucket(self) -> tuple[s.FieldRef, ...]:
         """The keys that should choose the bucket; () if none are named."""

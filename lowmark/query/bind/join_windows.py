@@ -45,6 +45,8 @@ def specs_of(inputs: Sequence[s.Input], text: str) -> tuple[bool, list[s.Window]
         spec = item.window or common
         if spec is None:
             hint = "every input needs a [RANGE …], or the last one a [RANGE TUMBLING …] for all"
+            if not any(other.window for other in inputs):
+                hint += ", or WHERE says which times are equal: A.ts = B.ts"
             raise QueryError("this join would wait for ever: an input has no window", text, item.span, hint=hint)
         if spec.tumbling is not (common is not None):
             hint = "give all inputs a [RANGE …], or the last one a [RANGE TUMBLING …] for all"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
+from lowmark.query.bind.equal_times import Condition, EqualTimes, equal_times
 from lowmark.query.bind.hints import Hints
 from lowmark.query.bind.join_windows import InputWindow, bind, side_of, specs_of
 from lowmark.query.bind.lowering import Lowering
@@ -22,6 +23,7 @@ from lowmark.query.expr.scalar_functions import EXTREMES
 from lowmark.query.expr.simplify import compare, conjoin, disjoin, is_null, words
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
+from lowmark.query.plan.joins import Algorithm, Oblivious
 from lowmark.query.plan.nodes import AT, Extreme, has_every_row
 from lowmark.wire.rows.schema import Column, Kind
 
@@ -63,13 +65,17 @@ def label_of(item: s.Input) -> str | None:
 
 
 def join(
-    sources: Sequence[s.Source], items: Sequence[Item], hints: Hints, text: str, strings: tuple[str, ...]
+    sources: Sequence[s.Source], items: Sequence[Item], where: s.Expression | None, hints: Hints, text: str,
+    strings: tuple[str, ...],
 ) -> Scope:  # fmt: skip
     """The scope of a SELECT over a join; `items` are the inputs of FROM, in order."""
-    joining = _Joining(items, text, strings, hints)
+    asked: list[Condition] = [] if where is None else [(where, None)]
+    joining = _Joining(items, [*asked, *_conditions(sources)], text, strings, hints)
     parts, conditions = joining.parts(sources)
     whole = joining.together(parts, conditions, s.JoinKind.INNER)
     hints.check_probes(joining.inner, joining.labels)
+    if not joining.inner:
+        hints.refuse_algorithm("outer, semi and anti joins have one algorithm")
     return joining.scope(whole)
 
 
@@ -101,27 +107,58 @@ def join_to_first(
 ) -> Scope:  # fmt: skip
     """The scope of a semi or anti join: that of its first input, as if FROM had that input alone, with its own column
     names. In the conditions a name without an input means the second input's column first, as in a subquery."""
-    joining = _Joining(items, text, strings, Hints((), text))
+    joining = _Joining(items, [(condition, 1) for condition in on], text, strings, Hints((), text))
     parts, _ = joining.parts([item for item, _ in items])
     return _unlabelled(joining.scope(joining.together(parts, on, kind, parts[1].labels[0])))
 
 
 class _Joining:
-    def __init__(self, items: Sequence[Item], text: str, strings: tuple[str, ...], hints: Hints) -> None:
+    """`conditions`: all that decide which rows meet."""
+
+    def __init__(
+        self, items: Sequence[Item], conditions: Sequence[Condition], text: str, strings: tuple[str, ...], hints: Hints
+    ) -> None:  # fmt: skip
         self._text = text
         self._strings = strings
         self._hints = hints
         self.inner: list[list[tuple[str, ...]]] = []  # for each inner join its parts, as labels of their inputs
-        self._tumbling, specs = specs_of([item for item, _ in items], text)
-        self.labels = labels = _labels(items, text)
+        self.labels = _labels(items, text)
+        self._algorithm = hints.algorithm()
+        self._windowless = False
+        self._tumbling, windows = self._windows(items, conditions)
         self._inputs = {
-            id(item): _Part((label,), f"{label}.", relation, (bind(label, relation, spec, text, strings),), item.span)
-            for label, (item, relation), spec in zip(labels, items, specs, strict=True)
+            id(item): _Part((label,), f"{label}.", relation, (window,), item.span)
+            for label, (item, relation), window in zip(self.labels, items, windows, strict=True)
         }
-        first, *others = (part.windows[0].size for part in self._inputs.values())
-        for size, spec in zip(others, specs[1:], strict=True):
-            if self._tumbling and size != first:
-                raise QueryError("the tumbling windows of a join must be of one size", text, spec.span)
+
+    def _windows(self, items: Sequence[Item], conditions: Sequence[Condition]) -> tuple[bool, list[InputWindow]]:
+        """Whether the windows of the inputs are tumbling, and what they are. An equality of times stands for them."""
+        inputs, relations = [item for item, _ in items], [relation for _, relation in items]
+        equal = equal_times(self.labels, relations, conditions, self._text, self._strings)
+        if equal is not None and not any(item.window for item in inputs):
+            self._windowless = True
+            return True, [InputWindow(time, equal.size) for time in equal.times]
+        tumbling, specs = specs_of(inputs, self._text)
+        windows = [
+            bind(label, relation, spec, self._text, self._strings)
+            for label, relation, spec in zip(self.labels, relations, specs, strict=True)
+        ]
+        for window, spec in zip(windows, specs, strict=True):
+            if tumbling and window.size != windows[0].size:
+                raise QueryError("the tumbling windows of a join must be of one size", self._text, spec.span)
+        if self._algorithm is Algorithm.OBLIVIOUS:
+            if equal is None or not _narrower(equal, tumbling, windows):
+                why = "no equality of the times that the windows go over lets rows meet inside these windows alone"
+                self._hints.refuse_algorithm(why)
+            else:
+                self._windowless = True
+                return True, [InputWindow(time, equal.size) for time in equal.times]
+        return tumbling, windows
+
+    def _oblivious(self, kind: s.JoinKind) -> Oblivious | None:
+        if not self._windowless or kind is not s.JoinKind.INNER or self._algorithm is Algorithm.OA:
+            return None
+        return Oblivious(asked=self._algorithm is Algorithm.OBLIVIOUS)
 
     def parts(self, sources: Iterable[s.Source]) -> tuple[list[_Part], list[s.Expression]]:
         """The parts that inner joins combine, and the conditions of these joins."""
@@ -164,7 +201,10 @@ class _Joining:
         columns = tuple(_column(side, own, kind, n) for n, side in enumerate(sides) for own in side.relation.known)
         where = conjoin(conditions) if conditions else None
         span = s.Span(parts[0].span.start, parts[-1].span.end)
-        base = Joined(sides, self._tumbling, where, columns, kind=kind, probes=probes, span=span)
+        base = Joined(
+            sides, self._tumbling, where, columns, kind=kind, windowless=self._windowless,
+            oblivious=self._oblivious(kind), probes=probes, span=span,
+        )  # fmt: skip
         seen = list(enumerate(sides))[: 1 if kind in (s.JoinKind.SEMI, s.JoinKind.ANTI) else None]
         windows = [_seen(window, side, kind, n) for n, side in seen for window in parts[n].windows]
         if kind is s.JoinKind.FULL:
@@ -265,6 +305,23 @@ def _fields(columns: Iterable[Column], known: Mapping[str, Interval | None]) -> 
 def _column(side: Side, own: Column, kind: s.JoinKind = s.JoinKind.INNER, number: int = 0) -> Column:
     """The join's column for a column of its input; nullable if the input can be without a row."""
     return Column(side.named(own.name), own.kind, own.nullable or not has_every_row(kind, number))
+
+
+def _narrower(equal: EqualTimes, tumbling: bool, windows: Sequence[InputWindow]) -> bool:
+    """Whether rows of equal times always lie in each other's windows."""
+    if any(time != window.attribute for time, window in zip(equal.times, windows, strict=True)):
+        return False
+    return all(window.size % equal.size == 0 if tumbling else window.size >= equal.size for window in windows)
+
+
+def _conditions(sources: Iterable[s.Source], before: int = 0) -> Iterator[Condition]:
+    """The conditions of ON. `before`: the inputs of FROM that stand before these sources."""
+    for source in sources:
+        if not isinstance(source, s.Input):
+            yield from _conditions((source.left,), before)
+            second = before + len(_flat(source.left))
+            yield source.condition, None if source.kind is s.JoinKind.INNER else second
+        before += len(_flat(source))
 
 
 def _flat(source: s.Source) -> list[s.Input]:

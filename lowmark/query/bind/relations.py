@@ -16,7 +16,7 @@ from lowmark.query.expr.intervals import around, interval
 from lowmark.query.expr.simplify import conjoin
 from lowmark.query.options import Strategy
 from lowmark.query.parse.syntax import JoinKind, Span
-from lowmark.query.plan.joins import InOrder, Scheduling
+from lowmark.query.plan.joins import InOrder, Oblivious, Scheduling
 from lowmark.query.plan.nodes import AggregateCall, Extreme, Fold, Order, Pane, Total
 from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.rows.schema import Column, Kind
@@ -163,6 +163,9 @@ class Joined:
     """Equalities taken out of `where` when predicates are pushed down: for each side, the expression over its own
     columns that must be equal; None: the side takes no part."""
     kind: JoinKind = JoinKind.INNER
+    windowless: bool = False
+    """No input has a window: those of `sides` follow from an equality of times, which `where` has, too."""
+    oblivious: Oblivious | None = None  # an inner join without windows, unless a hint asks for another algorithm
     probes: tuple[tuple[int, ...], ...] = ()
     """Orders in which the query asks for rows to meet: first the side of the new row, then all others."""
     bucket: tuple[tuple[str, Span], ...] = ()

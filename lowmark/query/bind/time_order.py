@@ -43,7 +43,7 @@ def in_order(relation: Relation, hints: Hints) -> Relation:
         if extreme is not None and extreme.greatest and set(extreme.of) == _times(base):
             hint = hints.release()
             choice = InOrder() if hint is None else InOrder(hint, asked=True)
-            arms = (replace(relation.arms[0], base=replace(base, in_order=choice)),)
+            arms = (replace(relation.arms[0], base=replace(base, in_order=choice, oblivious=None)),)
             return replace(relation, arms=arms)
     hints.refuse(RELEASE, "it is of the rows of an inner join with ORDER BY ts")
     return relation

@@ -35,6 +35,9 @@ def describe_join(plan: Join) -> dict[str, Json]:
 def _algorithm(plan: Join) -> str:
     """Which one runs, and why."""
     choice = plan.in_order
+    if plan.oblivious is not None:
+        why = "the query asks for it" if plan.oblivious.asked else "no input has a window"
+        return f"window-oblivious join: a row is kept until no later one can have its time; {why}"
     if choice is None:
         return "OA-Join: a row meets what is there when it comes; no order of time is asked for"
     why = "the query asks for it" if choice.asked else "ORDER BY asks for an order of time"
@@ -57,6 +60,10 @@ def _members(plan: Join, columns: tuple[str | None, ...]) -> Iterator[str]:
 
 
 def _windows(plan: Join) -> Iterator[str]:
+    if plan.windowless:
+        times = " = ".join(port.named(port.attribute) for port in plan.inputs)
+        yield f"none: {times}" if plan.inputs[0].size == 1 else f"none: {times}, to {span_text(plan.inputs[0].size)}"
+        return
     if plan.tumbling:
         yield f"tumbling, {span_text(plan.inputs[0].size)}"
         return
@@ -70,7 +77,9 @@ def _windows(plan: Join) -> Iterator[str]:
 def _state(plan: Join) -> Iterator[str]:
     """How long a row of each input is kept."""
     for of, port in enumerate(plan.inputs):
-        if plan.tumbling:
+        if plan.tumbling and plan.inputs[of].size == 1:
+            until = "the others have passed its time"
+        elif plan.tumbling:
             until = f"the others have passed the end of its {span_text(port.size)}"
         else:
             until = f"the others are {span_text(_kept_ns(plan, of) // 1000 * 1000)} past it"

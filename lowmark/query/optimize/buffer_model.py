@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from math import ceil, prod
 
-__all__ = ["Joined", "Strategy", "Traits", "buffers", "choose", "joined", "lags_of", "tree_buffers"]
+__all__ = ["Joined", "Strategy", "Traits", "buffers", "choose", "joined", "lags_of", "reserve_for", "tree_buffers"]
 
 Lags = Sequence[Sequence[int]]
 """`lags[i][j]`: tuples of input i by which it runs ahead of input j; negative where it runs behind."""
@@ -50,22 +50,31 @@ def lags_of(inputs: Sequence[Traits]) -> tuple[tuple[int, ...], ...]:
 
 
 def buffers(
-    inputs: Sequence[Traits], lags: Lags | None = None, strategy: Strategy = Strategy.KEEP, reserve: int = 0
+    inputs: Sequence[Traits], lags: Lags | None = None, strategy: Strategy = Strategy.KEEP, reserve: int | None = None
 ) -> tuple[int, ...]:
     """Equations 6 to 8: the tuples to be kept of each input, at the worst. With another strategy those of section 4;
     `reserve` is its C, the tuples that are read from disk before they are needed. Buffers for sorting count."""
+    ahead = reserve_for(inputs, strategy) if reserve is None else reserve
     between = lags_of(inputs) if lags is None else lags
     sorts, spills = strategy in _SORTING, strategy in _SPILLING
     seen = [_sorted(one) for one in inputs] if sorts else inputs
     found = []
     for at, own in enumerate(seen):
         needs = [
-            ceil(own.rate * other.scrambling / other.rate) + (min(lag, reserve) if spills else lag)
+            ceil(own.rate * other.scrambling / other.rate) + (min(lag, ahead) if spills else lag)
             for of, (other, lag) in enumerate(zip(seen, between[at], strict=True))
             if of != at
         ]
         found.append(max(1, own.scrambling + max(needs)) + (inputs[at].scrambling if sorts else 0))
     return tuple(found)
+
+
+def reserve_for(inputs: Sequence[Traits], strategy: Strategy) -> int:
+    """The least C by which no tuple on disk has a partner in memory: what comes of an input while the tuple that is
+    furthest out of order, of any input, is late."""
+    seen = [_sorted(one) for one in inputs] if strategy in _SORTING else inputs
+    late = max(one.scrambling / one.rate for one in seen)
+    return max(ceil(one.scrambling + one.rate * late) for one in seen)
 
 
 def _sorted(one: Traits) -> Traits:
@@ -78,10 +87,9 @@ def choose(
     row_bytes: Sequence[int],
     bound: int | None,
     lags: Lags | None = None,
-    reserve: int = 0,
+    reserve: int | None = None,
 ) -> Strategy | None:
-    """The strategy with the least delay whose buffers fit into so many bytes. None: none fits; HYBRID comes closest or
-    near it."""
+    """The strategy with the least delay whose buffers fit into so many bytes. None: none fits."""
     for strategy in Strategy:
         needed = buffers(inputs, lags, strategy, reserve)
         if bound is None or sum(n * size for n, size in zip(needed, row_bytes, strict=True)) <= bound:
@@ -101,7 +109,7 @@ def joined(inputs: Sequence[Traits]) -> Traits:
     )
 
 
-def tree_buffers(tree: Joined, strategy: Strategy = Strategy.KEEP, reserve: int = 0) -> list[tuple[int, ...]]:
+def tree_buffers(tree: Joined, strategy: Strategy = Strategy.KEEP, reserve: int | None = None) -> list[tuple[int, ...]]:
     """The buffers of each join of a tree, inner joins first, in order of the text; the outermost comes last. Only
     inputs that are no joins are sorted: what joins over sorted inputs emit is sorted."""
     found: list[tuple[int, ...]] = []
@@ -109,7 +117,7 @@ def tree_buffers(tree: Joined, strategy: Strategy = Strategy.KEEP, reserve: int 
     return found
 
 
-def _add_buffers(tree: Joined, strategy: Strategy, reserve: int, found: list[tuple[int, ...]]) -> Traits:
+def _add_buffers(tree: Joined, strategy: Strategy, reserve: int | None, found: list[tuple[int, ...]]) -> Traits:
     inputs = [one if isinstance(one, Traits) else _add_buffers(one, strategy, reserve, found) for one in tree.inputs]
     needed = buffers(inputs, None, strategy, reserve)
     if strategy not in _SORTING:

@@ -90,7 +90,10 @@ def share_names(plan: QueryPlan) -> tuple[str | None, ...]:
     found: list[str | None] = []
     for step in plan.steps:
         join = step.plan
-        if not isinstance(join, Join) or join.kind is not JoinKind.INNER or len(join.inputs) != 2 or join.in_order:
+        if not isinstance(join, Join) or join.kind is not JoinKind.INNER or len(join.inputs) != 2:
+            found.append(None)
+            continue
+        if join.in_order or join.windowless:
             found.append(None)
             continue
         inputs: list[Json] = [

@@ -96,6 +96,8 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
         base.where,
         schema,
         base.kind,
+        windowless=base.windowless,
+        oblivious=base.oblivious,
         probes=probes,
         extremes=extremes,
         in_order=base.in_order,

@@ -16,10 +16,12 @@ __all__ = [
     "DEFAULT_COST_NS",
     "DEFAULT_GAIN",
     "SHAPES_NO_ROW",
+    "Algorithm",
     "Extreme",
     "InOrder",
     "Join",
     "JoinInput",
+    "Oblivious",
     "Probe",
     "Release",
     "Scheduling",
@@ -98,6 +100,20 @@ class Scheduling(Enum):
     ALONE = "alone"  # the join of this query runs by itself
 
 
+class Algorithm(Enum):
+    """How an inner join finds its rows. No algorithm changes one."""
+
+    OA = "oa"  # a row meets what is there when it comes, and is kept for as long as its window asks (Li 7.1)
+    OBLIVIOUS = "oblivious"  # without windows: a row is kept for as long as the data asks (Wu)
+
+
+@dataclass(frozen=True, slots=True)
+class Oblivious:
+    """How a window-oblivious join runs."""
+
+    asked: bool = field(default=False, metadata=SHAPES_NO_ROW)  # by a hint in the query's text
+
+
 @dataclass(frozen=True, slots=True)
 class InOrder:
     """How the rows of a join come out in order of time (Hammad 2005): by the greatest time in each."""
@@ -160,6 +176,9 @@ class Join:
     where: Expr | None  # over the output; it decides whether rows match
     output: Schema
     kind: JoinKind = JoinKind.INNER  # any other kind has two inputs
+    windowless: bool = False
+    """The text names no windows: those of the inputs follow from an equality of times, which `equal` has, too."""
+    oblivious: Oblivious | None = None
     probes: tuple[Probe, ...] = field(kw_only=True, repr=False, metadata=SHAPES_NO_ROW)  # for a new row of each input
     extremes: tuple[Extreme, ...] = field(default=(), repr=False)  # their names, in the output, say what they are
     in_order: InOrder | None = None  # of an inner join, if its rows come out in order of time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -21,15 +22,29 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`column < below`, or `column in values`. Exactly one is given."""
+    """`column < below`, or `column in values`. Exactly one is given. `column` is a tuple of two names or more where the
+    values are those of several columns together: it is then no column's name."""
 
-    column: str
+    column: str | tuple[str, ...]
     below: int | None = None
     values: ValueSet | None = None
 
     def __post_init__(self) -> None:
         if (self.below is None) == (self.values is None):
             raise ValueError(f"a bound on {self.column} is either `below` or `values`")
+        if isinstance(self.column, tuple) and (self.values is None or self.values.columns != len(self.column) > 1):
+            raise ValueError(f"a bound on {self.column} needs values of so many columns")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,) if isinstance(self.column, str) else self.column
+
+    def renamed(self, names: Mapping[str, str]) -> Bound | None:
+        """The same of columns that are passed on under these names; None if one is not."""
+        if not all(column in names for column in self.columns):
+            return None
+        named = tuple(names[column] for column in self.columns)
+        return Bound(named[0] if isinstance(self.column, str) else named, self.below, self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +113,10 @@ class Punctuation:
     start_ns: int | None = None  # the epoch is covered from this time on; None: finite sources
 
 
-# In JSON a bound is {"column", "below"} or {"column", "in"}. An account or a taint is the array of its fields in order,
-# without defaults at the end. Accounts are most of a punctuation: one takes about 24 bytes and 4 µs to write and read.
-# A binary form would save less than half of that time (the object is the rest).
+# In JSON a bound is {"column", "below"}, {"column", "in"} or, of several columns, {"columns", "in"} with an array for
+# each value. An account or a taint is the array of its fields in order, without defaults at the end. Accounts are most
+# of a punctuation: one takes about 24 bytes and 4 µs to write and read. A binary form would save less than half of that
+# time (the object is the rest).
 _ENDINGS = {ending.value: ending for ending in Ending}
 _REASONS = frozenset(reason.value for reason in Reason)
 _VALUES_BELOW = 1 << 160  # a Community ID is the widest
@@ -125,6 +141,8 @@ def encode_punctuation(punctuation: Punctuation) -> WireRecord:
 
 
 def _bound(bound: Bound) -> Json:
+    if bound.values is not None and isinstance(bound.column, tuple):
+        return {"columns": bound.column, "in": bound.values.tuples()}
     if bound.values is not None:
         return {"column": bound.column, "in": bound.values.integers()}
     return {"column": bound.column, "below": bound.below}
@@ -162,14 +180,28 @@ def decode_punctuation(headers: Headers, value: bytes) -> Punctuation:
 
 def _read_bound(value: Json) -> Bound:
     fields = Fields(value)
-    column = fields.text("column")
-    if fields.has("in"):
-        values = (integer(item, "in", INT64_MIN, _VALUES_BELOW - 1) for item in fields.array("in"))
-        bound = Bound(column, values=ValueSet.of(values))
+    if fields.has("columns"):
+        columns = fields.texts("columns")
+        if len(set(columns)) != len(columns) or len(columns) < 2:
+            raise Refused(BadReason.VALUE, "`columns` are two names or more, each named once")
+        bound = Bound(columns, values=ValueSet.of_tuples(_read_tuples(fields.array("in"), len(columns)), len(columns)))
+    elif fields.has("in"):
+        bound = Bound(fields.text("column"), values=ValueSet.of(map(_read_value, fields.array("in"))))
     else:
-        bound = Bound(column, below=fields.integer("below"))
+        bound = Bound(fields.text("column"), below=fields.integer("below"))
     fields.end()
     return bound
+
+
+def _read_tuples(values: Sequence[Json], columns: int) -> Iterator[tuple[int, ...]]:
+    for value in values:
+        if not isinstance(value, list) or len(value) != columns:
+            raise Refused(BadReason.VALUE, f"a value of {columns} columns is an array of {columns} integers")
+        yield tuple(map(_read_value, value))
+
+
+def _read_value(value: Json) -> int:
+    return integer(value, "in", INT64_MIN, _VALUES_BELOW - 1)
 
 
 def _read_account(value: Json) -> Account:

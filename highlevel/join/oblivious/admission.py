@@ -1,0 +1,184 @@
+"""Between the arrival of a row and the join: rows wait to be sorted, or on disk, as the memory strategy has it (Wu, 4).
+
+The join, and the monitor that sizes its buffers, see rows in the order in which they are admitted. So the model holds
+whatever waits: sorting changes the scrambling that they see, the disk changes the lags.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from highlevel.interface import Space, State, Words
+from highlevel.join.oblivious.disk_buffer import DiskBuffer, DiskRoom
+from highlevel.join.oblivious.memory_policy import Handling, MemoryPolicy
+from highlevel.join.oblivious.monitor import Monitor, monitor_space
+from highlevel.join.oblivious.scrambling import Scrambling, scrambling_space
+from highlevel.join.oblivious.sort_buffer import SortBuffer, sort_space
+from lowmark.query.optimize.buffer_model import Strategy, Traits
+
+__all__ = ["Admission", "Admitted", "InputRows"]
+
+Ints = npt.NDArray[np.int64]
+Admitted = tuple[int, Words]
+"""An input, and rows of it that the join gets now."""
+
+_ONLY = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InputRows:
+    """`key`: the word of a row that holds its key. `scrambling`: its scrambling factor, if it is known beforehand."""
+
+    words: int
+    key: int
+    scrambling: int | None = None
+
+
+class Admission:
+    """Of all inputs of one join. `room`: where rows wait on disk; None: nothing is ever written there."""
+
+    def __init__(self, inputs: Sequence[InputRows], policy: MemoryPolicy, room: DiskRoom | None) -> None:
+        self._inputs = tuple(inputs)
+        self._policy = policy
+        self._disks = [
+            None if room is None else DiskBuffer(f"disk.{at}", room, one.words, one.key)
+            for at, one in enumerate(inputs)
+        ]
+        self._sorting = [sort_space(f"sorting.{at}", one.words, one.key) for at, one in enumerate(inputs)]
+        self._orders = [scrambling_space(f"order.{at}") for at in range(len(inputs))]
+        # What is known of the rows as they arrive holds for the join unless they may be sorted before.
+        unsorted = policy.forced in (Strategy.KEEP, Strategy.DISK) or (policy.forced is None and policy.bound is None)
+        self._given = [one.scrambling if unsorted else None for one in inputs]
+        self._monitor = monitor_space()
+        self._promised: Space[int] = Space("promised", lambda n: json.dumps(n).encode(), json.loads)  # and not yet told
+        self._strategy: Space[Strategy] = Space(
+            "strategy", lambda way: json.dumps(way.value).encode(), lambda data: Strategy(json.loads(data))
+        )
+
+    def monitor(self, state: State) -> Monitor:
+        """What the join sees of its inputs."""
+        return state.get(self._monitor, _ONLY) or Monitor(self._given)
+
+    def strategy(self, state: State) -> Strategy:
+        return state.get(self._strategy, _ONLY) or self._policy.forced or Strategy.KEEP
+
+    def sorting(self, port: int, state: State) -> int:
+        """Rows of an input that wait to be sorted."""
+        piece = state.get(self._sorting[port], _ONLY)
+        return 0 if piece is None else len(piece.rows)
+
+    def on_disk(self, port: int, state: State) -> int:
+        """Rows of an input that wait on disk."""
+        disk = self._disks[port]
+        return 0 if disk is None else disk.waiting(state)
+
+    def held(self, port: int, state: State) -> int:
+        """Bytes of memory in which rows of an input wait, also on their way to the disk."""
+        disk = self._disks[port]
+        waiting = self.sorting(port, state) * self._inputs[port].words * 8
+        return waiting + (0 if disk is None else disk.held(state))
+
+    @property
+    def refused(self) -> str | None:
+        """Why rows that should be on disk are in memory."""
+        return next((disk.refused for disk in self._disks if disk is not None and disk.refused), None)
+
+    def arrive(self, port: int, rows: Words, state: State) -> Iterator[Admitted]:
+        """Take rows of an input; the rows that are admitted, of any input."""
+        if not len(rows):
+            return
+        order = self._order(port, state)
+        order.observe(self._keys(port, rows))
+        state.put(self._orders[port], _ONLY, order)
+        self._decide(state)
+        yield from self._pass_on(port, rows, None, state)
+        yield from self._read(state)
+
+    def promise(self, port: int, below: int, state: State) -> Iterator[Admitted]:
+        """No later row of an input has a smaller key than `below`."""
+        yield from self._pass_on(port, np.empty((0, self._inputs[port].words), np.uint64), below, state)
+        state.put(self._promised, port, below)
+        yield from self._read(state)
+
+    def _decide(self, state: State) -> None:
+        if self._policy.forced is not None or self._policy.bound is None:
+            return
+        current, monitor = self.strategy(state), self.monitor(state)
+        waiting = [self.on_disk(port, state) for port in range(len(self._inputs))]
+        lags = [
+            [lag + waiting[port] - waiting[of] for of, lag in enumerate(row)] for port, row in enumerate(monitor.lags())
+        ]
+        chosen = self._policy.strategy(self._traits(state), lags, current)
+        if chosen is not current:
+            state.put(self._strategy, _ONLY, chosen)
+
+    def _traits(self, state: State) -> tuple[Traits, ...]:
+        """Of the inputs as they arrive."""
+        admitted = self.monitor(state).traits()
+        return tuple(replace(one, scrambling=self._order(port, state).factor) for port, one in enumerate(admitted))
+
+    def _handling(self, state: State) -> tuple[Handling, ...]:
+        waiting = [self.on_disk(port, state) for port in range(len(self._inputs))]
+        leads = self.monitor(state).leads()
+        return self._policy.handling(self.strategy(state), self._traits(state), leads, waiting)
+
+    def _pass_on(self, port: int, rows: Words, below: int | None, state: State) -> Iterator[Admitted]:
+        """Through the sort buffer to the disk, or to the join."""
+        handling, space, disk = self._handling(state)[port], self._sorting[port], self._disks[port]
+        piece = state.get(space, _ONLY)
+        if piece is not None or handling.holds:
+            piece = piece or SortBuffer(np.empty((0, rows.shape[1]), np.uint64), self._inputs[port].key)
+            rows = piece.add(rows, handling.holds, below)
+            if len(piece.rows):
+                state.put(space, _ONLY, piece)
+            else:
+                state.drop(space, _ONLY)
+        if not len(rows):
+            return
+        if handling.spills and disk is not None:
+            disk.put(rows, state)
+        else:
+            yield self._admit(port, rows, state)
+
+    def _read(self, state: State) -> Iterator[Admitted]:
+        """What has waited on disk long enough. The join hears of a promise when the rows before it have passed."""
+        reads = True
+        while reads:
+            reads = False
+            for port in state.keys(self._promised):
+                if not self.on_disk(port, state):
+                    below = state.get(self._promised, port)
+                    assert below is not None, "a listed piece is there"
+                    self._tell(port, below, state)
+            if not any(self.on_disk(port, state) for port in range(len(self._inputs))):
+                return
+            for port, one in enumerate(self._handling(state)):
+                disk = self._disks[port]
+                if disk is not None and one.reads:
+                    reads = True
+                    for rows in disk.take(one.reads, None, state):
+                        yield self._admit(port, rows, state)
+
+    def _tell(self, port: int, below: int, state: State) -> None:
+        monitor = self.monitor(state)
+        monitor.promise(port, below)
+        state.put(self._monitor, _ONLY, monitor)
+        state.drop(self._promised, port)
+
+    def _admit(self, port: int, rows: Words, state: State) -> Admitted:
+        monitor = self.monitor(state)
+        monitor.observe(port, self._keys(port, rows))
+        state.put(self._monitor, _ONLY, monitor)
+        return port, rows
+
+    def _keys(self, port: int, rows: Words) -> Ints:
+        keys: Ints = rows[:, self._inputs[port].key].view(np.int64)
+        return keys
+
+    def _order(self, port: int, state: State) -> Scrambling:
+        return state.get(self._orders[port], _ONLY) or Scrambling(self._inputs[port].scrambling)

@@ -1,0 +1,282 @@
+"""Rows of a join that wait on disk, first in, first out (Wu, 4.2).
+
+All rows of a process wait in one file without a name: it vanishes with the process, so a start finds nothing left over.
+A block of rows is a piece of state. What is written to the state is its rows, so a restart elsewhere has them all; a
+block that comes back from there stays in memory, because it is loaded only when it is to be read.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import struct
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import BinaryIO
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from highlevel.interface import Space, State, Words
+
+__all__ = ["BLOCK_BYTES", "DiskBuffer", "DiskBufferError", "DiskFull", "DiskRoom"]
+
+_LOG = logging.getLogger("lowmark.disk_buffer")
+
+Ints = npt.NDArray[np.int64]
+
+BLOCK_BYTES = 1 << 18
+"""Of a block, at most: what one read brings into memory."""
+
+_ONLY = 0
+_WORDS = struct.Struct(">I")  # words of a row
+
+
+class DiskFull(Exception):
+    """The disk buffer takes no more rows. The message says why."""
+
+
+class DiskBufferError(Exception):
+    """The disk buffer cannot be used, or rows cannot be read back."""
+
+
+class DiskRoom:
+    """The file, in slots of one block each. `limit`: bytes that it may take."""
+
+    def __init__(self, folder: Path, limit: int, block: int = BLOCK_BYTES) -> None:
+        """Raises DiskBufferError if nothing can be written there."""
+        self.block = block
+        self.folder = folder
+        self._slots = limit // block
+        self._limit = limit
+        self._free: list[int] = []  # a heap: the lowest is taken first, so that the end of the file becomes free
+        self._used: set[int] = set()
+        self._end = 0  # slots that the file has
+        self._lock = threading.Lock()  # slots are freed wherever the collector of garbage runs
+        if not self._slots:
+            raise DiskBufferError(
+                f"the disk buffer may take {limit:,} bytes: less than one block; give it {block:,} bytes or more"
+            )
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file: BinaryIO = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  # `close` closes it
+        except OSError as error:
+            raise DiskBufferError(
+                f"the disk buffer is {folder}: nothing can be written there: {error.strerror}"
+            ) from None
+
+    @property
+    def used(self) -> int:
+        """Bytes of slots that hold rows."""
+        return len(self._used) * self.block
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def write(self, data: bytes) -> int:
+        """Returns the slot. Raises DiskFull."""
+        assert len(data) <= self.block, "a block fits into its slot"
+        with self._lock:
+            slot = heappop(self._free) if self._free else self._end
+            if slot == self._slots:
+                raise DiskFull(f"the disk buffer in {self.folder} holds the {self._limit:,} bytes that it may take")
+            self._end = max(self._end, slot + 1)
+            self._used.add(slot)
+        try:
+            if os.pwrite(self._file.fileno(), data, slot * self.block) < len(data):
+                raise OSError(None, "no more room")
+        except OSError as error:
+            self.free(slot)
+            raise DiskFull(
+                f"the disk behind {self.folder} takes no more: {error.strerror}; {self.used:,} bytes of rows are on it"
+            ) from None
+        return slot
+
+    def read(self, slot: int, size: int) -> bytes:
+        """Raises DiskBufferError."""
+        try:
+            data = os.pread(self._file.fileno(), size, slot * self.block)
+        except OSError as error:
+            raise DiskBufferError(f"rows in {self.folder} cannot be read: {error.strerror}") from None
+        if len(data) < size:
+            raise DiskBufferError(f"rows in {self.folder} cannot be read: the file has been cut")
+        return data
+
+    def free(self, slot: int) -> None:
+        """A second time, or after `close`, does nothing."""
+        with self._lock:
+            if slot not in self._used:
+                return
+            self._used.remove(slot)
+            heappush(self._free, slot)
+            end = max(self._used, default=-1) + 1
+            if end < self._end // 2 or not end:  # not at each block: a file that shrinks and grows costs more
+                self._free = [slot for slot in self._free if slot < end]
+                self._end = end
+                with suppress(
+                    OSError, ValueError
+                ):  # what is not cut off is used again; a closed file has nothing to cut
+                    os.ftruncate(self._file.fileno(), end * self.block)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Block:
+    """Rows on disk (`slot`), or in memory."""
+
+    def __init__(self, rows: Words) -> None:
+        self.shape = rows.shape
+        self._rows: Words | None = rows
+        self._room: DiskRoom | None = None
+        self._slot = self._check = 0
+        self._freed: weakref.finalize | None = None  # type: ignore[type-arg]  # its parameters are nobody's concern
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory."""
+        return 0 if self._rows is None else self._rows.nbytes
+
+    def spill(self, room: DiskRoom) -> None:
+        """Raises DiskFull; the rows are then still here."""
+        assert self._rows is not None, "a block is written once"
+        data = self._rows.tobytes()
+        self._slot = room.write(data)
+        self._check = crc32(data)
+        self._room, self._rows = room, None
+        self._freed = weakref.finalize(self, room.free, self._slot)
+
+    def rows(self) -> Words:
+        if self._rows is not None:
+            return self._rows
+        assert self._room is not None, "rows are on disk or in memory"
+        data = self._room.read(self._slot, self.shape[0] * self.shape[1] * 8)
+        if crc32(data) != self._check:
+            raise DiskBufferError(f"rows in {self._room.folder} are not those that were written there")
+        return np.frombuffer(data, np.uint64).reshape(self.shape)
+
+    def free(self) -> None:
+        if self._freed is not None:
+            self._freed()
+
+    def encode(self) -> bytes:
+        return _WORDS.pack(self.shape[1]) + self.rows().astype("<u8", copy=False).tobytes()
+
+    @classmethod
+    def decode(cls, data: bytes) -> _Block:
+        return cls(_rows(data))
+
+
+@dataclass(slots=True)
+class _Queue:
+    """What is known of a buffer without reading it. `blocks`: number, rows and least key of each."""
+
+    tail: Words
+    blocks: list[tuple[int, int, int]] = field(default_factory=list)
+    next: int = 0
+
+    def encode(self) -> bytes:
+        head = json.dumps([self.tail.shape[1], self.next, self.blocks]).encode()
+        return _WORDS.pack(len(head)) + head + self.tail.astype("<u8", copy=False).tobytes()
+
+    @classmethod
+    def decode(cls, data: bytes) -> _Queue:
+        (size,) = _WORDS.unpack_from(data)
+        words, following, blocks = json.loads(data[_WORDS.size : _WORDS.size + size])
+        tail = np.frombuffer(data, "<u8", offset=_WORDS.size + size).reshape(-1, words).astype(np.uint64)
+        return cls(tail, [(number, rows, least) for number, rows, least in blocks], following)
+
+
+class DiskBuffer:
+    """The rows of one input that wait, in order of arrival. The last ones wait in memory until they fill a block; those
+    that the disk does not take, too. `refused`: why, until it takes rows again."""
+
+    def __init__(self, name: str, room: DiskRoom, words: int, key: int) -> None:
+        """`key`: the word of a row that holds its key."""
+        self.refused: str | None = None
+        self._room = room
+        self._words = words
+        self._key = key
+        self._block_rows = max(1, room.block // (words * 8))
+        self._blocks: Space[_Block] = Space(f"{name}.blocks", _Block.encode, _Block.decode)
+        self._queue: Space[_Queue] = Space(f"{name}.queue", _Queue.encode, _Queue.decode)
+
+    def waiting(self, state: State) -> int:
+        """Rows."""
+        queue = self._known(state)
+        return len(queue.tail) + sum(rows for _, rows, _ in queue.blocks)
+
+    def held(self, state: State) -> int:
+        """Bytes of memory."""
+        queue = self._known(state)
+        blocks = (state.get(self._blocks, number) for number, _, _ in queue.blocks)
+        return queue.tail.nbytes + sum(block.held for block in blocks if block is not None)
+
+    def put(self, rows: Words, state: State) -> None:
+        if not len(rows):
+            return
+        queue = self._known(state)
+        queue.tail = np.concatenate((queue.tail, rows))
+        while len(queue.tail) >= self._block_rows:
+            part = queue.tail[: self._block_rows].copy()
+            block = _Block(part)
+            try:
+                block.spill(self._room)
+            except DiskFull as full:
+                if self.refused is None:
+                    _LOG.error("rows wait in memory: %s", full)
+                self.refused = str(full)
+                break
+            self.refused = None
+            state.put(self._blocks, queue.next, block)
+            queue.blocks.append((queue.next, len(part), int(part[:, self._key].view(np.int64).min())))
+            queue.next += 1
+            queue.tail = queue.tail[self._block_rows :].copy()
+        state.put(self._queue, _ONLY, queue)
+
+    def take(self, least: int, through: int | None, state: State) -> Iterator[Words]:
+        """Remove rows from the front: blocks as long as fewer than `least` rows were taken, or as a row that waits has
+        this key or a smaller one. One block is in memory at a time."""
+        queue = self._known(state)
+        taken = 0
+        while queue.blocks and (taken < least or (through is not None and self._least(queue) <= through)):
+            number, rows, _ = queue.blocks.pop(0)
+            block = state.get(self._blocks, number)
+            assert block is not None, "a listed piece is there"
+            found = block.rows()
+            block.free()
+            state.drop(self._blocks, number)
+            state.put(self._queue, _ONLY, queue)
+            taken += rows
+            yield found
+        if not queue.blocks and len(queue.tail):
+            keys = queue.tail[:, self._key].view(np.int64)
+            wanted = 0 if through is None else int(np.flatnonzero(keys <= through).max(initial=-1)) + 1
+            end = min(len(keys), max(least - taken, wanted))
+            if end > 0:
+                found, queue.tail = queue.tail[:end], queue.tail[end:].copy()
+                state.put(self._queue, _ONLY, queue)
+                yield found
+
+    def _least(self, queue: _Queue) -> int:
+        tail = queue.tail[:, self._key].view(np.int64)
+        blocks = min(least for _, _, least in queue.blocks)
+        return min(blocks, int(tail.min())) if len(tail) else blocks
+
+    def _known(self, state: State) -> _Queue:
+        return state.get(self._queue, _ONLY) or _Queue(np.empty((0, self._words), np.uint64))
+
+
+def _rows(data: bytes) -> Words:
+    (words,) = _WORDS.unpack_from(data)
+    return np.frombuffer(data, "<u8", offset=_WORDS.size).reshape(-1, words).astype(np.uint64)

@@ -1,0 +1,234 @@
+"""The kernels of a punctuated join: lists of T-nodes by value and by time, and what is done along them (Ding 4.1, 4.3).
+
+Everything is an array: a T-node is a position in `owners` and its fellows, an I-node one in `heads` and its fellows. A
+T-node that was removed has no owner. It leaves a list when somebody walks over it there (lazy deletion, 4.3). Value
+lists run from the row that came last to the first, so that what is found, and its order, depend on the rows alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from highlevel.join.probe_kernel import START, equal_at, hash_of
+from lowmark.jit.compiled import compiled
+
+__all__ = [
+    "drop_before",
+    "find_nodes",
+    "link_nodes",
+    "link_rows",
+    "make_nodes",
+    "probe_lists",
+    "promise",
+    "purge_lists",
+]
+
+Words = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+Shorts = npt.NDArray[np.int32]
+
+
+@compiled
+def _slot(keys: Words, i: int, slots: Shorts, seed: np.uint64) -> int:
+    return int(np.int64(hash_of(keys, i, seed) & np.uint64(slots.shape[0] - 1)))
+
+
+@compiled
+def _find(keys: Words, i: int, slots: Shorts, following: Shorts, known: Words, seed: np.uint64) -> int:
+    at = slots[_slot(keys, i, slots, seed)]
+    while at >= 0 and not equal_at(keys, i, known, at):
+        at = following[at]
+    return int(at)
+
+
+@compiled
+def find_nodes(
+    keys: Words, slots: Shorts, following: Shorts, known: Words, seed: np.uint64, found: Ints
+) -> None:  # fmt: skip
+    """The I-node of each key; -1: there is none."""
+    for i in range(keys.shape[0]):
+        found[i] = _find(keys, i, slots, following, known, seed)
+
+
+@compiled
+def link_nodes(slots: Shorts, following: Shorts, known: Words, first: int, stop: int, seed: np.uint64) -> None:
+    """Put I-nodes into their chains; `slots` has a power of two of entries."""
+    for i in range(first, stop):
+        slot = _slot(known, i, slots, seed)
+        following[i] = slots[slot]
+        slots[slot] = i
+
+
+@compiled
+def make_nodes(
+    keys: Words, nodes: Ints, slots: Shorts, following: Shorts, known: Words, used: int, seed: np.uint64
+) -> int:  # fmt: skip
+    """Give an I-node to each key that has none; returns the number of I-nodes then."""
+    for i in range(keys.shape[0]):
+        if nodes[i] < 0:
+            at = _find(keys, i, slots, following, known, seed)
+            if at < 0:
+                at = used
+                for word in range(keys.shape[1]):
+                    known[at, word] = keys[i, word]
+                slot = _slot(keys, i, slots, seed)
+                following[at] = slots[slot]
+                slots[slot] = at
+                used += 1
+            nodes[i] = at
+    return used
+
+
+@compiled
+def link_rows(
+    start: int, stop: int, owners: Shorts, next_value: Shorts, heads: Shorts, counts: Shorts, bins: Shorts,
+    next_time: Shorts, bin_heads: Shorts, bin_counts: Shorts,
+) -> None:  # fmt: skip
+    """Put T-nodes at the heads of the lists of their value and of their time."""
+    for i in range(start, stop):
+        node = owners[i]
+        next_value[i] = heads[node]
+        heads[node] = i
+        counts[node] += 1
+        at = bins[i]
+        next_time[i] = bin_heads[at]
+        bin_heads[at] = i
+        bin_counts[at] += 1
+
+
+@compiled
+def probe_lists(
+    nodes: Ints, low: Ints, high: Ints, row: int, at: int, heads: Shorts, next_value: Shorts, owners: Shorts,
+    times: Ints, found: Ints, matched: Ints,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Pairs of a probing row, given by the I-node of its partners, and a partner with a time from the row's `low` up to
+    its `high`. Their number is the third result; the first two say where to go on: the number of rows when all is done.
+    """
+    count = 0
+    for i in range(row, nodes.shape[0]):
+        before = -2  # of a list that is gone on with, what stands before is not known
+        if at == START:
+            at = heads[nodes[i]] if nodes[i] >= 0 else -1
+            before = -1
+        while at >= 0:
+            after = next_value[at]
+            if owners[at] < 0:
+                if before == -1:
+                    heads[nodes[i]] = after
+                elif before >= 0:
+                    next_value[before] = after
+            else:
+                if low[i] <= times[at] < high[i]:
+                    if count == found.shape[0]:
+                        return i, at, count
+                    found[count] = i
+                    matched[count] = at
+                    count += 1
+                before = at
+            at = after
+        at = START
+    return nodes.shape[0], START, count
+
+
+@compiled
+def _remove(
+    at: int, owners: Shorts, times: Ints, bins: Shorts, bin_counts: Shorts, bin_changed: Shorts, counts: Shorts,
+    waiting: Shorts, bounds: Ints,
+) -> int:  # fmt: skip
+    """Remove a T-node. Returns its I-node if that has promised its value and has lost the last row below its bound,
+    else -1."""
+    node = owners[at]
+    owners[at] = -1
+    counts[node] -= 1
+    bin_counts[bins[at]] -= 1
+    bin_changed[bins[at]] = 1
+    if times[at] < bounds[node]:
+        waiting[node] -= 1
+        if waiting[node] == 0:
+            return int(node)
+    return -1
+
+
+@compiled
+def drop_before(
+    old: Ints, alive: int, next_time: Shorts, bin_heads: Shorts, owners: Shorts, times: Ints, bins: Shorts,
+    bin_counts: Shorts, bin_changed: Shorts, counts: Shorts, waiting: Shorts, bounds: Ints, done: Ints,
+) -> int:  # fmt: skip
+    """Invalidate: remove the rows of these bins that are older than `alive`. Returns how many I-nodes are in `done`:
+    those of promised values that have no row below their bound any more."""
+    count = 0
+    for n in range(old.shape[0]):
+        before = -1
+        at = bin_heads[old[n]]
+        while at >= 0:
+            after = next_time[at]
+            if owners[at] >= 0 and times[at] < alive:
+                node = _remove(at, owners, times, bins, bin_counts, bin_changed, counts, waiting, bounds)
+                if node >= 0:
+                    done[count] = node
+                    count += 1
+            if owners[at] >= 0:
+                before = at
+            elif before < 0:
+                bin_heads[old[n]] = after
+            else:
+                next_time[before] = after
+            at = after
+    return count
+
+
+@compiled
+def purge_lists(
+    nodes: Ints, alive: int, heads: Shorts, next_value: Shorts, owners: Shorts, times: Ints, bins: Shorts,
+    bin_counts: Shorts, bin_changed: Shorts, counts: Shorts, waiting: Shorts, bounds: Ints, done: Ints,
+) -> tuple[int, int]:  # fmt: skip
+    """Purge: the other input has promised the values of these I-nodes: remove their rows that are older than `alive`.
+    Returns the number of rows, and how many I-nodes are in `done`, as above."""
+    purged, count = 0, 0
+    for n in range(nodes.shape[0]):
+        if nodes[n] < 0:
+            continue
+        before = -1
+        at = heads[nodes[n]]
+        while at >= 0:
+            after = next_value[at]
+            if owners[at] >= 0 and times[at] < alive:
+                purged += 1
+                node = _remove(at, owners, times, bins, bin_counts, bin_changed, counts, waiting, bounds)
+                if node >= 0:
+                    done[count] = node
+                    count += 1
+            if owners[at] >= 0:
+                before = at
+            elif before < 0:
+                heads[nodes[n]] = after
+            else:
+                next_value[before] = after
+            at = after
+    return purged, count
+
+
+@compiled
+def promise(
+    nodes: Ints, bound: int, heads: Shorts, next_value: Shorts, owners: Shorts, times: Ints, waiting: Shorts,
+    bounds: Ints, done: Ints,
+) -> int:  # fmt: skip
+    """This input has promised that no later row has the value of one of these I-nodes and a time below the bound.
+    Returns how many of them are in `done`: those that have no row below it."""
+    count = 0
+    for n in range(nodes.shape[0]):
+        node = nodes[n]
+        if bound <= bounds[node]:
+            continue
+        bounds[node] = bound
+        waiting[node] = 0
+        at = heads[node]
+        while at >= 0:
+            if owners[at] >= 0 and times[at] < bound:
+                waiting[node] += 1
+            at = next_value[at]
+        if waiting[node] == 0:
+            done[count] = node
+            count += 1
+    return count

@@ -1,0 +1,465 @@
+"""The rows that a punctuated join keeps of one input, in lists by value and by time (Ding 4.1, figure 3).
+
+A T-node holds a row. It stands in the list of the rows of its value, and in the list of the rows of its time. An I-node
+stands for a value: it heads the list of its rows, and says whether its input has promised the value, below which time
+(PunctFlag). All of them are positions in arrays: no object is made for a row or a value.
+
+Ding's time list is one list in order of time. Here rows come in any order, so it is a list for each bin of time: what
+stands in a bin that reaches beyond the frontier is looked at again. Bins are also the pieces that are written. The
+lists are made again from what is written when they are first needed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from highlevel.interface import Space, State, Words
+from highlevel.join.bounds import ONLY
+from highlevel.join.probe_kernel import START
+from highlevel.join.punctuated.node_kernel import (
+    drop_before,
+    find_nodes,
+    link_nodes,
+    link_rows,
+    make_nodes,
+    probe_lists,
+    promise,
+    purge_lists,
+)
+from lowmark.wire.rows.values import FOREVER, NEVER
+
+__all__ = ["NodeStore", "Nodes", "TimeBin"]
+
+Ints = npt.NDArray[np.int64]
+Shorts = npt.NDArray[np.int32]  # positions: fewer rows than 2^31 are kept of an input
+
+MOST_PROMISED = 1 << 16
+"""Promised values that are remembered of an input. Beyond this limit promises are lost, never rows."""
+
+_PAIRS = 1 << 15
+"""Pairs found at a time: their combinations must fit into memory, however skewed the values are."""
+
+_LEAST = 64
+_GROWTH = 8
+"""Room to grow, when an array is full: an eighth. Removed rows take room until they are a third of all."""
+
+# Values come from the network. Neither the rows found nor their order depend on the seed.
+_SEED = np.uint64(secrets.randbits(64))
+
+
+@dataclass(slots=True, eq=False)
+class TimeBin:
+    """The rows of one bin of time: a part of the lists, or as they were written, each with the number of its
+    arrival."""
+
+    at: int  # the word of a row that holds its time
+    numbered: Callable[[], Words]
+
+    @property
+    def times(self) -> Ints:
+        times: Ints = self.numbered()[:, self.at].view(np.int64)
+        return times
+
+
+@dataclass(slots=True)
+class _TNodes:
+    """The first `used` entries of each array count."""
+
+    rows: Words
+    numbers: Ints  # of arrival
+    owners: Shorts  # the I-node; -1: the row was removed
+    bins: Shorts
+    next_value: Shorts
+    next_time: Shorts
+    used: int = 0
+    removed: int = 0
+
+    @classmethod
+    def of(cls, room: int, words: int) -> _TNodes:
+        rows, numbers = np.empty((room, words), np.uint64), np.empty(room, np.int64)
+        owners, bins, next_value, next_time = np.empty((4, room), np.int32)
+        return cls(rows, numbers, owners, bins, next_value, next_time)
+
+
+@dataclass(slots=True)
+class _INodes:
+    """The first `used` entries of each array but `slots` count."""
+
+    keys: Words
+    slots: Shorts  # of the hash table: the first I-node of a chain
+    following: Shorts  # in the chain
+    heads: Shorts
+    counts: Shorts  # of rows
+    waiting: Shorts  # of them those below the bound
+    bounds: Ints  # no later row of the input has the value and a time below; NEVER: nothing was promised
+    told: Ints  # the bound that the output has been told of
+    used: int = 0
+
+    @classmethod
+    def of(cls, room: int, words: int) -> _INodes:
+        slots = np.full(1 << (room - 1).bit_length(), -1, np.int32)
+        following, heads = np.full((2, room), -1, np.int32)
+        counts, waiting = np.zeros((2, room), np.int32)
+        bounds, told = np.full((2, room), NEVER)
+        return cls(np.zeros((room, words), np.uint64), slots, following, heads, counts, waiting, bounds, told)
+
+
+@dataclass(slots=True)
+class _Bins:
+    """The bins of time: where the list of each begins. `places`: by key."""
+
+    keys: list[int] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)
+    heads: Shorts = field(default_factory=lambda: np.empty(0, np.int32))
+    counts: Shorts = field(default_factory=lambda: np.empty(0, np.int32))
+    changed: Shorts = field(default_factory=lambda: np.empty(0, np.int32))
+
+    def place(self, key: int) -> int:
+        found = self.places.get(key)
+        if found is None:
+            found = self.places[key] = len(self.keys)
+            self.keys.append(key)
+            if found == len(self.heads):
+                room = np.zeros(max(_LEAST, found), np.int32)
+                self.heads = np.concatenate((self.heads, room - 1))
+                self.counts, self.changed = np.concatenate((self.counts, room)), np.concatenate((self.changed, room))
+        return found
+
+
+class Nodes:
+    """`at`: the word of a row that holds its time; `width`: ns of a bin; `key_words`: words of a value."""
+
+    def __init__(self, at: int, width: int, words: int, key_words: int) -> None:
+        self._at = at
+        self._width = width
+        self._t = _TNodes.of(_LEAST, words)
+        self._i = _INodes.of(_LEAST, key_words)
+        self._bins = _Bins()
+        self._arrivals = 0
+        self.loaded = True
+        """Whether the rows that were written are in the lists."""
+        self.purged = 0
+        """Rows removed by promises of values since somebody has looked."""
+
+    @property
+    def key_words(self) -> int:
+        return int(self._i.keys.shape[1])
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory, with room to grow."""
+        t, i = self._t, self._i
+        parts = (t.rows, t.numbers, t.owners, t.bins, t.next_value, t.next_time, i.keys, i.slots, i.following, i.heads)
+        return sum(part.nbytes for part in (*parts, i.counts, i.waiting, i.bounds, i.told))
+
+    def __len__(self) -> int:
+        """Rows."""
+        return self._t.used - self._t.removed
+
+    @property
+    def promised(self) -> int:
+        """Values that the input has promised and that are remembered."""
+        return int((self._i.bounds[: self._i.used] != NEVER).sum())
+
+    def find(self, keys: Words) -> Ints:
+        """The I-node of each key; -1: there is none."""
+        found = np.empty(len(keys), np.int64)
+        find_nodes(keys, self._i.slots, self._i.following, self._i.keys, _SEED, found)
+        return found
+
+    def bounds(self, nodes: Ints) -> Ints:
+        """The times below which the input has promised to send no more rows of these I-nodes."""
+        if not len(nodes):
+            return nodes
+        return np.where(nodes < 0, NEVER, self._i.bounds[nodes])
+
+    def probe(self, nodes: Ints, low: Ints, high: Ints) -> Iterator[tuple[Ints, Words]]:
+        """Pairs of a probing row, given by the I-node of its partners, and a row of this input with a time from the
+        probing row's `low` up to its `high`, in runs."""
+        row, at = 0, START
+        while row < len(nodes):
+            found, matched = np.empty(_PAIRS, np.int64), np.empty(_PAIRS, np.int64)
+            row, at, count = probe_lists(
+                nodes, low, high, row, at, self._i.heads, self._t.next_value, self._t.owners, self._times, found,
+                matched,
+            )  # fmt: skip
+            if count:
+                yield found[:count], self._t.rows[matched[:count]]
+
+    def add(self, rows: Words, keys: Words, nodes: Ints) -> None:
+        """Keep rows, given with their keys and with their I-nodes as far as there are any."""
+        if len(rows):
+            self._add(rows, keys, nodes, self._arrivals + np.arange(len(rows)))
+            self._arrivals += len(rows)
+
+    def drop_before(self, alive: int) -> Ints:
+        """Remove rows older than this time; returns the I-nodes of promised values that thereby are done."""
+        last = FOREVER if alive == FOREVER else alive // self._width
+        old = [place for key, place in self._bins.places.items() if key <= last]
+        t, i, bins = self._t, self._i, self._bins
+        done, before = np.empty(i.used, np.int64), int(bins.counts.sum())
+        count = drop_before(
+            np.array(old, np.int64), alive, t.next_time, bins.heads, t.owners, self._times, t.bins, bins.counts,
+            bins.changed, i.counts, i.waiting, i.bounds, done,
+        )  # fmt: skip
+        t.removed += before - int(bins.counts.sum())
+        return done[:count]
+
+    def purge(self, nodes: Ints, alive: int) -> Ints:
+        """The other input has promised the values of these I-nodes: remove their rows older than this time. Returns
+        the I-nodes of values that this input, too, has promised and that thereby are done."""
+        t, i, bins = self._t, self._i, self._bins
+        done = np.empty(i.used, np.int64)
+        purged, count = purge_lists(
+            nodes, alive, i.heads, t.next_value, t.owners, self._times, t.bins, bins.counts, bins.changed, i.counts,
+            i.waiting, i.bounds, done,
+        )  # fmt: skip
+        t.removed += purged
+        self.purged += purged
+        return done[:count]
+
+    def promise(self, keys: Words, bound: int) -> Ints:
+        """This input promises these values below this time. Returns the I-nodes that are done: they have no row below
+        it."""
+        nodes = self._made(keys, self.find(keys))
+        t, i = self._t, self._i
+        done = np.empty(len(nodes), np.int64)
+        count = promise(
+            nodes, bound, i.heads, t.next_value, t.owners, self._times, i.waiting, i.bounds, done
+        )  # fmt: skip
+        self._limit()
+        return done[:count]
+
+    def untold(self, nodes: Ints) -> Ints:
+        """Those of these I-nodes of whose bound the output has not been told. It counts as told from now on."""
+        fresh = np.unique(nodes)
+        fresh = fresh[self._i.told[fresh] < self._i.bounds[fresh]]
+        self._i.told[fresh] = self._i.bounds[fresh]
+        return fresh
+
+    def told(self, nodes: Ints) -> Ints:
+        """The bounds that the output has been told of."""
+        return np.where(nodes < 0, NEVER, self._i.told[nodes]) if len(nodes) else nodes
+
+    def keys(self, nodes: Ints) -> Words:
+        return self._i.keys[nodes]
+
+    def forget(self, nodes: Ints) -> None:
+        """What was promised of these values says no more."""
+        for array in (self._i.bounds, self._i.told):
+            array[nodes] = NEVER
+        self._i.waiting[nodes] = 0
+
+    def forget_below(self, time: int) -> bool:
+        """No later row of the output has an older row of this input: promises below this say no more. Returns whether
+        there were any."""
+        bounds = self._i.bounds[: self._i.used]
+        old = np.flatnonzero((bounds != NEVER) & (bounds <= time) & (bounds < FOREVER))
+        self.forget(old)
+        return len(old) > 0
+
+    def tidy(self) -> None:
+        """Free what removed rows and values take, once it is much."""
+        i = self._i
+        gone = int(((i.counts[: i.used] == 0) & (i.bounds[: i.used] == NEVER)).sum())
+        if self._t.removed > _LEAST + len(self) // 2 or gone > _LEAST + (i.used - gone) // 2:
+            self._compact()
+
+    def rows_of(self, key: int) -> Words:
+        """The rows of a bin in order of arrival, each with its number as one word more."""
+        t = self._t
+        place = self._bins.places.get(key, -1)
+        which = np.flatnonzero((t.bins[: t.used] == place) & (t.owners[: t.used] >= 0))
+        return np.column_stack((t.rows[which], t.numbers[which].view(np.uint64)))
+
+    def take_changed(self) -> list[tuple[int, bool]]:
+        """The keys of the bins that have changed since the last call, with whether rows are left in them."""
+        bins = self._bins
+        places = np.flatnonzero(bins.changed[: len(bins.keys)]).tolist()
+        bins.changed[:] = 0
+        return sorted((bins.keys[place], bool(bins.counts[place])) for place in places)
+
+    def load(self, numbered: Words, keys: Words) -> None:
+        """Put rows into the lists that were written with their numbers; `keys`: their values."""
+        order = np.argsort(numbered[:, -1].view(np.int64), kind="stable")
+        rows, numbers = numbered[order, :-1], numbered[order, -1].view(np.int64)
+        if len(rows):
+            self._add(rows, keys[order], self.find(keys[order]), numbers)
+            self._arrivals = int(numbers[-1]) + 1
+        self._wait_again()
+        self._bins.changed[:] = 0
+        self.loaded = True
+
+    def flags(self) -> tuple[Words, Ints, Ints]:
+        """The promised values with their bounds and those that the output knows."""
+        which = np.flatnonzero(self._i.bounds[: self._i.used] != NEVER)
+        return self._i.keys[which], self._i.bounds[which], self._i.told[which]
+
+    def set_flags(self, keys: Words, bounds: Ints, told: Ints) -> None:
+        nodes = self._made(keys, self.find(keys))
+        self._i.bounds[nodes], self._i.told[nodes] = bounds, told
+
+    @property
+    def _times(self) -> Ints:
+        times: Ints = self._t.rows[:, self._at].view(np.int64)
+        return times
+
+    def _add(self, rows: Words, keys: Words, nodes: Ints, numbers: Ints) -> None:
+        owners = self._made(keys, nodes)
+        t, bins = self._t, self._bins
+        start, stop = t.used, t.used + len(rows)
+        if stop > len(t.owners):
+            self._t = t = _larger(t, max(stop, len(t.owners) + len(t.owners) // _GROWTH))
+        keyed, inverse = np.unique(rows[:, self._at].view(np.int64) // self._width, return_inverse=True)
+        places = np.array([bins.place(key) for key in keyed.tolist()], np.int32)
+        bins.changed[places] = 1
+        t.rows[start:stop], t.numbers[start:stop] = rows, numbers
+        t.owners[start:stop], t.bins[start:stop] = owners, places[inverse]
+        t.used = stop
+        link_rows(
+            start, stop, t.owners, t.next_value, self._i.heads, self._i.counts, t.bins, t.next_time, bins.heads,
+            bins.counts,
+        )  # fmt: skip
+
+    def _made(self, keys: Words, nodes: Ints) -> Ints:
+        """The I-nodes of these keys, made where there is none."""
+        i, missing = self._i, int((nodes < 0).sum())
+        if not missing:
+            return nodes
+        if i.used + missing > len(i.heads):
+            self._i = i = _larger_index(i, max(i.used + missing, len(i.heads) + len(i.heads) // _GROWTH))
+        nodes = nodes.copy()
+        i.used = make_nodes(keys, nodes, i.slots, i.following, i.keys, i.used, _SEED)
+        return nodes
+
+    def _compact(self) -> None:
+        t, i, bins = self._t, self._i, self._bins
+        left = np.flatnonzero(t.owners[: t.used] >= 0)
+        kept = np.flatnonzero((i.counts[: i.used] > 0) | (i.bounds[: i.used] != NEVER))
+        renumbered = np.full(i.used, -1, np.int32)
+        renumbered[kept] = np.arange(len(kept))
+        changed = [key for key, place in bins.places.items() if bins.changed[place]]
+        emptied = [key for key in changed if not bins.counts[bins.places[key]]]
+        self._i = _INodes.of(max(_LEAST, len(kept) + len(kept) // _GROWTH), i.keys.shape[1])
+        for name in ("keys", "waiting", "bounds", "told"):
+            getattr(self._i, name)[: len(kept)] = getattr(i, name)[kept]
+        self._i.used = len(kept)
+        link_nodes(self._i.slots, self._i.following, self._i.keys, 0, len(kept), _SEED)
+        self._t = _TNodes.of(max(_LEAST, len(left) + len(left) // _GROWTH), t.rows.shape[1])
+        self._bins = _Bins()
+        for key in emptied:
+            self._bins.place(key)
+        places = np.array([self._bins.place(key) if bins.counts[place] else -1 for key, place in bins.places.items()])
+        stop = self._t.used = len(left)
+        self._t.rows[:stop], self._t.numbers[:stop] = t.rows[left], t.numbers[left]
+        self._t.owners[:stop] = renumbered[t.owners[left]]
+        if stop:
+            self._t.bins[:stop] = places[t.bins[left]]
+        for key in changed:
+            self._bins.changed[self._bins.place(key)] = 1
+        link_rows(
+            0, stop, self._t.owners, self._t.next_value, self._i.heads, self._i.counts, self._t.bins,
+            self._t.next_time, self._bins.heads, self._bins.counts,
+        )  # fmt: skip
+
+    def _wait_again(self) -> None:
+        """Count the rows below the bounds of promised values."""
+        t, i = self._t, self._i
+        which = np.flatnonzero(t.owners[: t.used] >= 0)
+        owners = t.owners[which]
+        below = self._times[which] < i.bounds[owners]
+        i.waiting[: i.used] = np.bincount(owners[below], minlength=i.used)
+
+    def _limit(self) -> None:
+        """Forget the promises of the least bounds beyond the limit; of equal ones those of the least values."""
+        keys, bounds, _ = self.flags()
+        if len(keys) > MOST_PROMISED:
+            order = np.lexsort((*keys.T[::-1], bounds))
+            self.forget(self.find(np.ascontiguousarray(keys[order[: len(keys) - MOST_PROMISED]])))
+
+
+def _larger(t: _TNodes, room: int) -> _TNodes:
+    grown = _TNodes.of(room, t.rows.shape[1])
+    for name in ("rows", "numbers", "owners", "bins", "next_value", "next_time"):
+        getattr(grown, name)[: t.used] = getattr(t, name)[: t.used]
+    grown.used, grown.removed = t.used, t.removed
+    return grown
+
+
+def _larger_index(i: _INodes, room: int) -> _INodes:
+    grown = _INodes.of(room, i.keys.shape[1])
+    for name in ("keys", "heads", "counts", "waiting", "bounds", "told"):
+        getattr(grown, name)[: i.used] = getattr(i, name)[: i.used]
+    grown.used = i.used
+    link_nodes(grown.slots, grown.following, grown.keys, 0, i.used, _SEED)
+    return grown
+
+
+class NodeStore:
+    """The nodes of one input as pieces of state. `at`: the word of a row that holds its time; `keys_of`: the words of
+    the values of rows; `width`: ns of a bin."""
+
+    def __init__(self, port: int, at: int, words: int, keys_of: Callable[[Words], Words], width: int) -> None:
+        self._at = at
+        self._words = words
+        self._keys_of = keys_of
+        self._width = width
+        self.space: Space[TimeBin] = Space(f"rows.{port}", _encode_bin, self._decode_bin)
+        self._nodes: Space[Nodes] = Space(f"nodes.{port}", _encode_flags, self._decode_flags)
+
+    def nodes(self, state: State) -> Nodes:
+        nodes = state.get(self._nodes, ONLY)
+        if nodes is None:
+            nodes = self._empty()
+            state.put(self._nodes, ONLY, nodes)
+        if not nodes.loaded:
+            keys = state.keys(self.space)
+            pieces = [piece for key in keys if (piece := state.get(self.space, key)) is not None]
+            numbered = np.concatenate([piece.numbered() for piece in pieces] or [np.empty((0, self._words + 1), "u8")])
+            nodes.load(numbered, self._keys_of(numbered[:, :-1]))
+            for key, piece in zip(keys, pieces, strict=True):
+                piece.numbered = partial(nodes.rows_of, key)
+        return nodes
+
+    def save(self, nodes: Nodes, state: State, promised: bool = False) -> None:
+        """Put what has changed; `promised`: also what is known of promises."""
+        for key, rows_left in nodes.take_changed():
+            if rows_left:
+                state.put(self.space, key, TimeBin(self._at, partial(nodes.rows_of, key)))
+            else:
+                state.drop(self.space, key)
+        nodes.tidy()
+        if promised:
+            state.put(self._nodes, ONLY, nodes)
+
+    def _empty(self) -> Nodes:
+        key_words = self._keys_of(np.empty((0, self._words), np.uint64)).shape[1]
+        return Nodes(self._at, self._width, self._words, key_words)
+
+    def _decode_bin(self, data: bytes) -> TimeBin:
+        numbered = np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, self._words + 1)
+        return TimeBin(self._at, lambda: numbered)
+
+    def _decode_flags(self, data: bytes) -> Nodes:
+        nodes = self._empty()
+        lines = np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, nodes.key_words + 2)
+        if len(lines):
+            bounds, told = lines[:, -2].view(np.int64), lines[:, -1].view(np.int64)
+            nodes.set_flags(np.ascontiguousarray(lines[:, :-2]), bounds, told)
+        nodes.loaded = False
+        return nodes
+
+
+def _encode_bin(piece: TimeBin) -> bytes:
+    return piece.numbered().astype("<u8", copy=False).tobytes()
+
+
+def _encode_flags(nodes: Nodes) -> bytes:
+    keys, bounds, told = nodes.flags()
+    return np.column_stack((keys, bounds.view(np.uint64), told.view(np.uint64))).astype("<u8", copy=False).tobytes()

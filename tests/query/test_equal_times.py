@@ -1,0 +1,209 @@
+"""Joins without windows: which equalities of times take their place, and what the planner makes of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lowmark.query.bind.equal_times import equal_times
+from lowmark.query.bind.relations import packets
+from lowmark.query.compile import compile_query
+from lowmark.query.explain.report import render
+from lowmark.query.expr.expressions import Call, Expr, Field, Literal
+from lowmark.query.parse import syntax as s
+from lowmark.query.parse.errors import QueryError
+from lowmark.query.parse.parser import parse
+from lowmark.query.plan.joins import Join
+from lowmark.query.plan.shared_joins import shares
+
+NS = 10**9
+
+
+def joins(text: str) -> list[Join]:
+    return [step.plan for step in compile_query(text).steps if isinstance(step.plan, Join)]
+
+
+def shown(expr: Expr) -> tuple[str, int]:
+    """A column, and by how much it is moved."""
+    if isinstance(expr, Field):
+        return expr.name, 0
+    assert isinstance(expr, Call)
+    column, by = expr.args
+    assert isinstance(column, Field)
+    assert isinstance(by, Literal)
+    assert isinstance(by.value, int)
+    return column.name, by.value
+
+
+@pytest.mark.parametrize(
+    ("where", "size", "moved"),
+    [
+        ("A.ts = B.ts", 1, (0, 0)),
+        ("B.ts = A.ts AND A.len > 3", 1, (0, 0)),
+        ("A.ts = B.ts - 5 seconds", 1, (0, -5 * NS)),
+        ("A.ts/60 = B.ts/60", 60 * NS, (0, 0)),
+        ("(A.ts + 3 seconds)/60 = B.ts/60", 60 * NS, (3 * NS, 0)),
+        ("A.ts/60 + 2 = B.ts/60", 60 * NS, (120 * NS, 0)),
+        ("A.ts/60 * 60 = B.ts/60 * 60", 60 * NS, (0, 0)),
+        ("A.ts/1 >> 3 = B.ts/8", 8 * NS, (0, 0)),
+        ("A.ts/10 ms = B.ts/10 ms", 10**7, (0, 0)),
+        ("(A.ts/1 * 3 + 1)/6 = B.ts/2", 2 * NS, (0, 0)),
+        ("A.ts/60 = B.ts/60 AND A.ts = B.ts", 1, (0, 0)),
+    ],
+)
+def test_an_equality_of_times_is_a_tumbling_window(where: str, size: int, moved: tuple[int, ...]) -> None:
+    (join,) = joins(f"SELECT A.len, B.len FROM A, B WHERE {where}")
+    assert join.windowless
+    assert join.oblivious is not None
+    assert join.tumbling
+    assert [port.size for port in join.inputs] == [size, size]
+    select = parse(f"SELECT A.len FROM A, B WHERE {where}").statements[0]
+    assert isinstance(select, s.Select)
+    assert select.where is not None
+    found = equal_times(("A", "B"), [packets(("A",), 1), packets(("B",), 1)], [(select.where, None)], where, ())
+    assert found is not None
+    assert tuple(map(shown, found.times)) == tuple(("ts", by) for by in moved)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "A, B, C WHERE A.ts = B.ts AND B.ts = C.ts",
+        "A, B, C WHERE A.ts = C.ts AND C.ts = B.ts AND A.len = B.len",
+        "A JOIN B ON A.ts = B.ts JOIN C ON A.ts/60 = C.ts/60",
+        "A LEFT JOIN B ON A.ts = B.ts LEFT JOIN C ON A.ts = C.ts",
+        "A LEFT JOIN B ON A.ts = B.ts, C WHERE B.ts = C.ts",
+        "A FULL JOIN B ON A.ts = B.ts FULL JOIN C ON B.ts = C.ts",
+        "A JOIN B ON A.srcIP = B.srcIP LEFT JOIN C ON B.len = C.len WHERE A.ts = C.ts AND B.ts = C.ts",
+        "(SELECT A.ts AS t, B.len AS len FROM A, B WHERE A.ts = B.ts) AS A, C AS B, D WHERE A.t = B.ts AND B.ts = D.ts",
+    ],
+)
+def test_one_equality_ties_all_inputs(source: str) -> None:
+    assert all(join.windowless for join in joins(f"SELECT A.len, B.len FROM {source}"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "A, B WHERE A.len = B.len",
+        "A, B WHERE A.ts < B.ts",
+        "A, B WHERE A.ts = B.ts OR A.len = 3",
+        "A, B WHERE A.ts % 60 = B.ts % 60",
+        "A, B WHERE A.ts/60 = B.ts/30",
+        "A, B WHERE A.ts/1 * 2 = B.ts/1 * 2 + 1",
+        "A, B, C WHERE A.ts = B.ts",
+        "A [RANGE 1 s], B WHERE A.ts = B.ts",
+        # Rows of A and B of different times meet: they have no match in C.
+        "A JOIN B ON A.len = B.len LEFT JOIN C ON A.ts = C.ts AND B.ts = C.ts",
+        "A JOIN B ON A.len = B.len LEFT JOIN C ON A.ts = C.ts AND A.ts = B.ts",
+    ],
+)
+def test_without_one_a_join_would_wait_for_ever(source: str) -> None:
+    with pytest.raises(QueryError, match="this join would wait for ever"):
+        joins(f"SELECT A.len, B.len FROM {source}")
+
+
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("+"), st.integers(-90, 90)),
+        st.tuples(st.just("*"), st.integers(1, 6)),
+        st.tuples(st.just("/"), st.integers(1, 6)),
+    ),
+    max_size=3,
+)
+
+
+def value(seconds: int, steps: list[tuple[str, int]]) -> int:
+    for op, by in steps:
+        seconds = seconds + by if op == "+" else seconds * by if op == "*" else seconds // by
+    return seconds
+
+
+def written(name: str, steps: list[tuple[str, int]]) -> str:
+    text = f"{name}.ts/1"
+    for op, by in steps:
+        text = f"({text} {op} ({by}))"
+    return text
+
+
+@given(_STEPS, _STEPS, st.lists(st.tuples(st.integers(-200, 200), st.integers(-200, 200)), min_size=30))
+def test_times_are_equal_only_inside_one_window(
+    one: list[tuple[str, int]], other: list[tuple[str, int]], pairs: list[tuple[int, int]]
+) -> None:  # fmt: skip
+    """Also the other way round: whoever lies in one window has equal times."""
+    text = f"{written('A', one)} = {written('B', other)}"
+    select = parse(f"SELECT A.len FROM A, B WHERE {text}").statements[0]
+    assert isinstance(select, s.Select)
+    assert select.where is not None
+    found = equal_times(("A", "B"), [packets(("A",), 1), packets(("B",), 1)], [(select.where, None)], text, ())
+    if found is None:
+        return
+    (_, mine), (_, theirs) = map(shown, found.times)
+    for a, b in [*pairs, *((at, at) for at in range(-40, 40))]:
+        together = (a * NS + mine) // found.size == (b * NS + theirs) // found.size
+        assert together == (value(a, one) == value(b, other))
+
+
+def test_a_hint_chooses_the_algorithm() -> None:
+    text = "SELECT {} A.len, B.len FROM A {}, B {} WHERE A.ts = B.ts AND A.srcIP = B.srcIP"
+    window = "[RANGE 3 s]"
+    (chosen,) = joins(text.format("", "", ""))
+    assert chosen.oblivious is not None
+    assert not chosen.oblivious.asked
+    (forbidden,) = joins(text.format("/*+ algorithm(oa) */", "", ""))
+    assert forbidden.windowless
+    assert forbidden.oblivious is None
+    (usual,) = joins(text.format("", window, window))
+    assert not usual.windowless
+    assert usual.oblivious is None
+    (forced,) = joins(text.format("/*+ algorithm(oblivious) */", window, window))
+    assert forced.oblivious is not None
+    assert forced.oblivious.asked
+    assert [port.size for port in forced.inputs] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("A [RANGE 3 s], B [RANGE 3 s] WHERE A.srcIP = B.srcIP", "no equality of the times"),
+        ("A [RANGE 3 s], B [RANGE 3 s] WHERE A.ts/60 = B.ts/60", "no equality of the times"),
+        ("A [RANGE 3 s], B [RANGE 3 s] WHERE A.ts + 1 second = B.ts", "no equality of the times"),
+        ("A LEFT JOIN B ON A.ts = B.ts", "outer, semi and anti joins have one algorithm"),
+        ("A", "it is of inner joins"),
+    ],
+)
+def test_a_hint_that_cannot_be_followed_is_refused(text: str, message: str) -> None:
+    with pytest.raises(QueryError, match=message):
+        compile_query(f"SELECT /*+ algorithm(oblivious) */ A.len FROM {text}")
+
+
+def test_an_unknown_algorithm_is_refused_with_those_there_are() -> None:
+    with pytest.raises(QueryError) as refused:
+        compile_query("SELECT /*+ algorithm(hash) */ A.len FROM A, B WHERE A.ts = B.ts")
+    assert {"oa", "oblivious"} <= {*refused.value.expected}
+
+
+def test_explain_says_what_runs_and_why() -> None:
+    text = "SELECT {} A.len, B.len FROM A, B WHERE A.ts = B.ts"
+    said = render(compile_query(text.format("")))
+    assert "window-oblivious join" in said
+    assert "no input has a window" in said
+    assert "none: A.ts = B.ts" in said
+    assert "a row of A until the others have passed its time" in said
+    assert "the query asks for it" in render(compile_query(text.format("/*+ algorithm(oblivious) */")))
+    assert "OA-Join" in render(compile_query(text.format("/*+ algorithm(oa) */")))
+
+
+def test_the_time_also_chooses_the_bucket() -> None:
+    plan = compile_query("SELECT A.len, B.len FROM A, B WHERE A.ts = B.ts", buckets=8)
+    assert plan.stage.buckets == 8
+    assert [node.bucket_by for node in plan.stage.nodes] == [("ts",)] * len(plan.stage.nodes)
+
+
+def test_joins_without_windows_share_nothing() -> None:
+    text = "SELECT A.len, B.len FROM A, B WHERE A.ts{0} = B.ts{0}"
+    plans = [compile_query(text.format(size), name=f"q{size}") for size in ("/60", "/10")]
+    assert shares(plans) == ()
+    with pytest.raises(QueryError, match="schedule says nothing here"):
+        compile_query("SELECT /*+ schedule(lwo) */ A.len FROM A, B WHERE A.ts = B.ts")
