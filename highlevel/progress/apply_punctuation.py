@@ -10,7 +10,7 @@ from highlevel.progress.ledger import Ledger, account_reasons
 from highlevel.progress.value_promises import about_values, in_panes
 from highlevel.rosters.roster import Roster
 from highlevel.verdicts.marks import Finding
-from lowmark.wire.records.punctuations import Account, LaneLedger, Punctuation, Taint
+from lowmark.wire.records.punctuations import Account, Ending, LaneLedger, Punctuation, Taint
 from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.verdicts import Reason, Verdict
 from lowmark.wire.rows.values import NEVER
@@ -44,6 +44,7 @@ def receive(record: Punctuation, lane: Lane, ledger: Ledger, roster: Roster) -> 
     if granule is not None:
         news += _settle_suspicion(lane, ledger, after, record.ledger, roster)
     lane.promised = after
+    lane.stopped |= record.ending is Ending.STOP
     if about_values(record.promise):
         lane.values.take(in_panes(record.promise, ledger.node.reduction.pane))
     elif ledger.returns:

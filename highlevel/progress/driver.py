@@ -27,6 +27,7 @@ from highlevel.progress.pending_outputs import Tally
 from highlevel.progress.place import Place
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.progress.value_promises import Held, ValuePromises, about_values, in_panes, news, of_all
+from highlevel.rosters.outlived import forget_outlived, may_outlive
 from highlevel.rosters.roster import Changed, Roster, changes
 from highlevel.rosters.source_status import Progress, Standing
 from highlevel.scheduler import IN_ORDER, Scheduler
@@ -34,7 +35,7 @@ from highlevel.verdicts.completions import Completions
 from highlevel.verdicts.loss_propagation import Losses
 from highlevel.verdicts.marks import Finding
 from lowmark.query.plan.nodes import QueryPlan, Stage
-from lowmark.wire.records.punctuations import Promise, Punctuation
+from lowmark.wire.records.punctuations import Ending, Promise, Punctuation
 from lowmark.wire.records.record import BadReason
 from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.rosters import Control, Retirement
@@ -91,6 +92,7 @@ class BucketDriver:
             dict.fromkeys(self._exchanges, tuple(map(bucket_source, range(stage.buckets))))
         )
         self._rosters = self._by_node()
+        self._outliving = True  # whether something may be forgotten when a frontier moves
         self._generation = generation
         self._own = bucket_source(bucket)
         self._lanes = state.get(LANES, 0) or Lanes()
@@ -333,6 +335,8 @@ class BucketDriver:
                 self._amend(lane.node, start, stop, finding)
         if self._ledgers[lane.node].frontier.passed_by(lane.source, lane.promised):
             self._advance(lane.node)
+        if record.ending is Ending.STOP:
+            self._forget()
         made = [promise for promise in self._together(lane.node) if promise not in known]
         if about_values(record.promise):
             named = ValuePromises()
@@ -375,12 +379,13 @@ class BucketDriver:
         if changed is self._roster:
             return
         self._roster, before = changed, self._rosters
-        self._rosters = self._by_node()
+        self._rosters = after = self._by_node()
         for name, node in self._nodes.items():
             if control.stream in node.streams:
-                for change in changes(before[name], self._rosters[name], control.stream):
+                for change in changes(before[name], after[name], control.stream):
                     self._changed(name, change)
                 self._advance(name)
+        self._forget()
 
     def _by_node(self) -> dict[str, Roster]:
         return {name: self._roster.on(node.reduction.pane) for name, node in self._nodes.items()}
@@ -414,3 +419,15 @@ class BucketDriver:
         for query in self._readers[name]:
             self._tally.extend(query.ended(name, *ended))
         ledger.prune(self._losses.needs(name))
+        if self._outliving:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Forget the sources of which nothing can come any more. Which records have come decides it, not where a
+        micro-batch ends."""
+        capture = {name: node for name, node in self._nodes.items() if name not in self._exchanges}
+        left = forget_outlived(self._roster, capture, self._ledgers, self._lanes)
+        self._outliving = may_outlive(left, self._lanes)
+        if left is not self._roster:
+            self._roster = left
+            self._rosters = self._by_node()

@@ -53,6 +53,7 @@ class Lane:
     covers_from: int = NEVER  # the first granule that this epoch covers whole
     suspect: Reason | None = None  # why a punctuation may be missing since the last one
     future: bool = False  # a record was refused as `future`: this explains missing tuples
+    stopped: bool = False  # a live source has said that this epoch sends nothing more
     counters: Counters = (0, 0, 0)
     joint: JointPromises = field(default_factory=JointPromises)  # of a bucket, in this epoch
     values: ValuePromises = field(default_factory=ValuePromises)  # in this epoch
@@ -120,6 +121,18 @@ class Lanes:
         """Whether a later epoch of the record's source has begun."""
         return origin.epoch < self._epochs[origin.source]
 
+    def of_source(self, source: str) -> list[Lane]:
+        return [lane for lane in self if lane.source == source]
+
+    def sources(self) -> list[str]:
+        """All that have sent a record, in the order in which their present epochs were seen."""
+        return list(self._epochs)
+
+    def forget(self, source: str) -> None:
+        """As if the source had never sent anything."""
+        del self._epochs[source]
+        self._lanes = {key: lane for key, lane in self._lanes.items() if lane.source != source}
+
     def enter(self, origin: Origin, sequence: int, kind: SourceKind) -> tuple[Lane, int | None]:
         """Check the number of a record that is not fenced. Returns its lane and how many numbers before it are missing;
         None if it is a duplicate."""
@@ -138,7 +151,7 @@ class Lanes:
             [
                 lane.source, lane.epoch, lane.node, lane.kind.value, lane.sequence, lane.promised, lane.floor,
                 lane.resumes, lane.covered, lane.covered_ns, lane.covers_from,
-                lane.suspect and lane.suspect.value, lane.future, lane.counters, lane.joint.rows(),
+                lane.suspect and lane.suspect.value, lane.future, lane.stopped, lane.counters, lane.joint.rows(),
                 lane.values.rows(),
             ]
             for lane in self
@@ -150,10 +163,10 @@ class Lanes:
         stored = json.loads(piece)
         lanes = cls()
         lanes._epochs = dict(map(tuple, stored["epochs"]))
-        for source, epoch, node, kind, *rest, suspect, future, counters, joint, values in stored["lanes"]:
+        for source, epoch, node, kind, *rest, suspect, future, stopped, counters, joint, values in stored["lanes"]:
             lane = Lane(source, epoch, node, SourceKind(kind), *rest)
             lane.suspect = None if suspect is None else Reason(suspect)
-            lane.future = future
+            lane.future, lane.stopped = future, stopped
             lane.counters = tuple(counters)
             lane.joint = JointPromises(joint)
             lane.values = ValuePromises.of_rows(values)

@@ -170,15 +170,19 @@ class StreamRuling:
         wanted, why = self._listed(), []
         added = {entry for entry in after if not is_pattern(entry) and entry not in before}
         dropped = {entry for entry in before if entry not in after}
-        out = {name for name in wanted if any(fnmatchcase(name, entry) for entry in dropped)}
-        out -= {name for name in out if name in after or rules.matches(name)}
+        out = {name for name in wanted - set(after) if any(fnmatchcase(name, entry) for entry in dropped)}
+        instead = StreamRules(rules.stream, tuple(entry for entry in after if entry not in before))
+        # Who is taken out by name leaves, although a pattern that was there before matches it, until it registers anew.
+        out -= {name for name in out if (instead if name in dropped else rules).matches(name)}
         if added - wanted or out:
             why.append("the configuration has changed")
         wanted = (wanted | added) - out
         fresh = {
             source
             for source, (offset, _) in self._registered.items()
-            if source not in wanted and (offset >= self._in_force.heard or before != after) and self._joins(source)
+            if source not in wanted
+            and (offset >= self._in_force.heard or (before != after and source not in dropped))
+            and self._joins(source)
         }
         if fresh:
             why.append("it has registered")

@@ -145,6 +145,11 @@ class Sender:
         plain = [Account(pane, self.sent[pane], self.sent[pane]) for pane in sorted(self.sent) if pane >= self.promised]
         return self._tell(Promise((), last=True), tuple(plain), (), Ending.END)
 
+    def stop(self, granule: int) -> Punctuation:
+        """The epoch's last record: the panes below `granule` have ended, and nothing follows."""
+        plain = [Account(pane, self.sent[pane], self.sent[pane]) for pane in sorted(self.sent) if pane >= self.promised]
+        return self._tell(Promise((Bound("ts", granule * self.width),)), tuple(plain), (), Ending.STOP)
+
     def _tell(
         self, promise: Promise, accounts: tuple[Account, ...], taints: tuple[Taint, ...], ending: Ending = Ending.NONE
     ) -> Punctuation:

@@ -71,7 +71,7 @@ def test_a_commit_writes_what_was_put_and_no_more():
 
 @pytest.mark.parametrize(
     ("stored", "message"),
-    [(b"\0\x07\0\x04beef", "has version 7: this program reads 8"), (b"\0\x08\0\x04cafe", "another stage than beef")],
+    [(b"\0\x07\0\x04beef", "has version 7: this program reads 9"), (b"\0\x09\0\x04cafe", "another stage than beef")],
 )
 def test_state_of_another_kind_is_refused(stored, message):
     store = MemoryByteStore()

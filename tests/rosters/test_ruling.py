@@ -94,6 +94,34 @@ def test_sources_of_a_pattern_join_by_registering() -> None:
     assert decided(ruling) == []
 
 
+@pytest.mark.parametrize("registered", [True, False])
+def test_who_is_taken_out_by_name_leaves_until_it_registers_anew(registered: bool) -> None:
+    """Although a pattern matches it: that was so before."""
+    rules = StreamRules("Main", ("tap-1", "tap-2", "tap-*"))
+    ruling = begun(rules, registration("tap-3"), *([registration("tap-2")] * registered))
+    assert listed(ruling) == ["tap-1", "tap-2", "tap-3"]
+    fewer = StreamRules("Main", ("tap-1", "tap-*"))
+    later = again(ruling, fewer)
+    later.take(0, registration("tap-3"))
+    if registered:
+        later.take(1, registration("tap-2"))
+    assert later.difference() == (set(), {"tap-2"})
+    assert decided(later)[0].control == RosterChange("job", "Main", 1, 110 * S, ("tap-1", "tap-3"))
+    assert decided(later) == []
+    later.take(2_000, registration("tap-2"))
+    assert decided(later)[0].control == RosterChange("job", "Main", 2, 110 * S, ("tap-1", "tap-2", "tap-3"))
+
+
+def test_a_pattern_in_the_place_of_names_keeps_those_that_it_matches() -> None:
+    later = again(begun(StreamRules("Main", ("tap-1", "tap-2", "other"))), StreamRules("Main", ("tap-*",)))
+    assert decided(later)[0].control == RosterChange("job", "Main", 1, 110 * S, ("tap-1", "tap-2"))
+    wider = again(
+        begun(StreamRules("Main", ("tap-*", "tap-1*")), registration("tap-12")), StreamRules("Main", ("tap-*",))
+    )
+    assert [each.control for each in decided(wider)] == [None]
+    assert listed(wider) == ["tap-12"]
+
+
 def test_a_drained_node_is_excluded_after_its_time_and_then_leaves() -> None:
     rules = StreamRules("Main", ("capture-*",), 60 * S)
     ruling = begun(rules, registration("capture-1"), registration("capture-2"))

@@ -1,0 +1,77 @@
+"""Which sources and exclusions a bucket may forget: those of which nothing can come any more.
+
+A live source that has said that it stops sends nothing more in its epoch, and its next life has a greater one. Once it
+has left its stream, and every frontier has passed the granule at which it left, no record, window or witness asks for
+it. A source that died says nothing: of these the last ones that left are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from highlevel.progress.granules import ROW_NUMBER, granule_of_time
+from highlevel.progress.lanes import Lanes
+from highlevel.progress.ledger import Ledger
+from highlevel.rosters.roster import Member, Roster
+from lowmark.query.plan.nodes import Node
+from lowmark.wire.rows.values import FOREVER
+
+__all__ = ["forget_outlived", "may_outlive"]
+
+_MOST_FORMER = 1_000
+"""Members kept of a stream that have left and of which something may still come: their late rows amend windows."""
+
+
+def forget_outlived(roster: Roster, nodes: Mapping[str, Node], ledgers: Mapping[str, Ledger], lanes: Lanes) -> Roster:
+    """The roster without what is outlived; its lanes are forgotten. The same roster if there is none."""
+    streams = {
+        stream: _kept(members, [ledgers[name] for name, node in nodes.items() if stream in node.streams], lanes)
+        for stream, members in roster.streams.items()
+    }
+    listed = {member.source for members in streams.values() for member in members}
+    for source in [each for each in lanes.sources() if each not in listed]:
+        of = lanes.of_source(source)
+        if all(lane.stopped and lane.promised <= ledgers[lane.node].frontier.value for lane in of):
+            lanes.forget(source)
+    return roster if streams == roster.streams else replace(roster, streams=streams)
+
+
+def may_outlive(roster: Roster, lanes: Lanes) -> bool:
+    """Whether there is anything that will be outlived some day as things are."""
+    members = [member for of in roster.streams.values() for member in of]
+    if any(member.left < FOREVER or any(stop < FOREVER for _, stop in member.excluded) for member in members):
+        return True
+    listed = {member.source for member in members}
+    return any(source not in listed for source in lanes.sources())
+
+
+def _kept(members: tuple[Member, ...], readers: list[Ledger], lanes: Lanes) -> tuple[Member, ...]:
+    """Numbers of rows are no times: a node whose rows are numbered keeps all."""
+    if not readers or any(ledger.node.reduction.pane.attribute == ROW_NUMBER for ledger in readers):
+        return members
+    kept, waiting = [], []
+    for member in members:
+        runs = tuple(run for run in member.excluded if not _is_over(member.source, run[1], readers, lanes))
+        shorter = member if len(runs) == len(member.excluded) else replace(member, excluded=runs)
+        if not all(_passed(ledger, member.left) for ledger in readers):
+            kept.append(shorter)
+        elif not all(lane.stopped for lane in lanes.of_source(member.source)):
+            kept.append(shorter)
+            waiting.append(shorter)
+    surplus = {id(member) for member in waiting[: max(0, len(waiting) - _MOST_FORMER)]}
+    return tuple(member for member in kept if id(member) not in surplus)
+
+
+def _is_over(source: str, stop: int, readers: list[Ledger], lanes: Lanes) -> bool:
+    """Whether an exclusion up to this time is over in all nodes, and the source has promised what lies in it."""
+    return all(
+        _passed(ledger, stop)
+        and lanes.promised(source, ledger.node.name) >= granule_of_time(ledger.node.reduction.pane, stop)
+        for ledger in readers
+    )
+
+
+def _passed(ledger: Ledger, at: int) -> bool:
+    """Whether the granule before the frontier lies behind this time: completions name who counts in that granule."""
+    return at < FOREVER and granule_of_time(ledger.node.reduction.pane, at) < ledger.frontier.value
