@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from highlevel.events import Closing
 from highlevel.graph import Answer, Graph, GraphStep
@@ -174,7 +174,8 @@ class Losses:
 
     def learn(self, node: str, start: int, stop: int, found: Finding) -> Learned:
         """Something became known of the granules of a node from `start` up to `stop`, which have ended; its ledger has
-        it. Mark all panes and windows still to come that their rows go into."""
+        it. Mark all panes and windows still to come that their rows go into. Where windows are merged, pane k is
+        window k of the steps below."""
         mark, learned = Mark(start, stop, found.verdict), Learned()
         coming: dict[str, list[RowMark]] = {}
 
@@ -188,19 +189,17 @@ class Losses:
         for digest, end in self._reading_ends(node):
             shown = min(end.front, FOREVER - 1) + 1
             marks = [Mark(*each.extents.get(PANE, (NEVER, shown)), each.verdict) for each in coming.get(digest, ())]
+            for windows, verdict in (each for member in end.follows for each in learned.told[member]):
+                marks.append(Mark(windows.start, windows.stop, verdict, found.dropped, found.late))
             for each in marks:
                 self._mark(end, each)
             if (sequence := end.sequence) is None:
                 continue
             marks += [mark] if node in end.nodes else []
             told = [(sequence.closed_with(each.start, each.stop), each.verdict) for each in marks]
-            if isinstance(sequence, FollowedSequence | MeldedSequence):
-                for member in end.follows:
-                    for windows, verdict in learned.told.get(member, ()):
-                        told.append((sequence.learn(member, windows, replace(found, verdict=verdict)), verdict))
-            elif any(windows for windows, _ in told):
-                sequence.lost(found)
             learned.told[digest] = [(windows, verdict) for windows, verdict in told if windows]
+            if learned.told[digest]:
+                sequence.lost(found)
             for windows, verdict in learned.told[digest]:
                 deliver(self._of_windows(digest, windows, verdict))
         return learned
