@@ -64,11 +64,18 @@ class _Queue:
     sent: int = 0
     ahead: int = 0
     since_s: float = 0.0  # on the clock: since when the first record has waited without any acknowledgement
-    put_s: deque[float] = field(default_factory=deque)  # on the clock: when each record was put, backlog included
+    put_s: deque[float] = field(default_factory=deque)  # on the clock: when each of `records` was put
 
     @property
     def waits(self) -> bool:
         return bool(self.records or self.backlog)
+
+    @property
+    def oldest_s(self) -> float | None:
+        """When the oldest record was put; None: none waits."""
+        if self.put_s:
+            return self.put_s[0]
+        return self.backlog.since_s if self.backlog else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,6 @@ class Sender:
             now_s = self._now_s()
             if not queue.waits:
                 queue.since_s = now_s
-            queue.put_s.append(now_s)
             size = _size(record)
             self._queued_records += 1
             self._queued_bytes += size
@@ -154,11 +160,12 @@ class Sender:
             if self._folder is not None and (queue.backlog or in_memory > self._max_bytes):
                 if queue.backlog is None:
                     queue.backlog = Backlog(self._folder)
-                queue.backlog.put(record)
+                queue.backlog.put(record, now_s)
                 queue.spilled += size
                 self._spilled_bytes += size
             else:
                 queue.records.append(record)
+                queue.put_s.append(now_s)
             self._feed(queue)
 
     def drained(self, timeout_s: float) -> bool:
@@ -178,11 +185,12 @@ class Sender:
     def state(self) -> TopicState:
         with self._lock:
             now_s = self._now_s()
-            reason, since_s = self._judged(now_s)
-            oldest_s = min((queue.put_s[0] for queue in self._queues.values() if queue.put_s), default=now_s)
+            reason, failing_since_s = self._judged(now_s)
+            each_s = (queue.oldest_s for queue in self._queues.values())
+            oldest_s = min((since_s for since_s in each_s if since_s is not None), default=now_s)
             return TopicState(
                 self.topic, self.readers, self._records, self._size, self._queued_records, self._queued_bytes,
-                self._spilled_bytes, self._restarts, reason, now_s - since_s, now_s - oldest_s,
+                self._spilled_bytes, self._restarts, reason, now_s - failing_since_s, now_s - oldest_s,
             )  # fmt: skip
 
     def _run(self, stopping: threading.Event) -> None:
@@ -293,9 +301,10 @@ class Sender:
         """Read the oldest records back from disk, however full the memory is: few, because they are sent at once."""
         before = queue.spilled
         try:
-            for record in backlog.drain():
+            for record, put_s in backlog.drain():
                 size = _size(record)
                 queue.records.append(record)
+                queue.put_s.append(put_s)
                 queue.spilled -= size
                 self._spilled_bytes -= size
                 if before - queue.spilled >= _REFILL_BYTES:
@@ -307,8 +316,6 @@ class Sender:
                 backlog.records, self.topic, queue.partition, error,
             )  # fmt: skip
             self._queued_records -= backlog.records
-            for _ in range(backlog.records):
-                queue.put_s.pop()
             self._queued_bytes -= queue.spilled
             self._spilled_bytes -= queue.spilled
             queue.spilled = 0

@@ -23,7 +23,7 @@ __all__ = ["Backlog", "SpillError", "SpillFolder"]
 _LOG = logging.getLogger("lowmark.spill")
 
 _SEGMENT = 64 << 20  # bytes after which a new file is begun: a file's space is free again when all of it was read
-_HEAD = struct.Struct("<I")  # bytes of the record after it
+_HEAD = struct.Struct("<Id")  # bytes of the record after it, and when it was put
 
 
 class SpillError(Exception):
@@ -49,10 +49,14 @@ class SpillFolder:
         return made
 
 
-def _packed(record: WireRecord) -> bytes:
+Put = tuple[WireRecord, float]
+"""A record, and when it was put, on the clock of whoever put it."""
+
+
+def _packed(record: WireRecord, put_s: float) -> bytes:
     """The record's bytes in a file."""
     plain = pickle.dumps((record.key, record.value, record.headers), pickle.HIGHEST_PROTOCOL)
-    return _HEAD.pack(len(plain)) + plain
+    return _HEAD.pack(len(plain), put_s) + plain
 
 
 class _Segment:
@@ -62,17 +66,17 @@ class _Segment:
         self._folder = folder
         self._file: BinaryIO | None = None
         self._read = self.written = 0
-        self.kept: deque[WireRecord] = deque()
+        self.kept: deque[Put] = deque()
 
-    def put(self, record: WireRecord) -> None:
+    def put(self, record: WireRecord, put_s: float) -> None:
         if not self.kept:
             try:
-                self._write(_packed(record))
+                self._write(_packed(record, put_s))
                 return
             except OSError as error:
                 if not self._folder.full:
                     _LOG.error("the disk behind the queue takes no more: %s", error.strerror or error)
-        self.kept.append(record)
+        self.kept.append((record, put_s))
         self._folder.full = True
 
     def _write(self, packed: bytes) -> None:
@@ -82,12 +86,12 @@ class _Segment:
             raise OSError("there is no more room")
         self.written += len(packed)
 
-    def take(self) -> WireRecord | None:
+    def take(self) -> Put | None:
         """The next record; None: there is none left. Raises SpillError."""
         if self._read == self.written:
             return self.kept.popleft() if self.kept else None
-        (size,) = _HEAD.unpack(self._bytes(_HEAD.size))
-        return WireRecord(*pickle.loads(self._bytes(size)))
+        size, put_s = _HEAD.unpack(self._bytes(_HEAD.size))
+        return WireRecord(*pickle.loads(self._bytes(size))), put_s
 
     def _bytes(self, size: int) -> bytes:
         assert self._file is not None, "there is something to read"
@@ -107,36 +111,40 @@ class _Segment:
 
 
 class Backlog:
-    """The backlog of one partition: first in, first out. False if it is empty."""
+    """The backlog of one partition: first in, first out. False if it is empty. Memory does not grow with it."""
 
     def __init__(self, folder: SpillFolder) -> None:
         self._folder = folder
         self._segments: deque[_Segment] = deque()
         self.records = 0
+        self.since_s = 0.0  # when a record was put that is no younger than the oldest one left
 
     def __bool__(self) -> bool:
         return self.records > 0
 
-    def put(self, record: WireRecord) -> None:
+    def put(self, record: WireRecord, put_s: float) -> None:
         """Take the record in any case, on disk or in memory after it."""
         last = self._segments[-1] if self._segments else None
         if last is None or (last.written >= _SEGMENT and not last.kept):
             last = _Segment(self._folder)
             self._segments.append(last)
+        if not self.records:
+            self.since_s = put_s
         self.records += 1
-        last.put(record)
+        last.put(record, put_s)
 
-    def drain(self) -> Iterator[WireRecord]:
+    def drain(self) -> Iterator[Put]:
         """The records, as far as the caller iterates; those given are removed. Raises SpillError."""
         while self.records:
-            record = self._segments[0].take()
-            if record is None:
+            put = self._segments[0].take()
+            if put is None:
                 self._segments.popleft().close()
                 continue
             self.records -= 1
+            self.since_s = put[1]
             if not self.records:
                 self.close()
-            yield record
+            yield put
 
     def close(self) -> None:
         """Drop all records."""

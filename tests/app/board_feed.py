@@ -21,7 +21,7 @@ NOW = 1_700_000_000
 
 def lagging(plan: QueryPlan, **tuples: Sequence[int]) -> ProgressBoard:
     """Source a has promised 47 s, b 22; of each the seconds of its tuples are given."""
-    of = ProgressBoard([plan], {"Main": ("a", "b")})
+    of = ProgressBoard([plan], {"Main": ("a", "b")}, "lowmark")
     go_on(of, plan, "a", 47, tuples.get("a", ()))
     go_on(of, plan, "b", 22, tuples.get("b", ()))
     return of

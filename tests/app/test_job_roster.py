@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from lowmark.app.job.names import job_name, may_run
 from lowmark.app.job.roster import listing
 from lowmark.app.progress.board import ProgressBoard
 from lowmark.query.compile import compile_query
@@ -27,7 +30,7 @@ def test_a_job_that_has_not_begun_waits_for_those_that_are_configured() -> None:
 
 
 def test_one_that_is_configured_since_is_unlisted_and_holds_nothing_up() -> None:
-    of = ProgressBoard([PLAN], {"Main": ("a", "b", "new")})
+    of = ProgressBoard([PLAN], {"Main": ("a", "b", "new")}, "lowmark")
     go_on(of, PLAN, "a", 67, (31, 45))
     go_on(of, PLAN, "b", 22, (31,))
     of.listed(roster(ListedSource("a"), ListedSource("b")))
@@ -36,7 +39,7 @@ def test_one_that_is_configured_since_is_unlisted_and_holds_nothing_up() -> None
 
 
 def test_one_that_the_configuration_has_dropped_is_waited_for_until_it_leaves() -> None:
-    of = ProgressBoard([PLAN], {"Main": ("a",)})
+    of = ProgressBoard([PLAN], {"Main": ("a",)}, "lowmark")
     go_on(of, PLAN, "a", 67, (31, 45))
     go_on(of, PLAN, "b", 22)
     of.listed(roster(ListedSource("a"), ListedSource("b", left=(NOW + 10) * SECOND)))
@@ -57,3 +60,21 @@ def test_one_that_is_excluded_is_shown_and_holds_nothing_up() -> None:
 def test_whether_a_source_is_listed() -> None:
     listed = listing([roster(ListedSource("a")), roster(ListedSource("b", left=5), job="lowmark.q")])
     assert (listed("a", "Main"), listed("b", "Main"), listed("a", "Other")) == (True, False, None)
+
+
+@pytest.mark.parametrize(
+    ("job", "counts"),
+    [("lowmark", True), ("lowmark.q", True), ("lowmark.other+q", True), ("lowmark.other", False),
+     ("lowmark.0123456789abcdef", True), ("lowmark2", False), ("low", False), ("lowmark2.q", False)],
+)  # fmt: skip
+def test_the_roster_of_a_job_that_does_not_run_the_query_says_nothing_of_it(job: str, counts: bool) -> None:
+    of = lagging(PLAN)
+    of.listed(roster(ListedSource("a"), ListedSource("b", excluded=((22 * SECOND, FOREVER),)), job=job))
+    assert (states(of)["b"] == "excluded") is counts
+
+
+def test_the_name_of_a_job_tells_its_queries() -> None:
+    assert job_name("lowmark", None) == "lowmark"
+    for queries in (["q"], ["b", "q", "a"], ["q", *(f"query{number}" for number in range(50))]):
+        assert may_run(job_name("lowmark", queries), "lowmark", "q")
+    assert not may_run(job_name("lowmark", ["b"]), "lowmark", "q")

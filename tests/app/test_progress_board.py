@@ -19,7 +19,7 @@ NODE = PLAN.stage.nodes[0].name
 
 
 def board() -> ProgressBoard:
-    return ProgressBoard([PLAN], {"Main": ("a", "b")})
+    return ProgressBoard([PLAN], {"Main": ("a", "b")}, "lowmark")
 
 
 def promise(source: str, second: int | None, epoch: int = 5, ending: Ending = Ending.NONE) -> Punctuation:
@@ -117,7 +117,7 @@ def test_a_source_that_is_gone_is_named_though_no_other_is_past_the_window(secon
 
 
 def test_while_a_source_has_promised_nothing_no_other_is_blamed() -> None:
-    of = ProgressBoard([PLAN], {"Main": ("a", "b", "c")})
+    of = ProgressBoard([PLAN], {"Main": ("a", "b", "c")}, "lowmark")
     of.promised(promise("a", 47), NOW * SECOND)
     of.promised(promise("b", 22), NOW * SECOND)
     assert waits(of) == [("c", "it has never been seen")]
@@ -179,7 +179,7 @@ def test_a_window_that_was_told_as_exact_and_amended_is_lossy() -> None:
 
 def test_an_answer_without_windows_is_lossy_as_often_as_its_bounds_are_not_its_buckets() -> None:
     plan = compile_query("SELECT ts, srcIP FROM Main", name="q", streams={"Main": 2}, buckets=4)
-    of = ProgressBoard([plan], {"Main": ("a", "b")})
+    of = ProgressBoard([plan], {"Main": ("a", "b")}, "lowmark")
     for second in range(50):
         for bucket in range(4):
             told = completed(plan, bucket, None, second * SECOND)

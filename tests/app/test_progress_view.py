@@ -34,7 +34,7 @@ def shown(found: list[QueryProgress], columns: int, lines: int | None = None) ->
 def held() -> ProgressBoard:
     """By b, which has promised nothing for a minute."""
     plan = compile_query(WINDOWED, name="q", streams={"Main": 2}, buckets=2)
-    of = ProgressBoard([plan], {"Main": ("a", "b")})
+    of = ProgressBoard([plan], {"Main": ("a", "b")}, "lowmark")
     go_on(of, plan, "b", 22.123456789, (15,), at=NOW - 60)
     go_on(of, plan, "a", 47, (1, 2, 30))
     for bucket in range(2):

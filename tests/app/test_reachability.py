@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
+from lowmark.app.kafka.consumer import PatientReader
 from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.wire.kafka import clients as wire
 from lowmark.wire.kafka.clients import KafkaSettings, KafkaUnavailable, consumer, producer, transactional_producer
@@ -37,7 +38,6 @@ def nobody() -> Iterator[str]:
 
 
 def test_an_outage_is_told_when_it_begins_each_minute_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "lowmark.kafka")  # a consumer of this process may have silenced it
     clock = Clock()
     reach = KafkaReach(KafkaSettings("a:1"), "t", CollectorRegistry(), clock)
     for _ in range(2):
@@ -76,6 +76,16 @@ def test_clients_say_nothing_of_a_broker_that_is_away(
     assert len(heard) >= 3
     assert [record.getMessage() for record in caplog.records] == []
     assert capfd.readouterr().err == ""
+
+
+def test_a_reader_that_waits_silences_nobody_else(nobody: str, caplog: pytest.LogCaptureFixture) -> None:
+    told: list[str] = []
+    with PatientReader(KafkaSettings(nobody), "watch", told.append) as reader:
+        for _ in reader.batches(lambda: bool(told), 0.1):
+            pass
+        wire.log_problem(wire.KafkaRefused("no rights"))
+    assert told == [f"the broker at {nobody} is away: waiting for it"]
+    assert [record.getMessage() for record in caplog.records] == ["no rights"]
 
 
 @pytest.mark.slow

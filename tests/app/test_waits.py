@@ -152,7 +152,7 @@ def test_rows_of_former_epochs_count() -> None:
 @pytest.mark.parametrize("before", [0, 40])
 def test_what_is_not_known_of_rows_is_not_guessed(before: int) -> None:
     """Ten have been completed, of which none were read; or of those that were read some were ahead of b."""
-    of = ProgressBoard([ROWS], {"Main": ("a", "b")})
+    of = ProgressBoard([ROWS], {"Main": ("a", "b")}, "lowmark")
     go_on(of, ROWS, "b", 22)
     go_on(of, ROWS, "a", 47, (45,), before)
     of.complete(completed(ROWS, 0, WindowSpan(1, 1), 11, "row_num"))

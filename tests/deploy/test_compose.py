@@ -11,6 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+import yaml
 
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries
@@ -46,6 +47,20 @@ def compose(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         [*program(), "--file", str(FILE), *arguments], capture_output=True, text=True, timeout=_WITHIN_S,
         env={**os.environ, **environment},
     )  # fmt: skip
+
+
+def test_the_memory_of_each_container_is_bounded_by_what_it_needs(config: Config) -> None:
+    """That of job and capture as the chart computes it, from the configuration that stands beside the file."""
+    services = yaml.safe_load(FILE.read_text())["services"]
+    limits = {name: service["mem_limit"] for name, service in services.items()}
+    assert limits.keys() == services.keys()
+    values = yaml.safe_load((DEPLOY.parent / "helm" / "lowmark" / "values.yaml").read_text())
+    assert (config.job.heap, values["job"]["resources"]["worker"]) == ("1g", "768Mi")
+    assert limits["job"] == f"{1024 + 512 + (config.job.shuffle_partitions + 1) * 768}m"
+    assert values["capture"]["resources"]["process"] == "512Mi"
+    queue = 2 * config.capture.queue.max_bytes
+    ring = config.capture.ring.ring_bytes
+    assert int(limits["capture"].removesuffix("m")) << 20 >= (512 << 20) + queue + ring + (128 << 20)
 
 
 def test_it_can_be_read_and_asks_for_the_interface() -> None:

@@ -25,9 +25,17 @@ from lowmark.app.job.check import foresee_job
 from lowmark.app.job.roster import excluded, members_now, rosters_in_force
 from lowmark.app.job.ruler import Ruler
 from lowmark.app.job.source_requests import ask
+from lowmark.app.kafka import epochs
 from lowmark.app.kafka.epochs import refuse_former_epochs, renumber
 from lowmark.watchdog import Watchdog
-from lowmark.wire.kafka.clients import admin, delete_topics, ensure_topics, producer
+from lowmark.wire.kafka.clients import (
+    KafkaSettings,
+    KafkaUnavailable,
+    admin,
+    delete_topics,
+    ensure_topics,
+    producer,
+)
 from lowmark.wire.kafka.settings import consumer_options
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.codec import decode, encode
@@ -75,7 +83,7 @@ class Hosts:
         self.next = FIRST_PANE
 
     def register(self, source: str) -> None:
-        made = Registration(source, "Main", SourceKind.LIVE, None, 0, "within 50 ms", 0, "host:1")
+        made = Registration(source, "Main", SourceKind.LIVE, None, 0, "within 50 ms", "host:1")
         origin = Origin(self._stage.fingerprint, source, self._log.append(made), self._node.name)
         self._outboxes[source] = Outbox(self._node, origin, self._stage.buckets)
 
@@ -252,7 +260,9 @@ def test_sources_join_leave_are_excluded_and_return_while_the_job_is_killed(brok
         assert job.wait() == 0, job.said
 
 
-def test_one_process_rules_and_epochs_that_begin_again_are_refused_until_they_are_renumbered(broker, tmp_path):
+def test_one_process_rules_and_epochs_that_begin_again_are_refused_until_they_are_renumbered(
+    broker, tmp_path, monkeypatch
+):  # fmt: skip
     """Someone has deleted the topic of sources: the job would ignore all that a new life of a source sends."""
     path = write_config(tmp_path, broker, f"{uuid4().hex[:8]}-", "left")
     config = load_config(path)
@@ -288,5 +298,10 @@ def test_one_process_rules_and_epochs_that_begin_again_are_refused_until_they_ar
         assert "was deleted and made anew while the job ran" in str(present.helper.failure)
         for ruler in rulers:
             ruler.stop()
+    with monkeypatch.context() as away:  # a broker that goes just then
+        away.setattr(epochs, "producer", lambda kafka: producer(KafkaSettings("127.0.0.1:1")))
+        away.setattr(epochs, "_ANSWER_WITHIN_S", 1.0)
+        with pytest.raises(KafkaUnavailable):
+            renumber(config.kafka, config.prefix)
     assert renumber(config.kafka, config.prefix) == (0, 5)
     assert renumber(config.kafka, config.prefix) == (5, 5)

@@ -15,8 +15,9 @@ from highlevel.spark.sink.transaction import TransactionalSink
 from lowmark.app.config.file import load_config
 from lowmark.app.config.queries import plan_queries
 from lowmark.app.job.check import foresee_job
+from lowmark.app.job.names import job_name
 from lowmark.app.job.process import run_job
-from lowmark.app.job.start import JobStart, job_name
+from lowmark.app.job.start import JobStart
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import transactional_producer
 from lowmark.wire.records.sink_token import Token
@@ -29,7 +30,7 @@ def test_a_refused_start_leaves_the_healthy_job_alone(broker: str, tmp_path: Pat
     path = write_config(tmp_path, broker, busy=BUSY)
     config = load_config(path)
     Feed(config, seed=8)  # makes the topics
-    start = JobStart(config, plan_queries(config), job_name(config, None))
+    start = JobStart(config, plan_queries(config), job_name(config.job.name, None))
     sink = TransactionalSink(config.kafka, start.group, start.token_topic, start.inputs, Watchdog(lambda why: None))
     with sink:
         with CheckpointFolder(start.folder) as folder:

@@ -99,7 +99,7 @@ class Topics:
         stage = self.plans[query].stage
         made = Promise((), True) if second is None else Promise((Bound("ts", START + second * SECOND),))
         self.write(Topic(TopicKind.SOURCES, None, self.config.prefix), [
-            (0, Registration(source, "Main", SourceKind.FINITE, "run", None, "ordered", 1, "here"))
+            (0, Registration(source, "Main", SourceKind.FINITE, "run", None, "ordered", "here"))
         ])  # fmt: skip
         granule = stage.nodes[0].reduction.pane.index(START + 39 * SECOND)
         origin = Origin(stage.fingerprint, source, 1_000_000, stage.nodes[0].name)

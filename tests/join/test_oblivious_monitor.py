@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from highlevel.join.oblivious.monitor import InputMonitor, Monitor
+from highlevel.join.oblivious.scrambling import Scrambling
 from tests.join.scrambled import Arrival, arrivals, keys_of, multiplicity, results, scrambled, scrambling
 
 
@@ -112,3 +113,26 @@ def test_an_input_that_is_behind_keeps_one_tuple() -> None:
     lags = monitor.lags()
     assert lags[0][1] == 9_000
     assert lags[1][0] == -9_000
+
+
+def test_a_tuple_later_than_all_that_is_remembered_raises_the_factor() -> None:
+    """By what is known. The next ones that are as late then find what they need, and nothing grows without limit."""
+    order = Scrambling()
+    for first in range(0, 20_000, 1000):
+        order.observe(np.arange(first, first + 1000))
+    assert order.held < 16 * 6000
+    order.observe(np.array([0]))
+    assert 4096 <= order.factor <= 20_000
+    order.observe(np.arange(20_000, 40_000))
+    order.observe(np.array([20_000]))
+    assert order.factor >= 16_384
+    assert Scrambling.decode(order.encode()).encode() == order.encode()
+
+
+def test_disorder_that_is_over_is_forgotten() -> None:
+    order = Scrambling()
+    order.observe(np.array([500, *range(500)]))
+    assert order.factor == 500
+    for first in range(1000, 1 << 18, 1000):
+        order.observe(np.arange(first, first + 1000))
+    assert order.factor == 0

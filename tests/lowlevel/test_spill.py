@@ -36,15 +36,19 @@ def numbered(number: int, size: int = 1000) -> WireRecord:
 def test_first_in_first_out(tmp_path: Path, steps: list[list[WireRecord] | int]) -> None:
     """A number: so many are taken."""
     backlog = Backlog(SpillFolder(tmp_path))
-    expected: deque[WireRecord] = deque()
+    expected: deque[tuple[WireRecord, float]] = deque()
+    now_s = 0.5
     for step in steps:
         if isinstance(step, int):
-            for record in islice(backlog.drain(), step):
-                assert record == expected.popleft()
+            for put in islice(backlog.drain(), step):
+                assert put == expected.popleft()
+                assert backlog.since_s == put[1]
         else:
             for record in step:
-                backlog.put(record)
-            expected += step
+                now_s += 0.1
+                backlog.put(record, now_s)
+                expected.append((record, now_s))
+                assert backlog.since_s <= expected[0][1]
         assert backlog.records == len(expected)
     assert list(backlog.drain()) == list(expected)
     assert not backlog
@@ -54,7 +58,7 @@ def test_a_disk_that_is_full_keeps_the_order(tmp_path: Path, monkeypatch: pytest
     """What it does not take stays in memory, behind what it took. When all has left, the disk is tried anew."""
     folder = SpillFolder(tmp_path)
     backlog = Backlog(folder)
-    backlog.put(numbered(0))
+    backlog.put(numbered(0), 1.5)
     write = os.pwrite
 
     def full(file: int, data: bytes, at: int) -> int:
@@ -66,11 +70,11 @@ def test_a_disk_that_is_full_keeps_the_order(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(os, "pwrite", full)
     took = []
     for number in range(1, 5):
-        backlog.put(numbered(number))
+        backlog.put(numbered(number), 1.5)
         took.append(not folder.full)
     assert took == [True, False, False, False]
-    assert list(backlog.drain()) == [numbered(number) for number in range(5)]
-    backlog.put(numbered(5))
+    assert list(backlog.drain()) == [(numbered(number), 1.5) for number in range(5)]
+    backlog.put(numbered(5), 1.5)
     assert not folder.full
 
 
@@ -106,12 +110,12 @@ def test_a_folder_that_is_gone_keeps_the_order(tmp_path: Path) -> None:
     files = SpillFolder(folder)
     backlog = Backlog(files)
     folder.rmdir()
-    backlog.put(numbered(0))
-    backlog.put(numbered(1))
+    backlog.put(numbered(0), 1.5)
+    backlog.put(numbered(1), 1.5)
     assert files.full
-    assert list(backlog.drain()) == [numbered(0), numbered(1)]
+    assert list(backlog.drain()) == [(numbered(0), 1.5), (numbered(1), 1.5)]
     folder.mkdir()
-    backlog.put(numbered(2))
+    backlog.put(numbered(2), 1.5)
     assert not files.full
 
 
@@ -121,7 +125,7 @@ def test_a_file_that_was_cut_is_an_error(tmp_path: Path) -> None:
     make = folder.file
     folder.file = lambda: files.append(make()) or files[-1]  # type: ignore[method-assign,func-returns-value]
     backlog = Backlog(folder)
-    backlog.put(numbered(0))
+    backlog.put(numbered(0), 1.5)
     os.ftruncate(files[0].fileno(), 20)
     with pytest.raises(SpillError, match="has been cut"):
         next(backlog.drain())
@@ -129,7 +133,7 @@ def test_a_file_that_was_cut_is_an_error(tmp_path: Path) -> None:
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     backlog = Backlog(SpillFolder(tmp_path))
-    backlog.put(numbered(0))
+    backlog.put(numbered(0), 1.5)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,7 +19,7 @@ NAMED = StreamRules("Main", ("a", "b"), 60 * S)
 
 
 def registration(source: str, kind: SourceKind = SourceKind.LIVE) -> Registration:
-    return Registration(source, "Main", kind, None, 0, "ordered", 0, "host:1")
+    return Registration(source, "Main", kind, None, 0, "ordered", "host:1")
 
 
 def decided(

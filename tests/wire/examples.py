@@ -105,10 +105,10 @@ EXAMPLES: dict[str, Record] = {
         origin=BUCKET,
     ),
     "registration-live": Registration(
-        "host-1/eth0", "Main", SourceKind.LIVE, None, T0 + 123_000_000, "within 50 ms", 3, "host-1 pid 4711"
+        "host-1/eth0", "Main", SourceKind.LIVE, None, T0 + 123_000_000, "within 50 ms", "host-1 pid 4711"
     ),
     "registration-finite": Registration(
-        "Linköping", "Main", SourceKind.FINITE, "run-1", None, "scan", 0, "host-1 pid 4711"
+        "Linköping", "Main", SourceKind.FINITE, "run-1", None, "scan", "host-1 pid 4711"
     ),
     "presence-asked": Presence("Linköping", 17, "host-2 pid 4712", PresenceState.ASKED),
     "presence-here": Presence("host-1/eth0", 0, "host-1 pid 4711", PresenceState.HERE),

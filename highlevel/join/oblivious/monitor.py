@@ -35,6 +35,9 @@ _ROUND = 256
 _ROUNDS = 4
 """Rounds over which rates are counted."""
 
+_GROWTH = 8
+"""Room to grow when there is none left: an eighth of the keys."""
+
 _SIZE = struct.Struct(">I")
 
 
@@ -46,6 +49,7 @@ class InputMonitor:
         self.order = Scrambling(given)
         self.multiplicity = 1
         self._keys: Ints = np.empty(0, np.int64)  # in order; of `_gone` tuples before them the keys are forgotten
+        self._room = self._keys  # what `_keys` is a part of; behind it there is room to grow
         self._gone = 0
         self._floor: int | None = None  # the greatest key that was forgotten
         self._below: int | None = None  # no later tuple has a smaller key, as was promised
@@ -61,7 +65,7 @@ class InputMonitor:
     @property
     def held(self) -> int:
         """Bytes of memory."""
-        return self._keys.nbytes + self.order.held
+        return self._room.nbytes + self.order.held
 
     def observe(self, keys: Ints) -> None:
         """Take keys in order of arrival."""
@@ -102,11 +106,21 @@ class InputMonitor:
         if gone > len(self._keys) // 2:
             self._floor = int(self._keys[gone - 1])
             self._gone += gone
-            self._keys = self._keys[gone:].copy()
+            self._keys = self._room = self._keys[gone:].copy()
 
     def _insert(self, keys: Ints) -> None:
-        self._keys = np.insert(self._keys, np.searchsorted(self._keys, keys, "right"), keys)
-        most = np.searchsorted(self._keys, keys, "right") - np.searchsorted(self._keys, keys, "left")
+        """Few keys stand behind the least of the new ones, however many are remembered."""
+        start = int(np.searchsorted(self._keys, keys[0]))
+        tail = self._keys[start:]
+        tail = np.insert(tail, np.searchsorted(tail, keys, "right"), keys)
+        end = start + len(tail)
+        if end > len(self._room):
+            room = np.empty(max(end + end // _GROWTH, _LEAST), np.int64)
+            room[:start] = self._keys[:start]
+            self._room = room
+        self._room[start:end] = tail
+        self._keys = self._room[:end]
+        most = np.searchsorted(tail, keys, "right") - np.searchsorted(tail, keys, "left")
         self.multiplicity = max(self.multiplicity, int(most.max()))
 
     def encode(self) -> bytes:
@@ -121,6 +135,7 @@ class InputMonitor:
         (size,) = _SIZE.unpack_from(data)
         made.order = Scrambling.decode(data[_SIZE.size : _SIZE.size + size])
         (made.multiplicity, made._gone, made._floor, made._below), made._keys = unpack(data[_SIZE.size + size :])
+        made._room = made._keys
         return made
 
 

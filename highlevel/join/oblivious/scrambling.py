@@ -17,6 +17,10 @@ Ints = npt.NDArray[np.int64]
 _PERIOD = 1 << 16
 """Tuples over which the scrambling factor is the greatest seen: in this period and the one before."""
 
+_REMEMBERED = 1 << 12
+"""Tuples at least among which the first with a greater key is looked for. One that comes later still is not told by how
+much, but raises the factor by so much that the next one is."""
+
 _SPARE = 256
 """Tuples of which more may be remembered, so that not each batch copies what is."""
 
@@ -63,7 +67,7 @@ class Scrambling:
         self._places = np.concatenate((self._places, places[new]))
         self._note(places - self._places[np.searchsorted(self._highs, keys)])
         self.arrived += len(keys)
-        horizon = self.arrived - max(4 * self.factor, _PERIOD)
+        horizon = self.arrived - max(4 * self.factor, _REMEMBERED)
         if self._places[0] < horizon - _SPARE:
             old = min(int(np.searchsorted(self._places, horizon)), len(self._highs) - 1)
             self._highs, self._places = self._highs[old:].copy(), self._places[old:].copy()

@@ -157,7 +157,7 @@ class _Capture:
         return Registration(
             source=source.name, stream=source.stream, kind=SourceKind.LIVE if source.live else SourceKind.FINITE,
             run=None if source.live else uuid.uuid4().hex, start_ns=time.time_ns() if source.live else None,
-            disorder=str(source.disorder), roster_version=0, process=self._process,
+            disorder=str(source.disorder), process=self._process,
         )  # fmt: skip
 
     def _watched(self) -> Iterator[Watched]:

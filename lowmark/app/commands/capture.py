@@ -55,9 +55,9 @@ def capture(
     Examples:
 
     \b
-      lowmark capture -c /etc/lowmark.toml
+      lowmark capture -c /etc/lowmark/lowmark.toml
       lowmark capture --source tap1 --pace 1.0 --rebase
-      sudo lowmark capture -c /etc/lowmark.toml --user lowmark
+      sudo lowmark capture -c /etc/lowmark/lowmark.toml --user lowmark
     """
     from lowmark.app.capture.privileges import act_as, user_called
     from lowmark.app.capture.process import run_capture

@@ -30,7 +30,7 @@ def check(
     Examples:
 
     \b
-      lowmark check -c /etc/lowmark.toml
+      lowmark check -c /etc/lowmark/lowmark.toml
       lowmark check --for capture        # on a capture host, whose user has only these rights
     """
     from rich.console import Console

@@ -52,7 +52,7 @@ def run(
     Examples:
 
     \b
-      lowmark run -c /etc/lowmark.toml
+      lowmark run -c /etc/lowmark/lowmark.toml
       lowmark run talkers --master spark://host:7077
       lowmark run --new-generation                  # the checkpoint is lost; nothing is written twice
       lowmark run --new-generation --repeat-rows    # … except rows of the queries that the refusal named

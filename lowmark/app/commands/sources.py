@@ -51,7 +51,7 @@ def show(context: typer.Context, config: ConfigOption = CONFIG) -> None:
     Examples:
 
     \b
-      lowmark sources -c /etc/lowmark.toml
+      lowmark sources -c /etc/lowmark/lowmark.toml
       lowmark sources exclude tap2        # windows do not wait for it any more
       lowmark sources return tap2         # they do again
       lowmark sources retire old-host     # it leaves its stream

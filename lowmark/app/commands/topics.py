@@ -42,7 +42,7 @@ def topics(
 
     \b
       lowmark topics
-      lowmark topics --create -c /etc/lowmark.toml
+      lowmark topics --create -c /etc/lowmark/lowmark.toml
       lowmark topics --delete
     """
     from rich.console import Console

@@ -11,8 +11,9 @@ from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat
 from highlevel.spark.opening import StartState, begun_anew, carried_on
 from highlevel.spark.sink.results_history import History
 from lowmark.app.config.file import Config
+from lowmark.app.job.names import job_name
 from lowmark.app.job.ruler import read_rulings, rules_of
-from lowmark.app.job.start import JobStart, job_name
+from lowmark.app.job.start import JobStart
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.kafka.topics import Topic, TopicKind
 
@@ -22,7 +23,7 @@ __all__ = ["foresee_job"]
 def foresee_job(config: Config, plans: Sequence[QueryPlan], there: Collection[str]) -> str:
     """Says how the job would start; CheckpointRefused if it would not. A checkpoint that is not here may be on another
     host. `there`: the topics that exist."""
-    start = JobStart(config, tuple(plans), job_name(config, None), there)
+    start = JobStart(config, tuple(plans), job_name(config.job.name, None), there)
     folder = CheckpointFolder(start.folder)
     name = f"job {start.name}"
     if folder.there and not folder.readable:

@@ -30,9 +30,10 @@ from lowmark.app.console import error_console
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.failures import failure_of
 from lowmark.app.health import Health, HealthServer, living
+from lowmark.app.job.names import job_name
 from lowmark.app.job.roster_metrics import RosterMetrics
 from lowmark.app.job.ruler import Ruler
-from lowmark.app.job.start import JobStart, job_name
+from lowmark.app.job.start import JobStart
 from lowmark.app.kafka.jars import SPARK_KAFKA, obtain
 from lowmark.app.kafka.java import Java, find_java, spark_java_home
 from lowmark.app.kafka.reachability import KafkaReach
@@ -77,7 +78,7 @@ def run_job(
     from the main thread, which gets signals.
     """
     plans = plan_queries(config, queries)
-    job = _Job(JobStart(config, plans, job_name(config, queries)), master or config.job.master)
+    job = _Job(JobStart(config, plans, job_name(config.job.name, queries)), master or config.job.master)
     with ExitStack() as stack:
         return job.run(stack, until_last, new_generation, progress)
 

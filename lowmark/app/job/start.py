@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,21 +24,10 @@ from lowmark.wire.kafka.clients import consumer, is_passing, translate
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.sink_token import Token, decode_told
 
-__all__ = ["JobStart", "job_name"]
+__all__ = ["JobStart"]
 
-_NAME_LENGTH = 100
 _ANSWER_WITHIN_S = 30.0
 _PAUSE_S = 0.1
-
-
-def job_name(config: Config, queries: Sequence[str] | None) -> str:
-    """A subset of the queries is a separate job, with its own checkpoint."""
-    if queries is None:
-        return config.job.name
-    subset = "+".join(sorted(set(queries)))
-    if len(subset) > _NAME_LENGTH:
-        subset = hashlib.sha256(subset.encode()).hexdigest()[:16]
-    return f"{config.job.name}.{subset}"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -20,15 +19,14 @@ _AT_ONCE = 1000
 
 
 class PatientReader:
-    """A read_committed consumer. Messages of Kafka's client about an absent broker are not logged: `say` gets one line
-    when it goes, and one when it answers again. Any other problem is raised."""
+    """A read_committed consumer. `say` gets one line when the broker goes, and one when it answers again. Any other
+    problem is raised."""
 
     def __init__(self, kafka: KafkaSettings, name: str, say: Callable[[str], None]) -> None:
         self._kafka = kafka
         self._say = say
         self._problems: list[KafkaProblem] = []
         self._away = False
-        logging.getLogger("lowmark.kafka").setLevel(logging.CRITICAL)
         self._consumer = consumer(kafka, f"lowmark-{name}-{uuid.uuid4()}", on_problem=self._problems.append)
 
     def __enter__(self) -> PatientReader:

@@ -6,11 +6,20 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, Producer, TopicPartition
 
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.kafka.source_registry import read_first_partitions
-from lowmark.wire.kafka.clients import KafkaRefused, KafkaSettings, admin, consumer, producer, watermarks
+from lowmark.wire.kafka.clients import (
+    KafkaProblem,
+    KafkaRefused,
+    KafkaSettings,
+    admin,
+    consumer,
+    producer,
+    translate,
+    watermarks,
+)
 from lowmark.wire.kafka.topics import Topic, TopicKind, parse_topic
 from lowmark.wire.records.codec import encode
 from lowmark.wire.records.partials import decode_origin
@@ -67,9 +76,18 @@ def renumber(kafka: KafkaSettings, prefix: str) -> tuple[int, int]:
     for number in range(before, above):
         client.produce(topic, filler.value, filler.key, 0, headers=list(filler.headers))
         if number % 10_000 == 0:
-            client.flush(_ANSWER_WITHIN_S)
-    client.flush(_ANSWER_WITHIN_S)
-    return before, _next_epoch(kafka, topic)
+            _flush(client, kafka)
+    _flush(client, kafka)
+    after = _next_epoch(kafka, topic)
+    if after < above:  # a record that Kafka refuses is delivered to nobody
+        raise KafkaProblem(f"topic {topic} ends at {after:,}, and {above:,} was to be its end: see to the rights on it")
+    return before, after
+
+
+def _flush(client: Producer, kafka: KafkaSettings) -> None:
+    """KafkaUnavailable if Kafka has not taken all: a second try goes on where this one has stopped."""
+    if client.flush(_ANSWER_WITHIN_S):
+        raise translate(KafkaError(KafkaError._MSG_TIMED_OUT), kafka)
 
 
 def _next_epoch(kafka: KafkaSettings, topic: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from highlevel.progress.reach import Reach
+from lowmark.app.job.names import may_run
 from lowmark.app.job.roster import excluded, members_now
 from lowmark.app.progress.completions_seen import CompletionsSeen
 from lowmark.app.progress.open_windows import OpenWindows, sliding_by_tuple
@@ -25,9 +26,9 @@ __all__ = ["ProgressBoard"]
 class ProgressBoard:
     """Feed it registrations, completions, and the punctuations of one partition of each stage and exchange (they go to
     all), in the order of each partition. `rosters`: the sources that the configuration names of each stream; rosters in
-    force override them."""
+    force override them. `job`: its name in the configuration."""
 
-    def __init__(self, plans: Sequence[QueryPlan], rosters: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, plans: Sequence[QueryPlan], rosters: Mapping[str, tuple[str, ...]], job: str) -> None:
         stages = {(plan.stage.fingerprint, node.name): node for plan in plans for node in plan.stage.nodes}
         exchanges = {
             (plan.exchanges.fingerprint, exchange.node.name): exchange.node
@@ -37,14 +38,17 @@ class ProgressBoard:
         }
         self._promises = PromisesSeen({name: node.reduction.pane for name, node in stages.items()})
         self._exchanged = PromisesSeen({name: node.reduction.pane for name, node in exchanges.items()})
-        self._in_force: dict[str, RosterInForce] = {}
-        self._queries = {plan.name: _Query(plan, rosters, self._in_force) for plan in plans}
+        self._job = job
+        self._queries = {plan.name: _Query(plan, rosters) for plan in plans}
 
     def registered(self, source: str, epoch: int) -> None:
         self._promises.registered(source, epoch)
 
     def listed(self, roster: RosterInForce) -> None:
-        self._in_force[roster.stream] = roster
+        """Of a query that several jobs have run, the roster that was written last is in force."""
+        for name, query in self._queries.items():
+            if may_run(roster.job, self._job, name):
+                query.in_force[roster.stream] = roster
 
     def promised(self, record: Punctuation, at_ns: int) -> None:
         """`at_ns`: when it was written."""
@@ -66,12 +70,10 @@ class ProgressBoard:
 
 
 class _Query:
-    def __init__(
-        self, plan: QueryPlan, rosters: Mapping[str, tuple[str, ...]], in_force: Mapping[str, RosterInForce]
-    ) -> None:  # fmt: skip
+    def __init__(self, plan: QueryPlan, rosters: Mapping[str, tuple[str, ...]]) -> None:
         self._plan = plan
         self._rosters = rosters
-        self._in_force = in_force
+        self.in_force: dict[str, RosterInForce] = {}  # by stream
         self._reach = Reach(plan)
         window = self._reach.window
         self._windows = None if window is None else OpenWindows(plan, window, self._reach)
@@ -128,7 +130,7 @@ class _Query:
 
     def _awaited(self, stream: str, now_ns: int) -> tuple[str, ...]:
         """The sources that windows wait for now. If all are excluded, windows wait for them."""
-        roster = self._in_force.get(stream)
+        roster = self.in_force.get(stream)
         if roster is None:
             return self._rosters[stream]
         present = members_now(roster)
@@ -140,7 +142,7 @@ class _Query:
     def _beside(self) -> Iterator[SourceProgress]:
         """The sources that windows do not wait for: excluded ones, and configured ones that the job does not list."""
         for stream in sorted({stream for node in self._reach.nodes for stream in node.streams}):
-            roster = self._in_force.get(stream)
+            roster = self.in_force.get(stream)
             if roster is None:
                 continue
             present = members_now(roster)

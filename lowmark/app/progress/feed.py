@@ -35,7 +35,8 @@ class ProgressFeed:
     def __init__(self, config: Config, plans: Sequence[QueryPlan], say: Callable[[str], None]) -> None:
         self._config = config
         self._plans = plans
-        self._board = ProgressBoard(plans, {stream: config.named_sources(stream) for stream in config.streams})
+        rosters = {stream: config.named_sources(stream) for stream in config.streams}
+        self._board = ProgressBoard(plans, rosters, config.job.name)
         self._reader = PatientReader(config.kafka, "progress", say)
         self._at: dict[_Place, int] = {}  # next offset to read
         self._ahead: dict[_Place, int] = {}  # where reading has caught up
@@ -98,7 +99,7 @@ class ProgressFeed:
         match decode(message.headers(), message.value(), lambda origin: None):
             case Registration(source=source):
                 self._board.registered(source, message.offset())
-            case RosterInForce(job=job) as roster if job.split(".")[0] == self._config.job.name.split(".")[0]:
+            case RosterInForce() as roster:
                 self._board.listed(roster)
             case Punctuation() as punctuation:
                 self._board.promised(punctuation, message.timestamp()[1] * 1_000_000)

@@ -31,7 +31,6 @@ class Registration:
     run: str | None  # identifies one reading of a finite source
     start_ns: int | None  # ns since 1970: earlier time is not covered; None: covered from the first tuple on (finite)
     disorder: str  # as declared: `ordered`, `within 2 s`, …
-    roster_version: int
     process: str  # host and process id, for a person who looks for it
 
 
@@ -62,7 +61,6 @@ def encode_registration(registration: Registration) -> WireRecord:
         "disorder": registration.disorder,
         "kind": registration.kind.value,
         "process": registration.process,
-        "roster_version": registration.roster_version,
         "run": registration.run,
         "source": registration.source,
         "start": None if start_ns is None else time(start_ns),
@@ -80,7 +78,6 @@ def decode_registration(value: bytes) -> Registration:
         run=fields.optional_text("run"),
         start_ns=fields.attribute("start", Kind.TIME),
         disorder=fields.text("disorder"),
-        roster_version=fields.natural("roster_version"),
         process=fields.text("process"),
     )
     fields.end()
