@@ -189,7 +189,9 @@ class GraphStep:
         self.operator = operator
         self.ports = tuple(map(plan.port, range(len(plan.inputs))))
         self.state = state
-        self.fronts = state.get(_FRONTS, 0) or [NEVER] * len(plan.inputs)
+        self.stored = state.get(_FRONTS, 0)
+        """`fronts` as they are in the state; None: they are not."""
+        self.fronts = [*(self.stored or [NEVER] * len(plan.inputs))]
         self.readers: dict[int, list[_Input]] = {}  # by port
         self.read_by: list[tuple[Answer, int]] = []  # the queries, and the number of the step in the plan of each
         self.answers: list[Answer] = []  # the queries whose rows come out here
@@ -367,7 +369,9 @@ class Graph:
 
     def save(self) -> None:
         for step in self._steps.values():
-            step.state.put(_FRONTS, 0, step.fronts)
+            if step.fronts != step.stored:
+                step.stored = [*step.fronts]
+                step.state.put(_FRONTS, 0, step.stored)
 
     def pass_rows(self, readers: Iterable[_Input], rows: Words) -> None:
         if len(rows):

@@ -49,7 +49,9 @@ StepWindows = WindowSequence | FollowedSequence | MeldedSequence
 
 _LATE = Verdict(frozenset({Reason.LATE}))
 
-_WINDOWS: Space[SequenceRow | FollowedRow | MeldedRow] = Space(
+StoredWindows = SequenceRow | FollowedRow | MeldedRow
+
+_WINDOWS: Space[StoredWindows] = Space(
     "windows", lambda row: json.dumps(row, separators=(",", ":")).encode(), json.loads
 )
 """The sequence of a step's windows."""
@@ -91,6 +93,7 @@ class _End:
     sequence: StepWindows | None  # None: it sends
     sends: tuple[str, int] | None  # the query, and the number of the step in its plan
     shown_by: list[str] = field(default_factory=list)  # the queries whose windows these are
+    stored: StoredWindows | None = None  # the sequence as it is in the state
     leads_on: bool = False  # rows of its windows reach another end
     leads_to: tuple[str, ...] = ()
     shown: bool = False  # … or answers without windows
@@ -135,8 +138,9 @@ class Losses:
 
     def save(self) -> None:
         for end in self._ends.values():
-            if end.sequence is not None:
-                end.step.state.put(_WINDOWS, 0, end.sequence.row())
+            if end.sequence is not None and (row := end.sequence.row()) != end.stored:
+                end.stored = row
+                end.step.state.put(_WINDOWS, 0, row)
 
     def windows_of(self, plan: QueryPlan) -> StepWindows | None:
         """The windows of a query's answer."""
