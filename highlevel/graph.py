@@ -58,6 +58,7 @@ from lowmark.query.plan.nodes import (
     Finish,
     Gather,
     Join,
+    MakesWindows,
     NodeInput,
     NodeView,
     Number,
@@ -219,7 +220,7 @@ class GraphStep:
         self._graph.pass_promise(self.readers.get(port, ()), promise)
 
     def closed(self, port: int, windows: range, tuples: int) -> None:
-        if isinstance(self.plan, Aggregate | Gather | Totals):
+        if isinstance(self.plan, MakesWindows):
             self.told.closings.append(Closing(windows, tuples))
 
     def late(self, port: int, rows: Words) -> None:

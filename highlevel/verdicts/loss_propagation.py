@@ -20,7 +20,7 @@ from highlevel.progress.granules import ROW_NUMBER
 from highlevel.progress.ledger import Ledger
 from highlevel.row_marks import EVERYWHERE, Extent, RowMark, of_panes, on_windows, shown_windows, through
 from highlevel.verdicts.exchanged_windows import FollowedRow, FollowedSequence
-from highlevel.verdicts.loss_routes import MakesWindows, Reached, Routes, answer_step
+from highlevel.verdicts.loss_routes import Reached, Routes, answer_step
 from highlevel.verdicts.marks import EXACT, Finding, Mark
 from highlevel.verdicts.unions import MeldedRow, MeldedSequence
 from highlevel.verdicts.window_sequence import SequenceRow, WindowRun, WindowSequence
@@ -29,6 +29,7 @@ from lowmark.query.plan.nodes import (
     Counted,
     Finish,
     Gather,
+    MakesWindows,
     NodeInput,
     QueryPlan,
     Reduction,

@@ -8,15 +8,12 @@ from dataclasses import dataclass, field
 
 from highlevel.graph import Graph, GraphStep
 from highlevel.row_marks import RowMark, on_windows
-from lowmark.query.plan.nodes import Aggregate, Finish, Gather, NodeInput, QueryPlan, Send, Totals
+from lowmark.query.plan.nodes import Finish, MakesWindows, NodeInput, QueryPlan, Send
 from lowmark.query.windows.window import WindowKind
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.verdicts import Verdict
 
-__all__ = ["MakesWindows", "Reached", "Routes", "answer_step"]
-
-MakesWindows = Aggregate | Gather | Totals
-"""The steps that make windows."""
+__all__ = ["Reached", "Routes", "answer_step"]
 
 
 @dataclass(slots=True)
