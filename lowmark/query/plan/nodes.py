@@ -22,8 +22,8 @@ from lowmark.wire.rows.schema import Column, Kind, Schema
 __all__ = [
     "AT", "Aggregate", "AggregateCall", "Counted", "Exchange", "Exchanges", "Extreme", "Finish", "Fold", "FoldOp",
     "Gather", "Join", "JoinInput", "MakesWindows", "Node", "NodeInput", "NodeView", "Number", "Order", "Pane", "Probe",
-    "QueryPlan", "Reduce", "Reduction", "Send", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan", "Total", "Totals",
-    "has_every_row", "keeping",
+    "QueryPlan", "Reduce", "Reduction", "Send", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan", "Total",
+    "Totals", "has_every_row", "keeping",
 ]  # fmt: skip
 
 
