@@ -108,10 +108,10 @@ class _Known:
     values: ValuePromises
 
 
-_KEPT: Space[_Kept] = Space("promised", _Kept.encode, _Kept.decode)
+_KEPT: Space[_Kept] = Space("graph.promised", _Kept.encode, _Kept.decode)
 """By the number of the input."""
 
-_FRONTS: Space[list[int]] = Space("fronts", lambda piece: json.dumps(piece).encode(), json.loads)
+_FRONTS: Space[list[int]] = Space("graph.fronts", lambda piece: json.dumps(piece).encode(), json.loads)
 """By input of a step, the first pane not ended at an input that brings panes."""
 
 

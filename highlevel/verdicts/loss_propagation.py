@@ -53,7 +53,7 @@ _LATE = Verdict(frozenset({Reason.LATE}))
 StoredWindows = SequenceRow | FollowedRow | MeldedRow
 
 _WINDOWS: Space[StoredWindows] = Space(
-    "windows", lambda row: json.dumps(row, separators=(",", ":")).encode(), json.loads
+    "graph.sequence", lambda row: json.dumps(row, separators=(",", ":")).encode(), json.loads
 )
 """The sequence of a step's windows."""
 
