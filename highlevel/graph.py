@@ -31,6 +31,7 @@ from highlevel.events import Closing, Events, Told
 from highlevel.interface import MarkOut, Operator, Out, Space, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
 from highlevel.join.in_order import InOrderJoinOperator
+from highlevel.join.punctuated import PunctuatedJoinOperator
 from highlevel.join.shared import SharedJoinOperator
 from highlevel.limits import GroupLimit
 from highlevel.operators.aggregate import AggregateOperator
@@ -52,6 +53,7 @@ from highlevel.views import Viewer
 from lowmark.query.options import Strategy
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.fingerprint import step_digests
+from lowmark.query.plan.joins import Punctuated
 from lowmark.query.plan.nodes import (
     Aggregate,
     Counted,
@@ -131,6 +133,8 @@ def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:
             return TotalsOperator(plan)
         case Send():
             return SendOperator()
+        case Join(kind=JoinKind.INNER, in_order=None, punctuated=Punctuated()):
+            return PunctuatedJoinOperator(plan)
         case Join(kind=JoinKind.INNER, in_order=None):
             return JoinOperator(plan)
         case Join(kind=JoinKind.INNER):

@@ -92,14 +92,17 @@ class HighLevelMetrics(Collector):
     """The job's metrics in one registry. A bucket without records keeps its status.
 
     `roster` has the sources of each stream, `ended` the buckets (stage, number) that had ended before the job began.
-    `now_ns` is the clock against which attributes in ns since 1970 are measured.
+    The queries `quarantined` get no records. `now_ns` is the clock against which attributes in ns since 1970 are
+    measured.
     """
 
     def __init__(
         self, registry: CollectorRegistry, plans: Sequence[QueryPlan], roster: Mapping[str, Sequence[str]],
-        ended: Collection[tuple[str, int]] = (), now_ns: Callable[[], int] = time.time_ns,
+        ended: Collection[tuple[str, int]] = (), quarantined: Collection[str] = (),
+        now_ns: Callable[[], int] = time.time_ns,
     ) -> None:  # fmt: skip
         self._plans = tuple(plans)
+        self._quarantined = frozenset(quarantined)
         self._now_ns = now_ns
         self._count_from_the_start(registry)
         self._lock = threading.Lock()  # guards what follows: one thread reports, others read
@@ -238,7 +241,14 @@ class HighLevelMetrics(Collector):
             lag.add_metric((query,), 0 if bound == FOREVER else max(0, now_ns - bound) / 1e9)
         for query, count in counts.items():
             open_windows.add_metric((query,), count)
-        yield from (lag, open_windows)
+        quarantined = GaugeMetricFamily(
+            "lowmark_query_quarantined",
+            "1 while the query is quarantined: an operator of it has failed, and only the other queries go on; else 0.",
+            labels=_QUERY,
+        )
+        for plan in self._plans:
+            quarantined.add_metric((plan.name,), plan.name in self._quarantined)
+        yield from (lag, open_windows, quarantined)
 
     def _sources(self, now_ns: int) -> Iterator[Metric]:
         awaited = GaugeMetricFamily(

@@ -22,13 +22,22 @@ from lowmark.wire.kafka.clients import (
     translate,
 )
 from lowmark.wire.records.codec import decode, encode
+from lowmark.wire.records.quarantine import Quarantine
 from lowmark.wire.records.registration import Presence, PresenceState, Registration
 from lowmark.wire.records.rosters import Request
 
 __all__ = ["EpochWatch", "SourcesLog"]
 
 _SAID_WITHIN_S = 2.0
-_WHAT = {Registration: "registration", Presence: "word of who sends", Request: "request"}
+_WHAT = {
+    Registration: "registration",
+    Presence: "word of who sends",
+    Request: "request",
+    Quarantine: "word of quarantined queries",
+}
+
+
+SourcesRecord = Registration | Presence | Request | Quarantine
 
 
 class SourcesLog:
@@ -39,7 +48,7 @@ class SourcesLog:
         self._topic = topic
         self._client: Producer | None = None
 
-    def append(self, record: Registration | Presence | Request, timeout_s: float = 30.0) -> int:
+    def append(self, record: SourcesRecord, timeout_s: float = 30.0) -> int:
         """Append a record and wait for its offset: a registration's epoch. Raises KafkaUnavailable when none comes; the
         registration may still arrive later, as an epoch that nobody uses."""
         until = time.monotonic() + timeout_s
@@ -54,7 +63,7 @@ class SourcesLog:
                 return offset
             # A request that had to be repeated is acknowledged without an offset; the next record gets one.
 
-    def _offset(self, record: Registration | Presence | Request, timeout_s: float) -> int | None:
+    def _offset(self, record: SourcesRecord, timeout_s: float) -> int | None:
         outcome: list[int | KafkaError] = []
         client = self._client or producer(self._kafka, 0)
         self._client = None  # a client that fails is not used again

@@ -342,6 +342,10 @@ QUERIES = Board(
                 "Open windows", "Windows that hold tuples and are not complete; an upper bound.", "short",
                 [(f"sum by (query) (lowmark_windows_open{{{QUERY}}})", "{{query}}")],
             ),
+            Graph(
+                "Quarantined queries", "1: an operator of the query has failed, and it is stopped.", "short",
+                [(f"max by (query) (lowmark_query_quarantined{{{QUERY}}})", "{{query}}")],
+            ),
         ),
         "Rows": (
             Graph("Result rows", "Written to the result topics.", "ops", [by_query("lowmark_result_rows_total")]),

@@ -56,6 +56,7 @@ class Checkpoint:
     told: Mapping[BucketKey, int]  # by query and bucket: up to this offset of its partials all results were written
     ended: frozenset[BucketKey] = frozenset()  # stages' buckets that will output nothing more
     topics: Mapping[str, str] = field(default_factory=dict)  # of results, by name: Kafka's id of each
+    quarantined: Mapping[str, str] = field(default_factory=dict)  # by query: why it gets no records any more
 
 
 def plan_digests(plans: Iterable[QueryPlan]) -> dict[str, str]:
@@ -249,6 +250,7 @@ def _form(checkpoint: Checkpoint) -> dict[str, object]:
         "told": _rows(checkpoint.told),
         "ended": [list(key) for key in sorted(checkpoint.ended)],
         "topics": dict(checkpoint.topics),
+        "quarantined": dict(checkpoint.quarantined),
     }
 
 

@@ -13,13 +13,14 @@ from pyspark.errors import PySparkException
 from highlevel.spark.errors import CheckpointRefused, JobFailed, JobStopped
 from highlevel.spark.session import Spark
 
-__all__ = ["explained"]
+__all__ = ["explained", "failed_queries"]
 
 _FULL = ("No space left on device", "Disk quota exceeded")
 _OF_DISKS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}
 _LITTLE_BYTES = 1 << 20
 
-_BUCKET = re.compile(r"BucketFailure: (.+)")
+_BUCKET = re.compile(r"(?:Bucket|Query)Failure: (.+)")
+_QUERY = re.compile(r"QueryFailure: (\w+ in bucket \d+ of stage \w+ \(queries: ([^)]+)\): .+)")
 _REFUSED = "StateRefused in bucket "
 _CAUSE = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
 _CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:: |$)")
@@ -54,6 +55,12 @@ def explained(error: Exception, spark: Spark | None, folder: Path) -> Exception:
     if found := _KAFKAS.search(text):
         return JobFailed(f"Kafka does not answer Spark, or refuses it: {found[1] or found[0]}. {_NOTHING_LOST}")
     return JobFailed(f"Spark ended the job: {_first_words(text)}")
+
+
+def failed_queries(error: Exception) -> tuple[tuple[str, ...], str]:
+    """The queries that an operator's failure concerns, and what it said. No query: it was something else."""
+    found = _QUERY.search(str(error))
+    return ((), "") if found is None else (tuple(found[2].split(", ")), found[1])
 
 
 def _first_words(text: str) -> str:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
-    "BucketFailure", "CheckpointRefused", "JobFailed", "JobStopped", "RowsWouldRepeat", "TakenOver", "TopicsDeleted",
+    "BucketFailure", "CheckpointRefused", "JobFailed", "JobStopped", "QueryFailure", "RowsWouldRepeat", "TakenOver",
+    "TopicsDeleted",
 ]  # fmt: skip
 
 
@@ -48,3 +49,7 @@ class TopicsDeleted(JobStopped):
 
 class BucketFailure(Exception):
     """Raised in an executor: an operator failed. Names the queries, stage and bucket."""
+
+
+class QueryFailure(BucketFailure):
+    """Raised in an executor: an operator failed that no other queries read than those that it names."""

@@ -36,12 +36,23 @@ class JobSpec:
     parcels: str  # the folder into which executors put their results
     formats: Mapping[str, RowFormat] = field(default_factory=dict)  # by query: the format of rows; JSON if missing
     names: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by query: shown names of renamed columns
+    quarantined: frozenset[str] = frozenset()  # queries that get no records
+    paused: Mapping[BucketKey, Told] = field(default_factory=dict)  # by such a query and bucket: how far it had come
 
     def stages(self) -> dict[str, Stage]:
         """By fingerprint, in the order of the queries."""
         return {plan.stage.fingerprint: plan.stage for plan in self.plans}
 
     def readers(self, fingerprint: str) -> tuple[QueryPlan, ...]:
+        """The queries that get the stage's records."""
+        return tuple(plan for plan in self._all(fingerprint) if plan.name not in self.quarantined)
+
+    def ignores(self, origin: Origin) -> bool:
+        """Whether a record comes through an exchange of a quarantined query."""
+        query = self.exchanges().get(origin.stage)
+        return query is not None and query.name in self.quarantined
+
+    def _all(self, fingerprint: str) -> tuple[QueryPlan, ...]:
         return tuple(plan for plan in self.plans if plan.stage.fingerprint == fingerprint)
 
     def roster_of(self, stage: Stage) -> Roster:
@@ -55,6 +66,11 @@ class JobSpec:
             plan.name: Told(self.laws[plan.name], max(read, self.told.get((plan.name, bucket), 0)))
             for plan in self.readers(stage.fingerprint)
             if plan.name in self.laws
+        }
+        told |= {
+            plan.name: self.paused[plan.name, bucket]
+            for plan in self._all(stage.fingerprint)
+            if plan.name in self.quarantined and (plan.name, bucket) in self.paused
         }
         return Position(self.partials_topic(stage.fingerprint), bucket, read, encode_told(told)) if told else None
 

@@ -11,15 +11,15 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from highlevel.progress.driver import BucketDriver, mark_retired
 from highlevel.progress.outputs import Counts, Forward, Outcome, Output, Rejection, ResultRows
-from highlevel.progress.records import Arrival, Record, batch_of_wire, wire_of_batch
+from highlevel.progress.records import Arrival, Batch, Record, batch_of_wire, wire_of_batch
 from highlevel.spark.backlog import StoredRecord, in_order
-from highlevel.spark.errors import BucketFailure
+from highlevel.spark.errors import BucketFailure, QueryFailure
 from highlevel.spark.job_spec import JobSpec
 from highlevel.spark.sink.messages import Bundle, Position, Report
 from highlevel.spark.sink.result_files import ParcelWriter
 from highlevel.spark.sink.suppression import Suppression
 from highlevel.spark.state_store import SparkByteStore
-from highlevel.state import PiecewiseState
+from highlevel.state import PiecewiseState, StateRefused
 from lowmark.wire.records.announcements import result_headers
 from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.dead_letters import bury
@@ -42,6 +42,9 @@ __all__ = ["BucketProcessor"]
 _DEAD_LETTERS = 20
 """Dead letters written per bucket, reason and micro-batch; the rest are only counted."""
 
+_OF_THE_HOST = (OSError, MemoryError, StateRefused)
+"""What an operator may raise that no query is to blame for."""
+
 _FLUSH_BYTES = 32 << 20
 """Bytes of values after which a bucket outputs what is final: a backlog's results need not fit into memory."""
 
@@ -58,11 +61,15 @@ class BucketProcessor(StatefulProcessor):  # type: ignore[misc]  # pyspark ships
 
     def handleInputRows(self, key: tuple[int], rows: Iterator[Row], timerValues: object) -> Iterator[Row]:
         fingerprint, bucket = self._buckets[key[0]]
+        work = None
         try:
-            yield from _BucketWork(self._spec, fingerprint, bucket, self._state).run(rows)
+            work = _BucketWork(self._spec, fingerprint, bucket, self._state)
+            yield from work.run(rows)
         except Exception as error:
-            queries = ", ".join(plan.name for plan in self._spec.readers(fingerprint))
-            raise BucketFailure(
+            failed = () if work is None or isinstance(error, _OF_THE_HOST) else work.failed
+            queries = ", ".join(failed or (plan.name for plan in self._spec.readers(fingerprint)))
+            kind = QueryFailure if failed else BucketFailure
+            raise kind(
                 f"{type(error).__name__} in bucket {bucket} of stage {fingerprint} (queries: {queries}): {error}"
             ) from error
 
@@ -97,6 +104,11 @@ class _BucketWork:
         self._taken = 0
         self._partials = spec.partials_topic(fingerprint)
         self._read = 0  # the offset after the last record of partials; 0: there was none in this micro-batch
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """After an exception: the queries that read the operator that raised it; none: it was no operator."""
+        return self._driver.failed
 
     def run(self, rows: Iterable[Row]) -> Iterator[Row]:
         counts, records, pending = Counts(), 0, 0
@@ -152,6 +164,8 @@ class _BucketWork:
                 bad = BadRecord(BadReason.KIND, "this kind of record does not belong on a partials topic")
                 self._bury(bad, stored, value)
                 return
+        if isinstance(record, Batch | Punctuation) and self._spec.ignores(record.origin):
+            return
         self._seen[self._taken] = (stored, value)
         self._driver.take(record, Arrival(self._taken, kind, stored.appended_us * 1000))
         self._taken += 1

@@ -114,6 +114,11 @@ class JobQuery:
         error = self._query.exception()
         raise JobFailed("Spark ended the job by itself") if error is None else error
 
+    def quarantine(self, why: Mapping[str, str]) -> None:
+        """Keep that these queries get no records from the next start on. Call it when the query has failed."""
+        self._checkpoint = replace(self._checkpoint, quarantined={**self._checkpoint.quarantined, **why})
+        self._folder.write(self._checkpoint)
+
     def stop(self) -> None:
         """Stop. A running batch is undone and will be run again; a written batch may still be committed."""
         deadline = time.monotonic() + _COMMIT_WITHIN_S

@@ -44,7 +44,8 @@ class PageAccess:
         except KafkaSettingsError as error:
             _LOG.warning("metrics.token: %s; nobody may read the metrics", error)
             return False
-        return hmac.compare_digest(authorization.encode(), wanted.encode())
+        sent = authorization.encode("latin-1")  # as WSGI hands over the bytes of a header
+        return hmac.compare_digest(sent, wanted.encode())
 
 
 class PageTls:

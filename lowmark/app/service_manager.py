@@ -59,7 +59,9 @@ class ServiceManager:
         self._send(f"EXTEND_TIMEOUT_USEC={round(most_s * 1e6)}")
 
     def due(self) -> bool:
-        """Whether the watchdog wants to hear of work."""
+        """Whether the watchdog wants to hear of work, or the manager has not taken yet that the process is ready."""
+        if self._owed and self._address:
+            return True
         return self.watchdog_s is not None and self._now_s() - self._fed_s >= self.watchdog_s / _FEEDS
 
     def worked(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from lowmark.query.bind.hints import BUCKET
+from lowmark.query.bind.hints import ALGORITHM, BUCKET
 from lowmark.query.bind.relations import Relation
 from lowmark.query.bind.script import analyse, texts
 from lowmark.query.explain.notes import notes
@@ -26,6 +26,7 @@ from lowmark.query.parse.size_limits import TooLarge, placed
 from lowmark.query.parse.syntax import Script, Span
 from lowmark.query.plan.fingerprint import exchanges_of, fingerprint
 from lowmark.query.plan.halves import Halves, without_idle_texts
+from lowmark.query.plan.join_steps import NothingToPromise
 from lowmark.query.plan.nodes import Aggregate, QueryPlan, Stage
 from lowmark.query.plan.planner import plan_query
 
@@ -148,6 +149,9 @@ def plan_steps(draft: Draft) -> Draft:
     except NoSuchKey as error:
         message = f"{BUCKET} names fields that are equal in all inputs of the join"
         raise QueryError(message, asked.sql, error.span, error.choices) from None
+    except NothingToPromise as error:
+        message = f"{ALGORITHM} says nothing here: promises about values help a join that has an equality"
+        raise QueryError(message, asked.sql, error.span or draft.answer) from None
     return replace(draft, halves=without_idle_texts(halves))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from random import Random
@@ -71,9 +71,13 @@ def run(
     )
 
 
-def run_plan(plan: QueryPlan, streams: Streams, random: Random, lost: bool = False, tardy: bool = False) -> Ran:
+def run_plan(
+    plan: QueryPlan, streams: Streams, random: Random, lost: bool = False, tardy: bool = False,
+    more: Callable[[list[Record]], list[Record]] = list,
+) -> Ran:  # fmt: skip
+    """`more`: what one lane sends to a bucket, with what is added to it."""
     lanes = [
-        records_of(plan, node, stream, rank, packets, random, tardy)
+        [more(records) for records in records_of(plan, node, stream, rank, packets, random, tardy)]
         for stream, sources in streams.items()
         for rank, packets in enumerate(sources)
         for node in plan.stage.nodes

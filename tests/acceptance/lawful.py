@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from highlevel.progress.outputs import Forward
 from lowmark.wire.records.partials import Origin
-from lowmark.wire.records.punctuations import Promise, Punctuation
-from lowmark.wire.rows.words import column_of
+from lowmark.wire.records.punctuations import Bound, Promise, Punctuation
+from lowmark.wire.rows.schema import Schema
+from lowmark.wire.rows.value_sets import ValueSet
+from lowmark.wire.rows.words import Words, column_of
 
 __all__ = ["Lawful"]
 
@@ -30,7 +33,15 @@ class Lawful:
         for promise in promises:
             excluded = np.full(len(record.rows), promise.last or bool(promise.bounds))
             for bound in promise.bounds:
-                assert bound.below is not None
-                values, there = column_of(forward.schema, record.rows, bound.column)
-                excluded &= there & (values < bound.below)
+                excluded &= _within(bound, forward.schema, record.rows)
             self.broken += int(np.count_nonzero(excluded))
+
+
+def _within(bound: Bound, schema: Schema, rows: Words) -> npt.NDArray[np.bool_]:
+    columns = [column_of(schema, rows, column) for column in bound.columns]
+    if bound.values is None:
+        ((values, there),) = columns
+        return there & (values < bound.below)
+    found = ValueSet.of_words(*(values.reshape(len(rows), -1).view(np.uint64) for values, _ in columns)).wide
+    there = np.logical_and.reduce([valid for _, valid in columns])
+    return there & (found[:, None, :] == bound.values.wide[None]).all(2).any(1)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner
+
+import lowmark.app.job.roster as roster_module
+from lowmark.app.cli import app
 from lowmark.app.job.names import job_name, may_run
 from lowmark.app.job.roster import listing
+from lowmark.app.kafka import source_registry
 from lowmark.app.progress.board import ProgressBoard
 from lowmark.query.compile import compile_query
+from lowmark.wire.kafka.clients import KafkaSettings, KafkaUnavailable
 from lowmark.wire.records.rosters import ListedSource, RosterInForce
 from lowmark.wire.rows.values import FOREVER
 from tests.app.board_feed import NOW, SECOND, go_on, lagging, only, waits
@@ -78,3 +86,20 @@ def test_the_name_of_a_job_tells_its_queries() -> None:
     for queries in (["q"], ["b", "q", "a"], ["q", *(f"query{number}" for number in range(50))]):
         assert may_run(job_name("lowmark", queries), "lowmark", "q")
     assert not may_run(job_name("lowmark", ["b"]), "lowmark", "q")
+
+
+def test_a_broker_that_is_away_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`lowmark sources` says so within ten seconds: each question takes six."""
+    asked = list[float]()
+
+    def away(kafka: KafkaSettings, timeout_s: float = 6.0) -> AdminClient:
+        asked.append(timeout_s)
+        raise KafkaUnavailable("no broker answers")
+
+    for module in (roster_module, source_registry):
+        monkeypatch.setattr(module, "admin", away)
+    path = tmp_path / "lowmark.toml"
+    path.write_text('[kafka]\nbootstrap = "127.0.0.1:1"\n[streams.Main]\nroster = ["a"]\n')
+    done = CliRunner().invoke(app, ["sources", "-c", str(path)])
+    assert isinstance(done.exception, KafkaUnavailable)
+    assert len(asked) == 1

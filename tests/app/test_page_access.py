@@ -60,6 +60,13 @@ def test_a_token(token: Path) -> None:
         assert (status, "lowmark_tests_total" in page) == (200, True)
 
 
+def test_a_token_may_have_any_letters(token: Path) -> None:
+    token.write_text("öffne-dich")
+    with served(PageAccess(token=Secret(file=token))) as url:
+        assert get(f"{url}/metrics", "Bearer öffne-dich".encode().decode("latin-1"))[0] == 200
+        assert get(f"{url}/metrics", "Bearer offne-dich")[0] == 401
+
+
 def test_without_the_token_health_pages_show_the_status_alone(token: Path) -> None:
     with served(PageAccess(token=Secret(file=token))) as url:
         assert get(f"{url}/readyz") == (503, '{"status": "not ready"}\n')

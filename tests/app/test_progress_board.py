@@ -10,6 +10,7 @@ from lowmark.app.progress.board import ProgressBoard
 from lowmark.query.compile import compile_query
 from lowmark.wire.records.partials import Origin
 from lowmark.wire.records.punctuations import Bound, Ending, LaneLedger, Promise, Punctuation
+from lowmark.wire.records.quarantine import Quarantine
 from lowmark.wire.records.verdicts import Amendment, Complete, Reason, Verdict, WindowSpan
 from tests.app.board_feed import NOW, SECOND, completed, only, waits
 
@@ -40,6 +41,22 @@ def test_a_source_that_was_never_seen_and_one_that_has_promised_nothing() -> Non
     of.registered("b", 5)
     assert waits(of) == [("a", "it has never been seen"), ("b", "it has promised nothing yet")]
     assert only(of).open == ()
+
+
+def test_windows_of_a_quarantined_query_wait_for_nothing_else() -> None:
+    of = board()
+    of.quarantined(Quarantine("lowmark", (("other", "x"), ("q", "LimitReached in bucket 1"))))
+    assert waits(of) == [("the job", "the query is quarantined: LimitReached in bucket 1")]
+    of.promised(promise("a", 57), NOW * SECOND)
+    of.promised(promise("b", 22), NOW * SECOND)
+    for bucket in range(2):
+        of.complete(complete(bucket, 1))
+    assert {(item.who, item.why) for window in only(of).open for item in window.waiting} == set(waits(of))
+    assert only(of).open != ()
+    of.quarantined(Quarantine("elsewhere", ()))
+    assert len(waits(of)) == 1
+    of.quarantined(Quarantine("lowmark", ()))
+    assert [who for who, _ in waits(of)] == ["b"]
 
 
 def test_the_source_that_is_behind_and_how_far() -> None:

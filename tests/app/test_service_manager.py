@@ -67,6 +67,7 @@ def test_who_was_not_started_by_one_says_nothing() -> None:
     service.ready()
     service.worked()
     assert service.watchdog_s is None
+    assert not service.due()
 
 
 def test_a_manager_that_has_gone_or_does_not_listen_stops_nothing(told: Told, tmp_path: Path) -> None:
@@ -79,6 +80,18 @@ def test_a_manager_that_has_gone_or_does_not_listen_stops_nothing(told: Told, tm
     clock.now_s += 2
     service.worked()  # it listens again, and hears what it has missed
     assert told.lines[-2:] == ["READY=1", "WATCHDOG=1"]
+
+
+def test_a_unit_without_a_watchdog_becomes_ready_though_its_manager_was_busy(told: Told) -> None:
+    """Else the manager ends it when the time for its start is over."""
+    told.fill()
+    service = ServiceManager({"NOTIFY_SOCKET": told.environment["NOTIFY_SOCKET"]}, Clock())
+    service.ready()
+    assert "READY=1" not in told.lines
+    assert service.due()
+    service.worked()
+    assert told.lines[-2] == "READY=1"
+    assert not service.due()
 
 
 class Source(threading.Thread):

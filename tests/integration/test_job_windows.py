@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 from highlevel.progress.records import Batch, Record
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries, topics_of
+from lowmark.app.job.check import foresee_job
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.kafka.clients import admin, ensure_topics, producer
 from lowmark.wire.kafka.settings import consumer_options
@@ -30,6 +31,7 @@ from tests.acceptance.bucketrun import records_of
 from tests.acceptance.interleaved import packets_of
 from tests.acceptance.traffic import Traffic
 from tests.integration.jobprocess import JobProcess, await_true
+from tests.integration.processes import Command, get, samples, value
 from tests.naive.compare import differences
 from tests.naive.evaluate import ResultRow, rows_of
 
@@ -177,8 +179,9 @@ def test_every_kind_of_window_through_kills(broker: str, tmp_path: Path) -> None
         assert reasons == ({Reason.NUMBERING} if name in IDLE_S else set()), name
 
 
-def test_a_limit_stops_the_job_and_a_higher_one_lets_it_go_on(broker: str, tmp_path: Path) -> None:
-    """Windows that had closed are told before, the others afterwards, those of the job's other queries too."""
+def test_a_query_at_its_limit_stops_alone_and_a_new_generation_releases_it(broker: str, tmp_path: Path) -> None:
+    """One after the other of two that fail is quarantined, and stays so when the job starts again. What the third one
+    writes is exact, each row once; so is in the end what the two write."""
     names = ("landmark", "partitioned", "sliding")
     path = write_config(tmp_path, broker, {name: WINDOWS[name] for name in names})
     text = path.read_text()
@@ -187,25 +190,54 @@ def test_a_limit_stops_the_job_and_a_higher_one_lets_it_go_on(broker: str, tmp_p
     assert ensure_topics(admin(config.kafka), topics_of(config, list(plans.values()))) == []
     for plan in plans.values():
         produce(config, plan, sent(plan, random.Random(1)))
+    streams = packets_of(TRAFFIC)
 
-    for limits in ({"partitioned": FEW, "landmark": 1000}, {"landmark": FEW, "partitioned": 1000}):
-        path.write_text(text + "".join(f"[queries.{name}.limits]\ngroups = {most}\n" for name, most in limits.items()))
-        with JobProcess(path) as job:
-            assert job.wait() == 1, job.said
-        (name,) = (name for name, most in limits.items() if most == FEW)
-        said = job.lines[-1]
+    def exact(name: str) -> bool:
+        rows, completions = shown(config, plans[name])
+        assert all(complete.verdict.exact for complete in completions), name
+        return differences(rows, rows_of(WINDOWS[name], streams)) == []
+
+    failing = ("landmark", "partitioned")
+    path.write_text(text + "".join(f"[queries.{name}.limits]\ngroups = {FEW}\n" for name in failing))
+    with JobProcess(path, "--until-last") as job:
+        assert job.wait() == 0, job.said
+    for name in failing:
+        (said,) = (line for line in job.lines if f"query {name} is quarantined: " in line)
         assert f"of stage {plans[name].stage.fingerprint} (queries: {name}): query {name}: more than {FEW}" in said
         assert re.search(r"LimitReached in bucket \d+ of stage", said), said
         assert "different (srcIP) in a bucket" in said
         assert f"limits.groups. Raise it ([queries.{name}.limits]" in said
-        assert "Traceback" not in job.said
-    before = sum(len(shown(config, plan)[0]) for plan in plans.values())
+        assert "start the job once with --new-generation" in said
+    assert "Traceback" not in job.said
+    assert exact("sliding")
 
-    path.write_text(text)
-    with JobProcess(path, "--until-last") as job:
+    path.write_text(text)  # a higher limit alone releases nobody
+    with JobProcess(path) as job:
+        url = job.url()
+        page = samples(get(f"{url}/metrics").text)
+        assert {name: value(page, "lowmark_query_quarantined", query=name) for name in names} == {
+            "landmark": 1, "partitioned": 1, "sliding": 0,
+        }  # fmt: skip
+        await_true(lambda: get(f"{url}/readyz").status == 200)
+        assert set(get(f"{url}/readyz").json) >= {"quarantined landmark", "quarantined partitioned"}
+        there = set(admin(config.kafka).list_topics(timeout=10).topics)
+        assert "query landmark is quarantined: LimitReached" in foresee_job(config, list(plans.values()), there)
+        job.terminate()
         assert job.wait() == 0, job.said
-    found = {name: shown(config, plan) for name, plan in plans.items()}
-    assert 0 < before < sum(len(rows) for rows, _ in found.values())
-    for name, (rows, completions) in found.items():
-        assert differences(rows, rows_of(WINDOWS[name], packets_of(TRAFFIC))) == [], name
-        assert all(complete.verdict.exact for complete in completions)
+    assert set(stopped(path)) == set(failing)
+    for name in failing:
+        assert f"query {name} is still quarantined: " in job.said
+        assert not exact(name)
+
+    with JobProcess(path, "--new-generation", "--until-last") as job:
+        assert job.wait() == 0, job.said
+    assert "quarantined" not in job.said
+    assert stopped(path) == []
+    assert [name for name in names if not exact(name)] == []
+
+
+def stopped(path: Path) -> list[str]:
+    """The queries that `watch --progress` calls quarantined."""
+    with Command("watch", "--progress", "--once", "--json", "-c", str(path)) as progress:
+        assert progress.wait() == 0, progress.error
+    return [str(row["query"]) for row in progress.rows if "the query is quarantined" in json.dumps(row["waiting"])]

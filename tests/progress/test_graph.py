@@ -9,7 +9,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from highlevel.graph import Build, build
@@ -21,6 +21,7 @@ from highlevel.progress.outputs import Forward, Outcome, Output, ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.rosters.roster import Roster
 from highlevel.scheduler import IN_ORDER, Scheduler, Waiting
+from highlevel.spark.quarantine import together as stop_together
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
 from lowmark.query.options import Limits
@@ -138,6 +139,36 @@ def test_queries_together_say_what_each_says_alone(texts: list[str], sent: Traff
             each.take(bucket, record)
     for name, each in alone.items():
         assert together.said[name] == each.said[name], name
+
+
+@given(texts=sets(), sent=traffic(), seed=st.integers(0, 2**32), share_of=st.floats(0, 1))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+def test_those_that_are_left_say_what_all_would_have_said(
+    texts: list[str], sent: Traffic, seed: int, share_of: float
+) -> None:
+    """At some moment a query is quarantined, with those that its joins run as one with."""
+    counts = {name: len(sources) for name, sources in packets_of(sent).items()}
+    plans = share([compile_query(text, name=f"q{n}", streams=counts, buckets=2) for n, text in enumerate(texts)])
+    left = [plan for plan in plans if plan.name not in stop_together(plans, ["q0"])]
+    assume(left)
+    roster, records = sent_of(plans[0], sent, seed)
+    fewer, whole = Buckets(plans, roster), Buckets(plans, roster)
+    for number, (bucket, record) in enumerate(records):
+        if number == int(share_of * len(records)):
+            fewer.plans = tuple(left)
+        fewer.take(bucket, record)
+        whole.take(bucket, record)
+    for plan in left:
+        assert fewer.said[plan.name] == whole.said[plan.name], plan.name
+
+
+def test_a_bucket_without_queries_takes_records_and_has_ended() -> None:
+    roster, records = sent_of(compiled("q", GROUPED.format("10 s"), buckets=1), SENT, 1, whole=True)
+    stage = compiled("q", GROUPED.format("10 s"), buckets=1).stage
+    driver = BucketDriver(stage, (), 0, MemoryState(), roster, 1)
+    take_all(driver, records)
+    assert driver.flush().outputs == ()
+    assert driver.progress().ended
 
 
 def test_equal_steps_are_one_and_run_once() -> None:

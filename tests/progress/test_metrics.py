@@ -59,7 +59,7 @@ class Job:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
     def __post_init__(self):
-        self.metrics = HighLevelMetrics(self.registry, self.plans, MAIN, self.ended, lambda: self.now_ns)
+        self.metrics = HighLevelMetrics(self.registry, self.plans, MAIN, self.ended, now_ns=lambda: self.now_ns)
 
     def shown(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"lowmark_{name}", labels)

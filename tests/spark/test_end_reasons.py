@@ -9,7 +9,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 
-from highlevel.spark.end_reasons import explained
+from highlevel.spark.end_reasons import explained, failed_queries
 from highlevel.spark.errors import CheckpointRefused, JobFailed, TakenOver, TopicsDeleted
 
 STREAM = """[STREAM_FAILED] Query [id = 7, runId = 8] terminated with exception: Job aborted due to stage failure
@@ -66,6 +66,14 @@ def test_state_that_this_program_cannot_read_is_refused(tmp_path: Path) -> None:
     told = explained(StreamingQueryException(f"{STREAM}Caused by: x.BucketFailure: {refused}"), None, tmp_path)
     assert isinstance(told, CheckpointRefused)
     assert str(told).startswith(refused)
+
+
+def test_the_queries_that_an_operators_failure_concerns() -> None:
+    said = "LimitReached in bucket 3 of stage f00d (queries: a-1, b_2): query a-1: more than 5 different (srcIP)"
+    text = f"{STREAM}highlevel.spark.errors.QueryFailure: {said}\n\tat org.apache.spark.X"
+    assert failed_queries(StreamingQueryException(text)) == (("a-1", "b_2"), said)
+    assert said in str(explained(StreamingQueryException(text), None, Path("/nowhere")))
+    assert failed_queries(StreamingQueryException(text.replace("QueryFailure", "BucketFailure"))) == ((), "")
 
 
 class Ended:

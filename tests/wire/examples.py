@@ -6,6 +6,7 @@ from lowmark.wire.records.codec import Record
 from lowmark.wire.records.dead_letters import DeadLetter
 from lowmark.wire.records.partials import Origin, PartialBatch, tuples_per_pane
 from lowmark.wire.records.punctuations import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
+from lowmark.wire.records.quarantine import Quarantine
 from lowmark.wire.records.record import BadReason
 from lowmark.wire.records.registration import Presence, PresenceState, Registration, SourceKind
 from lowmark.wire.records.result_rows import ResultRow, ResultRowsRecord
@@ -122,6 +123,8 @@ EXAMPLES: dict[str, Record] = {
         ("host-*",), 4711, ("host-3/eth0",),
     ),
     "request": Request("lowmark", "Main", "host-2/eth0", Action.EXCLUDE, "host-9:12"),
+    "quarantine": Quarantine("lowmark", (("pairs", "LimitReached in bucket 3: „too many“"), ("talkers", "x"))),
+    "quarantine-none": Quarantine("lowmark", ()),
     "roster-change": RosterChange("lowmark", "Main", 4, T0, ("host-1/eth0", "host-2/eth0")),
     "roster-change-empty": RosterChange("lowmark", "Main", 5, NEVER, ()),
     "exclusion": Exclusion("lowmark", "Main", 6, T0 + 5, "host-2/eth0"),

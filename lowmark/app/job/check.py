@@ -9,6 +9,7 @@ from functools import cache
 from highlevel.spark.checkpoint import CheckpointFolder
 from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat
 from highlevel.spark.opening import StartState, begun_anew, carried_on
+from highlevel.spark.quarantine import RELEASE
 from highlevel.spark.sink.results_history import History
 from lowmark.app.config.file import Config
 from lowmark.app.job.names import job_name
@@ -39,7 +40,11 @@ def foresee_job(config: Config, plans: Sequence[QueryPlan], there: Collection[st
         if folder.there:
             raise CheckpointRefused(said) from None
         return f"{name}: not here, for {said}"
-    return f"{name}: it {'begins' if anew else 'goes on'}, with the checkpoint {folder.path}{_moves(start, there)}"
+    stopped = {} if standing.stored is None or anew else standing.stored.quarantined
+    told = "".join(f"\n     query {query} is quarantined: {why}. {RELEASE}" for query, why in sorted(stopped.items()))
+    return (
+        f"{name}: it {'begins' if anew else 'goes on'}, with the checkpoint {folder.path}{told}{_moves(start, there)}"
+    )
 
 
 def _moves(start: JobStart, there: Collection[str]) -> str:

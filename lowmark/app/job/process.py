@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,15 +16,17 @@ from types import FrameType
 from rich.markup import escape
 
 from highlevel.metrics import HighLevelMetrics
-from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
-from highlevel.spark.end_reasons import explained
+from highlevel.spark.checkpoint import BucketKey, Checkpoint, CheckpointFolder
+from highlevel.spark.end_reasons import explained, failed_queries
 from highlevel.spark.job_spec import JobSpec
 from highlevel.spark.opening import StartState, begun_anew, carried_on, same_topics
+from highlevel.spark.quarantine import RELEASE, together
 from highlevel.spark.query import JobQuery
 from highlevel.spark.session import MOVES_BYTES, Spark, SparkSettings
 from highlevel.spark.sink.messages import Report
 from highlevel.spark.sink.transaction import TransactionalSink
 from highlevel.spark.source import SourceSettings
+from lowlevel.source_epochs import SourcesLog
 from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries, result_topics, topics_of
 from lowmark.app.console import error_console
@@ -45,8 +48,12 @@ from lowmark.query.result_names import result_names
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import admin, ensure_topics, topic_ids
 from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.quarantine import Quarantine
+from lowmark.wire.records.sink_token import Told
 
 __all__ = ["NewGeneration", "run_job"]
+
+_LOG = logging.getLogger("lowmark.job")
 
 _LOOK_EVERY_S = 0.25
 
@@ -77,10 +84,18 @@ def run_job(
     JobStopped, EnvironmentNotReady, ConfigError or QueryError say why it could not start or why it stopped. Call it
     from the main thread, which gets signals.
     """
-    plans = plan_queries(config, queries)
-    job = _Job(JobStart(config, plans, job_name(config.job.name, queries)), master or config.job.master)
-    with ExitStack() as stack:
-        return job.run(stack, until_last, new_generation, progress)
+    plans, anew = plan_queries(config, queries), new_generation
+    while True:
+        job = _Job(JobStart(config, plans, job_name(config.job.name, queries)), master or config.job.master)
+        try:
+            with ExitStack() as stack:
+                return job.run(stack, until_last, anew, progress)
+        except _Quarantined:
+            anew = None  # it has begun
+
+
+class _Quarantined(Exception):
+    """Queries get no records from now on: the job starts again with the others."""
 
 
 @contextmanager
@@ -122,6 +137,7 @@ class _Job:
         self._spark: Spark | None = None
         self._stopping = False
         self._failed: Exception | None = None
+        self._quarantined: Mapping[str, str] = {}  # by query: why
 
     def run(
         self, stack: ExitStack, until_last: bool, anew: NewGeneration | None, progress: Callable[[str], None]
@@ -130,6 +146,9 @@ class _Job:
         progress = self._service.told(progress)
         try:
             self._run(stack, until_last, anew, progress)
+        except _Quarantined:
+            self._begin_end()
+            raise
         except Exception as error:
             self._failed = told = explained(error, self._spark, self._start.folder)
             if told is error:
@@ -162,8 +181,17 @@ class _Job:
         )
         ruler = self._ruler
         checkpoint = self._open(folder, sink, anew, topics)
-        spec = self._spec(folder, checkpoint)
-        metrics = HighLevelMetrics(self._registry, spec.plans, spec.roster.names(), checkpoint.ended)
+        self._quarantined = checkpoint.quarantined
+        for name, reason in sorted(self._quarantined.items()):
+            _LOG.warning("query %s is still quarantined: %s. %s", name, reason, RELEASE)
+        if self._quarantined or (checkpoint.run == 1 and checkpoint.generation > 1):
+            with watchdog.within(_START_WITHIN_S, "the word of quarantined queries"):
+                said = Quarantine(self._name, tuple(self._quarantined.items()))
+                SourcesLog(config.kafka, Topic(TopicKind.SOURCES, None, config.prefix).name).append(said)
+        spec = self._spec(folder, checkpoint, start.told(sink.positions))
+        metrics = HighLevelMetrics(
+            self._registry, spec.plans, spec.roster.names(), checkpoint.ended, self._quarantined
+        )  # fmt: skip
         RosterMetrics(self._registry, ruler.rosters, ruler.open_panes)
         ruler.start(checkpoint.roster, checkpoint.run == 1)
         stack.callback(ruler.stop)
@@ -186,12 +214,16 @@ class _Job:
             query.start(self._spark.session)
         self._query = query
         stack.callback(query.stop)
-        names = ", ".join(plan.name for plan in self._plans)
+        names = ", ".join(plan.name for plan in self._plans if plan.name not in self._quarantined)
         progress(f"running {names}: generation {checkpoint.generation}, run {checkpoint.run}; {health.url}/metrics")
         ready = not self._service.there
         while not self._stopping and not (until_last and query.ended):
             with watchdog.within(_ANSWER_WITHIN_S, "Spark's answer to how it is"):
-                query.check()
+                try:
+                    query.check()
+                except Exception as error:  # also of Spark and of the bridge to it
+                    self._quarantine(error, query)
+                    raise
                 turned = (self._service.due() or not ready) and query.turned()
             if turned and not ready:
                 ready = True
@@ -211,11 +243,28 @@ class _Job:
         self._step = step
         progress(step)
 
+    def _quarantine(self, error: Exception, query: JobQuery) -> None:
+        """Raises _Quarantined if an operator has failed that not all queries depend on."""
+        failed, why = failed_queries(error)
+        before = set(self._quarantined)
+        stopped = together(self._plans, before | set(failed))
+        if not failed or stopped == {plan.name for plan in self._plans}:
+            return
+        beside = f"its joins run as one with those of {', '.join(failed)}"
+        found = {name: why if name in failed else beside for name in sorted(stopped - before)}
+        query.quarantine(found)
+        for name, reason in found.items():
+            _LOG.error("query %s is quarantined: %s. The other queries go on. %s", name, reason, RELEASE)
+        raise _Quarantined
+
     def _stop(self) -> None:
         if not self._stopping:
-            self._stopping = True
             self._service.stopping()
-            self._watchdog.begin(_END_WITHIN_S, "the job's end")
+            self._begin_end()
+
+    def _begin_end(self) -> None:
+        self._stopping = True
+        self._watchdog.begin(_END_WITHIN_S, "the job's end")
 
     def _end(self, reason: str) -> None:
         """Ends a process in which something hangs: the next one resumes from what has been written."""
@@ -270,7 +319,9 @@ class _Job:
             return carried_on(standing, self._start.history)
         return begun_anew(standing, self._start.history(), anew.repeat_rows)
 
-    def _spec(self, folder: CheckpointFolder, checkpoint: Checkpoint) -> JobSpec:
+    def _spec(
+        self, folder: CheckpointFolder, checkpoint: Checkpoint, told: Mapping[BucketKey, Mapping[str, Told]]
+    ) -> JobSpec:  # fmt: skip
         config = self._config
         return JobSpec(
             job=self._name,
@@ -286,6 +337,13 @@ class _Job:
             parcels=str(folder.path / "parcels"),
             formats={plan.name: config.queries[plan.name].format for plan in self._plans},
             names={plan.name: result_names(plan, config.queries[plan.name].names) for plan in self._plans},
+            quarantined=frozenset(checkpoint.quarantined),
+            paused={
+                (query, bucket): of[query]
+                for (_, bucket), of in told.items()
+                for query in checkpoint.quarantined
+                if query in of
+            },
         )
 
     def _spark_settings(self, folder: CheckpointFolder, java: Java, jars: Sequence[Path]) -> SparkSettings:
@@ -310,4 +368,5 @@ class _Job:
             return Health(False, {"job": self._name, "query": f"not running yet: {self._step}", **reach.detail})
         active = self._query.active
         detail = {"job": self._name, "query": "running" if active else "not running", **reach.detail}
+        detail |= {f"quarantined {query}": why for query, why in sorted(self._quarantined.items())}
         return Health(active and reach.ok, detail)

@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 
 from lowmark.app.config.file import Config
 from lowmark.app.job.ruler import until_end
-from lowmark.wire.kafka.clients import KafkaProblem, admin, consumer
+from lowmark.wire.kafka.clients import admin, consumer
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.rosters import ListedSource, RosterInForce
 from lowmark.wire.rows.values import FOREVER
@@ -48,12 +48,8 @@ def excluded(member: ListedSource) -> bool:
 
 
 def listed_and_excluded(config: Config) -> tuple[Listed, frozenset[tuple[str, str]]]:
-    """Whom jobs list now, and (stream, source) of whom they have excluded. To a user who may not read the topic
-    `sources`, nothing is known."""
-    try:
-        rosters = rosters_in_force(config)
-    except KafkaProblem:
-        return lambda source, stream: None, frozenset()
+    """Whom jobs list now, and (stream, source) of whom they have excluded."""
+    rosters = rosters_in_force(config)
     found = ((roster.stream, members_now(roster)) for roster in rosters)
     out = ((stream, name) for stream, members in found for name, member in members.items() if excluded(member))
     return listing(rosters), frozenset(out)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException
 
-from highlevel.spark.checkpoint import CheckpointFolder, plan_digests
+from highlevel.spark.checkpoint import BucketKey, CheckpointFolder, plan_digests
 from highlevel.spark.opening import StartState
 from highlevel.spark.replay import Replay, replays
 from highlevel.spark.sink.messages import Position
@@ -22,7 +22,7 @@ from lowmark.app.kafka.rights import job_group
 from lowmark.query.plan.nodes import QueryPlan, Stage
 from lowmark.wire.kafka.clients import consumer, is_passing, translate
 from lowmark.wire.kafka.topics import Topic, TopicKind
-from lowmark.wire.records.sink_token import Token, decode_told
+from lowmark.wire.records.sink_token import Token, Told, decode_told
 
 __all__ = ["JobStart"]
 
@@ -105,13 +105,17 @@ class JobStart:
             token=token,
             where=str(folder.path),
             replays=self._replays,
-            told={
-                (stage, bucket): decode_told(positions[topic, bucket].metadata)
-                for stage, (topic, buckets) in self._inputs.items()
-                for bucket in range(buckets)
-                if (topic, bucket) in positions
-            },
+            told=self.told(positions),
         )
+
+    def told(self, positions: Mapping[tuple[str, int], Position]) -> Mapping[BucketKey, Mapping[str, Told]]:
+        """By stage and bucket: what positions say of each query."""
+        return {
+            (stage, bucket): decode_told(positions[topic, bucket].metadata)
+            for stage, (topic, buckets) in self._inputs.items()
+            for bucket in range(buckets)
+            if (topic, bucket) in positions
+        }
 
     def history(self) -> History:
         results = result_topics(self.config, self.plans)

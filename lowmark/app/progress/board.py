@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from highlevel.progress.reach import Reach
 from lowmark.app.job.names import may_run
@@ -11,10 +12,11 @@ from lowmark.app.progress.completions_seen import CompletionsSeen
 from lowmark.app.progress.open_windows import OpenWindows, sliding_by_tuple
 from lowmark.app.progress.promises_seen import PromisesSeen
 from lowmark.app.progress.query_inputs import QueryInputs
-from lowmark.app.progress.query_progress import OpenWindow, QueryProgress, SourceProgress
+from lowmark.app.progress.query_progress import OpenWindow, QueryProgress, SourceProgress, Waiting
 from lowmark.app.progress.waits import QueryWaits
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.records.punctuations import Punctuation
+from lowmark.wire.records.quarantine import Quarantine
 from lowmark.wire.records.rosters import RosterInForce
 from lowmark.wire.records.verdicts import Amendment, Complete
 from lowmark.wire.rows import values
@@ -50,6 +52,11 @@ class ProgressBoard:
             if may_run(roster.job, self._job, name):
                 query.in_force[roster.stream] = roster
 
+    def quarantined(self, record: Quarantine) -> None:
+        for name, query in self._queries.items():
+            if may_run(record.job, self._job, name):
+                query.quarantined[record.job] = dict(record.queries).get(name)
+
     def promised(self, record: Punctuation, at_ns: int) -> None:
         """`at_ns`: when it was written."""
         self._promises.take(record, at_ns)
@@ -74,6 +81,7 @@ class _Query:
         self._plan = plan
         self._rosters = rosters
         self.in_force: dict[str, RosterInForce] = {}  # by stream
+        self.quarantined: dict[str, str | None] = {}  # by job: why
         self._reach = Reach(plan)
         window = self._reach.window
         self._windows = None if window is None else OpenWindows(plan, window, self._reach)
@@ -104,6 +112,10 @@ class _Query:
             count = -(-inputs.tuples[1] // self._sliding)  # an upper bound: some end no window
         counted = seen.open
         opened = tuple(self._window(number, waits) for number in windows)
+        reasons = [why for why in self.quarantined.values() if why is not None]
+        stopped = tuple(Waiting("the job", f"the query is quarantined: {why}") for why in reasons)
+        if stopped:
+            opened = tuple(replace(each, waiting=stopped) for each in opened)
         complete, front = seen.complete_to(plan.stage.buckets), inputs.frontier_ns
         kind = next((last.kind for last in seen.last.values()), None)
         return QueryProgress(
@@ -115,7 +127,7 @@ class _Query:
             open=opened,
             open_windows=count if counted is None else counted.windows,
             open_partitions=None if counted is None else counted.partitions,
-            waiting=opened[0].waiting if opened else waits.answer(),
+            waiting=opened[0].waiting if opened else stopped or waits.answer(),
             ended=inputs.ended,
             rows=seen.rows,
             tuples=seen.tuples,

@@ -16,6 +16,7 @@ from lowmark.wire.kafka.clients import admin
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.codec import decode
 from lowmark.wire.records.punctuations import Punctuation
+from lowmark.wire.records.quarantine import Quarantine
 from lowmark.wire.records.registration import Registration
 from lowmark.wire.records.rosters import RosterInForce
 from lowmark.wire.records.verdicts import Amendment, Complete
@@ -101,6 +102,8 @@ class ProgressFeed:
                 self._board.registered(source, message.offset())
             case RosterInForce() as roster:
                 self._board.listed(roster)
+            case Quarantine() as quarantine:
+                self._board.quarantined(quarantine)
             case Punctuation() as punctuation:
                 self._board.promised(punctuation, message.timestamp()[1] * 1_000_000)
             case Amendment() as amendment:

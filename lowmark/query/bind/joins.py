@@ -23,7 +23,7 @@ from lowmark.query.expr.scalar_functions import EXTREMES
 from lowmark.query.expr.simplify import compare, conjoin, disjoin, is_null, words
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
-from lowmark.query.plan.joins import Algorithm, Oblivious
+from lowmark.query.plan.joins import Algorithm, Oblivious, Punctuated
 from lowmark.query.plan.nodes import AT, Extreme, has_every_row
 from lowmark.wire.rows.schema import Column, Kind
 
@@ -160,6 +160,13 @@ class _Joining:
             return None
         return Oblivious(asked=self._algorithm is Algorithm.OBLIVIOUS)
 
+    def _punctuated(self, kind: s.JoinKind, parts: Sequence[_Part]) -> Punctuated | None:
+        if self._algorithm is not Algorithm.PUNCTUATED or kind is not s.JoinKind.INNER:
+            return None
+        if len(parts) != 2 or self._windowless:
+            self._hints.refuse_algorithm("promises about values help inner joins of two inputs with windows")
+        return Punctuated(asked=True)
+
     def parts(self, sources: Iterable[s.Source]) -> tuple[list[_Part], list[s.Expression]]:
         """The parts that inner joins combine, and the conditions of these joins."""
         parts: list[_Part] = []
@@ -203,7 +210,7 @@ class _Joining:
         span = s.Span(parts[0].span.start, parts[-1].span.end)
         base = Joined(
             sides, self._tumbling, where, columns, kind=kind, windowless=self._windowless,
-            oblivious=self._oblivious(kind), probes=probes, span=span,
+            oblivious=self._oblivious(kind), punctuated=self._punctuated(kind, parts), probes=probes, span=span,
         )  # fmt: skip
         seen = list(enumerate(sides))[: 1 if kind in (s.JoinKind.SEMI, s.JoinKind.ANTI) else None]
         windows = [_seen(window, side, kind, n) for n, side in seen for window in parts[n].windows]

@@ -16,7 +16,7 @@ from lowmark.query.expr.intervals import around, interval
 from lowmark.query.expr.simplify import conjoin
 from lowmark.query.options import Strategy
 from lowmark.query.parse.syntax import JoinKind, Span
-from lowmark.query.plan.joins import InOrder, Oblivious, Scheduling
+from lowmark.query.plan.joins import InOrder, Oblivious, Punctuated, Scheduling
 from lowmark.query.plan.nodes import AggregateCall, Extreme, Fold, Order, Pane, Total
 from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.rows.schema import Column, Kind
@@ -166,6 +166,7 @@ class Joined:
     windowless: bool = False
     """No input has a window: those of `sides` follow from an equality of times, which `where` has, too."""
     oblivious: Oblivious | None = None  # an inner join without windows, unless a hint asks for another algorithm
+    punctuated: Punctuated | None = None  # an inner join of two sides for which a hint asks for it
     probes: tuple[tuple[int, ...], ...] = ()
     """Orders in which the query asks for rows to meet: first the side of the new row, then all others."""
     bucket: tuple[tuple[str, Span], ...] = ()

@@ -172,6 +172,8 @@ class _Analysis:
             return scope
         if arm.base.windowless:
             hints.refuse(SCHEDULE, "joins without windows share nothing")
+        if arm.base.punctuated is not None:
+            hints.refuse(SCHEDULE, "joins that use promises about values share nothing")
         arms = (replace(arm, base=replace(arm.base, scheduling=hints.schedule())),)
         return replace(scope, relation=replace(scope.relation, arms=arms))
 

@@ -43,6 +43,8 @@ def in_order(relation: Relation, hints: Hints) -> Relation:
         if extreme is not None and extreme.greatest and set(extreme.of) == _times(base):
             hint = hints.release()
             choice = InOrder() if hint is None else InOrder(hint, asked=True)
+            if base.punctuated is not None:
+                hints.refuse_algorithm("the rows of this join come in order of time")
             arms = (replace(relation.arms[0], base=replace(base, in_order=choice, oblivious=None)),)
             return replace(relation, arms=arms)
     hints.refuse(RELEASE, "it is of the rows of an inner join with ORDER BY ts")

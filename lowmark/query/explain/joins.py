@@ -35,6 +35,11 @@ def describe_join(plan: Join) -> dict[str, Json]:
 def _algorithm(plan: Join) -> str:
     """Which one runs, and why."""
     choice = plan.in_order
+    if plan.punctuated is not None:
+        labels = [plan.inputs[port].label for port in plan.punctuated.promising]
+        who = f"{' and '.join(labels)} {'promise' if len(labels) > 1 else 'promises'} values of what must be equal"
+        why = "the query asks for it" if plan.punctuated.asked else who
+        return f"PWJoin: a row is kept until its window has passed, or the other input promises its values; {why}"
     if plan.oblivious is not None:
         why = "the query asks for it" if plan.oblivious.asked else "no input has a window"
         return f"window-oblivious join: a row is kept until no later one can have its time; {why}"
@@ -83,6 +88,8 @@ def _state(plan: Join) -> Iterator[str]:
             until = f"the others have passed the end of its {span_text(port.size)}"
         else:
             until = f"the others are {span_text(_kept_ns(plan, of) // 1000 * 1000)} past it"
+        if plan.punctuated is not None:
+            until += f", or {plan.inputs[1 - of].label} promises that its values do not come again"
         yield f"a row of {port.label} until {until}"
 
 
@@ -121,6 +128,10 @@ _INDEX_WORDS = 1.5
 """Words for a row in an index: the next row of its chain and the head of a chain, half a word each, with room to
 grow."""
 
+_NODE_WORDS = 7.5
+"""Words for a row and its value in a join that uses promises about values, beside row and value, if each row has a
+value of its own: the T-node 3, the I-node about 4, with room to grow."""
+
 
 def _memory(plan: Join) -> Iterator[str]:
     """Expected memory of the kept rows, if the inputs arrive at about the same time."""
@@ -130,9 +141,13 @@ def _memory(plan: Join) -> Iterator[str]:
             continue
         seconds = (_kept_ns(plan, of) + port.unit) / 1e9
         words = (port.schema.words + (plan.kind is not JoinKind.INNER)) * _SPARE
-        size = port.rate * seconds * (words + sum(_INDEX_WORDS + n for n in _key_words(plan, of))) * 8
+        index = sum(_INDEX_WORDS + n for n in _key_words(plan, of))
+        if plan.punctuated is not None:
+            index = _NODE_WORDS + sum(port.schema.column(name).kind.words for name in plan.keys(of))
+        size = port.rate * seconds * (words + index) * 8
         total += size
-        yield f"about {_size(size)} for the rows of {port.label} ({port.rate * seconds:,.0f} of them)"
+        about = "about" if plan.punctuated is None else "at most about"
+        yield f"{about} {_size(size)} for the rows of {port.label} ({port.rate * seconds:,.0f} of them)"
     missing = dict.fromkeys(name for port in plan.inputs for name in port.needs)
     if missing and any(port.rate is not None or port.estimated for port in plan.inputs):
         yield f"how much in all depends on the rates of {', '.join(missing)}, which are not known"

@@ -66,17 +66,9 @@ def step_digests(plan: QueryPlan) -> tuple[str, ...]:
     """For each step 16 hexadecimal digits, the same in every process, that name its plan and, recursively, what feeds
     it. Steps of one stage with equal digests give the same rows. Estimates and limits are left out: they change no row,
     and state can be carried on whatever they are."""
-    views = {view.node: view for view in plan.views}
     found: list[str] = []
     for step in plan.steps:
-        inputs: list[Json] = [
-            ["node", source.node, _form(views.get(source.node))]
-            if isinstance(source, NodeInput)
-            else ["step", found[source.step], source.port]
-            for source in step.inputs
-        ]
-        ports: list[Json] = [step.port(number) for number in range(len(step.inputs))]
-        form = canonical([_STEP_FORM, _form(step.plan), ports, inputs])
+        form = canonical([_STEP_FORM, _form(step.plan), *_fed(plan, step, found)])
         found.append(hashlib.sha256(form).hexdigest()[:16])
     return tuple(found)
 
@@ -85,7 +77,6 @@ def step_digests(plan: QueryPlan) -> tuple[str, ...]:
 def share_names(plan: QueryPlan) -> tuple[str | None, ...]:
     """For each step that is an inner join of two inputs the name of what it could share: equal for joins of the same
     inputs on the same equalities, whatever their windows are and their rows show."""
-    views = {view.node: view for view in plan.views}
     digests = step_digests(plan)
     found: list[str | None] = []
     for step in plan.steps:
@@ -93,20 +84,25 @@ def share_names(plan: QueryPlan) -> tuple[str | None, ...]:
         if not isinstance(join, Join) or join.kind is not JoinKind.INNER or len(join.inputs) != 2:
             found.append(None)
             continue
-        if join.in_order or join.windowless:
+        if join.in_order or join.windowless or join.punctuated:
             found.append(None)
             continue
-        inputs: list[Json] = [
-            ["node", source.node, _form(views.get(source.node))]
-            if isinstance(source, NodeInput)
-            else ["step", digests[source.step], source.port]
-            for source in step.inputs
-        ]
-        ports: list[Json] = [step.port(number) for number in range(len(step.inputs))]
         read: list[Json] = [[_form(port.schema), port.attribute, port.unit] for port in join.inputs]
-        form = canonical([_STEP_FORM, "shared", read, join.tumbling, _form(join.equal), ports, inputs])
+        form = canonical([_STEP_FORM, "shared", read, join.tumbling, _form(join.equal), *_fed(plan, step, digests)])
         found.append(hashlib.sha256(form).hexdigest()[:16])
     return tuple(found)
+
+
+def _fed(plan: QueryPlan, step: Step, digests: Sequence[str]) -> tuple[Json, Json]:
+    """The ports of a step, and what feeds them; `digests` are those of the steps before it."""
+    views = {view.node: view for view in plan.views}
+    inputs: list[Json] = [
+        ["node", source.node, _form(views.get(source.node))]
+        if isinstance(source, NodeInput)
+        else ["step", digests[source.step], source.port]
+        for source in step.inputs
+    ]
+    return [step.port(number) for number in range(len(step.inputs))], inputs
 
 
 def _form(part: object) -> Json:

@@ -12,12 +12,13 @@ from lowmark.query.optimize.join_order import choose
 from lowmark.query.optimize.join_statistics import JoinRates
 from lowmark.query.optimize.partitioning import joint_keys
 from lowmark.query.parse.size_limits import ROW, TooLarge
+from lowmark.query.parse.syntax import Span
 from lowmark.query.plan.columns import typed
 from lowmark.query.plan.nodes import Join, JoinInput, Pane, Reduction
 from lowmark.wire.records.partials import PANE, TUPLES
 from lowmark.wire.rows.schema import Column, Kind, Schema
 
-__all__ = ["JoinPlan", "Sent", "plan_join"]
+__all__ = ["JoinPlan", "NothingToPromise", "Sent", "plan_join"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,14 @@ class Sent:
             Column(item.name, item.expr.kind, any(arm.lowered(item.expr).nullable for arm in arms))
             for item in self.columns
         ]
+
+
+class NothingToPromise(Exception):
+    """A hint asks a join to use promises about values, and no values must be equal in it."""
+
+    def __init__(self, span: Span | None) -> None:
+        super().__init__(span)
+        self.span = span
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +95,8 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
         )
         for number, item in enumerate(sent)
     )
+    if base.punctuated is not None and not base.equal:
+        raise NothingToPromise(base.span)
     equal = tuple(zip(*(item.keys for item in sent), strict=True)) if base.equal else ()
     probes = choose(expected.costs(base, rates), base.probes)
     schema = Schema(output, strings)
@@ -98,6 +109,7 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
         base.kind,
         windowless=base.windowless,
         oblivious=base.oblivious,
+        punctuated=base.punctuated,
         probes=probes,
         extremes=extremes,
         in_order=base.in_order,

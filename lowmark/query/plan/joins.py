@@ -23,6 +23,7 @@ __all__ = [
     "JoinInput",
     "Oblivious",
     "Probe",
+    "Punctuated",
     "Release",
     "Scheduling",
     "has_every_row",
@@ -105,12 +106,22 @@ class Algorithm(Enum):
 
     OA = "oa"  # a row meets what is there when it comes, and is kept for as long as its window asks (Li 7.1)
     OBLIVIOUS = "oblivious"  # without windows: a row is kept for as long as the data asks (Wu)
+    PUNCTUATED = "punctuated"  # a row is kept until its window has passed, or its values will not come again (Ding)
 
 
 @dataclass(frozen=True, slots=True)
 class Oblivious:
     """How a window-oblivious join runs."""
 
+    asked: bool = field(default=False, metadata=SHAPES_NO_ROW)  # by a hint in the query's text
+
+
+@dataclass(frozen=True, slots=True)
+class Punctuated:
+    """How a join uses promises about values. `promising`: the inputs that promise values of the columns that must be
+    equal."""
+
+    promising: tuple[int, ...] = field(default=(), metadata=SHAPES_NO_ROW)
     asked: bool = field(default=False, metadata=SHAPES_NO_ROW)  # by a hint in the query's text
 
 
@@ -179,6 +190,7 @@ class Join:
     windowless: bool = False
     """The text names no windows: those of the inputs follow from an equality of times, which `equal` has, too."""
     oblivious: Oblivious | None = None
+    punctuated: Punctuated | None = None
     probes: tuple[Probe, ...] = field(kw_only=True, repr=False, metadata=SHAPES_NO_ROW)  # for a new row of each input
     extremes: tuple[Extreme, ...] = field(default=(), repr=False)  # their names, in the output, say what they are
     in_order: InOrder | None = None  # of an inner join, if its rows come out in order of time

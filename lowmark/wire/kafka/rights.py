@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from lowmark.wire.kafka.clients import is_passing
 from lowmark.wire.kafka.topics import TopicSettings
 
 __all__ = ["TopicRights", "missing_rights", "refused_creations"]
@@ -17,9 +18,6 @@ TopicRights = Mapping[str, frozenset[str]]
 """By topic, the operations needed on it, with Kafka's names: READ, WRITE …"""
 
 _ANSWER_WITHIN_S = 30.0
-_PASSING = {
-    KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
-}  # fmt: skip
 _REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
 _PAUSE_S = 0.1
 
@@ -50,7 +48,7 @@ def _described(client: AdminClient, group: str) -> Future[object]:
             [group], include_authorized_operations=True, request_timeout=_ANSWER_WITHIN_S
         )[group]
         error = answer.exception()
-        passing = isinstance(error, KafkaException) and error.args[0].code() in _PASSING
+        passing = isinstance(error, KafkaException) and is_passing(error.args[0])
         if not passing or time.monotonic() > deadline:
             return answer
         client.poll(_PAUSE_S)

@@ -17,6 +17,7 @@ from lowmark.wire.records.announcements import (
 from lowmark.wire.records.dead_letters import DeadLetter, decode_dead_letter, encode_dead_letter
 from lowmark.wire.records.partials import PartialBatch, SchemaOf, decode_batch, encode_batch
 from lowmark.wire.records.punctuations import Punctuation, decode_punctuation, encode_punctuation
+from lowmark.wire.records.quarantine import Quarantine, decode_quarantine, encode_quarantine
 from lowmark.wire.records.record import BadReason, BadRecord, Headers, RecordKind, Refused, WireRecord
 from lowmark.wire.records.registration import (
     Presence,
@@ -51,7 +52,7 @@ from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateR
 __all__ = ["Record", "decode", "encode"]
 
 Record = (
-    PartialBatch | Punctuation | Registration | Presence | RosterInForce | Request | Control
+    PartialBatch | Punctuation | Registration | Presence | RosterInForce | Request | Quarantine | Control
     | ResultRow | ResultRowsRecord | Complete | Amendment | Correction | LateRow
     | DeadLetter | Token
 )  # fmt: skip
@@ -72,6 +73,8 @@ def encode(record: Record) -> WireRecord:
             return encode_roster(record)
         case Request():
             return encode_request(record)
+        case Quarantine():
+            return encode_quarantine(record)
         case ResultRow():
             return encode_result_row(record)
         case ResultRowsRecord():
@@ -120,6 +123,8 @@ def _decode(kind: RecordKind, headers: Headers, value: bytes, schema_of: SchemaO
             return decode_roster(value)
         case RecordKind.REQUEST:
             return decode_request(value)
+        case RecordKind.QUARANTINE:
+            return decode_quarantine(value)
         case RecordKind.ROSTER_CHANGE | RecordKind.EXCLUSION | RecordKind.RETURN | RecordKind.RETIREMENT:
             return decode_control(kind, value)
         case RecordKind.ROW:

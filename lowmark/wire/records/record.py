@@ -33,6 +33,7 @@ class RecordKind(Enum):
     PRESENCE = "presence"
     ROSTER = "roster"
     REQUEST = "request"
+    QUARANTINE = "quarantine"
     ROSTER_CHANGE = "roster-change"
     EXCLUSION = "exclusion"
     RETURN = "return"
