@@ -31,6 +31,7 @@ from highlevel.events import Closing, Events, Told
 from highlevel.interface import MarkOut, Operator, Out, Space, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
 from highlevel.join.in_order import InOrderJoinOperator
+from highlevel.join.oblivious.oblivious_join import ObliviousJoinOperator
 from highlevel.join.punctuated import PunctuatedJoinOperator
 from highlevel.join.shared import SharedJoinOperator
 from highlevel.limits import GroupLimit
@@ -53,7 +54,7 @@ from highlevel.views import Viewer
 from lowmark.query.options import Strategy
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.fingerprint import step_digests
-from lowmark.query.plan.joins import Punctuated
+from lowmark.query.plan.joins import Oblivious, Punctuated
 from lowmark.query.plan.nodes import (
     Aggregate,
     Counted,
@@ -123,7 +124,7 @@ def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:
         case Aggregate(at_once=True):
             return DistinctOperator(plan)
         case Aggregate():
-            in_crowds = plan.crowded and plan.strategy is Strategy.PANED
+            in_crowds = plan.crowded and plan.strategy is Strategy.PANED and not plan.closes
             return CrowdedAggregateOperator(plan) if in_crowds else AggregateOperator(plan, limit)
         case Finish():
             return FinishOperator(plan)
@@ -133,6 +134,8 @@ def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:
             return TotalsOperator(plan)
         case Send():
             return SendOperator()
+        case Join(kind=JoinKind.INNER, oblivious=Oblivious()):
+            return ObliviousJoinOperator(plan)
         case Join(kind=JoinKind.INNER, in_order=None, punctuated=Punctuated()):
             return PunctuatedJoinOperator(plan)
         case Join(kind=JoinKind.INNER, in_order=None):
@@ -357,8 +360,10 @@ class Graph:
 
     def promise_jointly(self, node: str, promise: Promise) -> None:
         """No later row of the node, from any bucket, satisfies all of these bounds."""
-        for readers in self._readers.get(node, {}).values():
-            self.pass_promise(readers, promise)
+        for view, readers in self._readers.get(node, {}).items():
+            named = promise if view is None else _viewed(promise, view)
+            if named is not None:
+                self.pass_promise(readers, named)
 
     def promise_of(self, query: str, step: int, promise: Promise) -> None:
         """Pass on a promise as if a step of this query had made it on its port 0."""
@@ -436,6 +441,13 @@ class Graph:
         member.fronts = shared.fronts
         shared.members[share.members.index(digest)] = member
         return new
+
+
+def _viewed(promise: Promise, view: NodeView) -> Promise | None:
+    """A promise on rows of a node, for those that read it through a view; None if they do not see its columns."""
+    names = dict(zip(view.columns, view.schema.names, strict=True))
+    bounds = [bound.renamed(names) for bound in promise.bounds]
+    return Promise(tuple(bound for bound in bounds if bound is not None), promise.last) if all(bounds) else None
 
 
 def _name(share: Share) -> str:

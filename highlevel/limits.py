@@ -10,7 +10,7 @@ __all__ = ["GroupLimit", "LimitReached"]
 class LimitReached(Exception):
     """An error for people: which query keeps too much, of what, how much, and what would be right."""
 
-    exit_code = 1
+    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)

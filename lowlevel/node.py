@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel.config import LowLevelConfig
+from lowlevel.closed_connections import Watched, Watcher, kernel_reductions, watched, watched_by
+from lowlevel.config import LowLevelConfig, Order
 from lowlevel.kernel.cache import Kernel, kernel
 from lowlevel.kernel.codegen.assemble import SECRETS, Build, SkipReason, fields_of
 from lowlevel.kernel.inlined.community import SCHEDULE
@@ -57,6 +58,7 @@ class SourceNodes:
         self._literals = np.empty(0, np.int64)
         self._lasting: Laid | None = None  # the arguments that are the same for every block
         self._members: dict[str, SourceNode] = {}
+        self._watchers: dict[Watched, Watcher] = {}
         self._progress = np.zeros(3, np.int64)  # the block's first frame not taken; decoded packets; 1: a bad frame
         self._skipped = np.zeros(len(SkipReason), np.int64)
         self._schedule = np.zeros(SCHEDULE, np.int64)
@@ -68,18 +70,20 @@ class SourceNodes:
         """Compile or load the kernel and allocate the tables. With `touched`, for sources that do not wait, their
         memory is allocated by the system now; otherwise bit by bit as packets come."""
         send_late = [node.name in self._send_late for node in self._nodes]
-        reductions = [node.reduction for node in self._nodes]
-        self._kernel, self._literals = kernel(reductions, self._build, send_late, self._config.order)
+        reductions, sent = kernel_reductions(self._nodes, send_late)
+        self._kernel, self._literals = kernel(reductions, self._build, sent, self._config.order)
         for node, late in zip(self._nodes, send_late, strict=True):
             memory = NodeMemory(node.reduction, self._config, self._link_code(node), self._rank, late)
             if touched:
                 memory.touch()
             self._members[node.name] = SourceNode(node, memory)
+        for closing in watched(self._nodes):
+            self._watchers[closing.fields, closing.linger_ns] = Watcher(closing, self._config)
         self._lay_out()
 
     def _lay_out(self) -> None:
         shared = (self._progress, self._skipped, self._secrets, self._schedule, self._literals)
-        arrays = (array for member in self._members.values() for array in member.memory.arguments)
+        arrays = (array for memory in self._memories() for array in memory.arguments)
         self._lasting = Laid(*shared, *arrays)
 
     @property
@@ -131,6 +135,7 @@ class SourceNodes:
         yield from self._run(block, latest, 2 if block.low_after == FOREVER else 0)
         self._low = max(self._low, block.low_after)
         yield from self._promise(self._low)
+        yield from self._close(hurry=False)
         yield from self._drain(member for member in self._members.values() if member.memory.at_once)
 
     def heartbeat(self, now_ns: int) -> Iterator[NodeOutput]:
@@ -149,6 +154,7 @@ class SourceNodes:
         if overdue:
             yield from self._run(_nothing(self._low), FOREVER, 1)
         yield from self._promise(self._low, news=True)
+        yield from self._close(hurry=True)
         yield from self._drain(self._members.values())
 
     def finish(self, promised_ns: int = FOREVER) -> Iterator[NodeOutput]:
@@ -173,6 +179,7 @@ class SourceNodes:
         self._secrets, self._progress, self._skipped = before._secrets, before._progress, before._skipped
         self._received, self._dropped, self._low = before._received, before._dropped, before._low
         self._members |= {name: member for name, member in before._members.items() if name in self._members}
+        self._watchers |= {key: watcher for key, watcher in before._watchers.items() if key in self._watchers}
         self._lay_out()
 
     def _run(self, block: FrameBlock, latest: int, force: int) -> Iterator[NodeOutput]:
@@ -194,6 +201,8 @@ class SourceNodes:
                 late = member.memory.drain_strays()
                 if len(late):
                     yield NodeOutput(member.node.name, late[:0], late=late)
+            for watcher in self._watchers.values():
+                watcher.look()
             if not done:
                 yield from self._drain(member for member in members if member.memory.is_full)
 
@@ -207,6 +216,24 @@ class SourceNodes:
             progress = member.progress(low, news=news)
             if progress is not None:
                 yield NodeOutput(member.node.name, member.drain(), progress)
+
+    def _close(self, *, hurry: bool) -> Iterator[NodeOutput]:
+        """Promise that connections are over which closed long enough ago. Partials of a table that keeps their order
+        cannot leave early."""
+        if self._low == FOREVER or self._config.order is Order.PRESERVED:
+            return
+        for key, watcher in self._watchers.items():
+            members = [member for member in self._members.values() if watched_by(member.node) == key]
+            if not watcher.closed.due(self._low) or not (hurry or watcher.pays(members, self._low)):
+                continue
+            values, closed_ns = watcher.closed.take_due(self._low)
+            for member in members:
+                if member.node.closing is not None:
+                    yield from member.close(member.node.closing, values, closed_ns)
+
+    def _memories(self) -> Iterator[NodeMemory]:
+        yield from (member.memory for member in self._members.values())
+        yield from (watcher.memory for watcher in self._watchers.values())
 
     def _taint(self, flaw: Flaw, dropped: int = 0) -> None:
         for member in self._members.values():

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from lowlevel.config import LowLevelConfig, Order
+from lowlevel.early_groups import index_of, take_groups
 from lowlevel.kernel.codegen.membership import arrays_of
 from lowlevel.kernel.codegen.node import BATCH
 from lowlevel.kernel.codegen.table_insert import leaves_at_once, slot_words
 from lowlevel.kernel.inlined import panes as at
 from lowlevel.kernel.row_form import RowForm
 from lowmark.query.plan.nodes import Reduction
+from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.values import INT64_MIN
 from lowmark.wire.rows.words import Words
 
@@ -138,6 +141,22 @@ class NodeMemory:
         rows = self._form.unpacked(self._out[: self.pending_rows].view(np.uint64))
         self._state[at.OUT] = 0
         return rows
+
+    def put_out(self, columns: Sequence[str], values: ValueSet) -> bool:
+        """Put out the partials of groups with these values of key columns, whatever their pane. False: the output
+        buffer is full; drain it and call again."""
+        if not self.slots:
+            return True
+        groups, words, bits = self._form.groups(columns, values)
+        return bool(take_groups(
+            self._table, self._ring, self._panes, self._state, self._out, groups, words, int(bits[0]),
+            index_of(len(groups)), int(self.at_once),
+        ))  # fmt: skip
+
+    @property
+    def groups(self) -> int:
+        """Partials in the table."""
+        return int(self._state[at.LENGTH])
 
     def drain_strays(self) -> Words:
         """The rows of late tuples, in order of arrival; empties their buffer."""

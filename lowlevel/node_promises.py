@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
 
 from lowlevel.node_memory import NodeMemory
 from lowlevel.table_pressure import Pressure
-from lowmark.query.plan.nodes import Node, Pane
+from lowmark.query.plan.nodes import Closing, Node, Pane
 from lowmark.wire.frames import Flaw
 from lowmark.wire.records.punctuations import Taint
 from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.values import FOREVER, INT64_MIN
 from lowmark.wire.rows.words import Words
 
-__all__ = ["NodeOutput", "Progress", "SourceNode"]
+__all__ = ["Closed", "NodeOutput", "Progress", "SourceNode"]
 
 _MOST_LATE = 4096
 """Granules with late tuples that may wait for the next promise."""
@@ -34,13 +38,24 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Closed:
+    """No later row of the node has one of these values, of the columns of its `Closing`, and a time before `until_ns`,
+    which is the start of a granule."""
+
+    values: ValueSet
+    until_ns: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class NodeOutput:
-    """Rows in the word form of the node's schema, owned by the receiver; then the progress that covers them."""
+    """Rows in the word form of the node's schema, owned by the receiver; then the progress that covers them, and what
+    is promised about values."""
 
     node: str
     rows: Words
     progress: Progress | None = None
     late: Words | None = None  # rows of late tuples, which no progress covers; only of nodes that send them
+    closed: tuple[Closed, ...] = ()
 
 
 class SourceNode:
@@ -85,6 +100,20 @@ class SourceNode:
     def ended_resident(self, low: int) -> int | None:
         oldest = self.memory.oldest_resident()
         return oldest if oldest is not None and oldest < self._open(low) else None
+
+    def close(self, closing: Closing, values: ValueSet, closed_ns: npt.NDArray[np.int64]) -> Iterator[NodeOutput]:
+        """Put out the rows of connections that closed at these times, and promise that no more of them will follow in
+        the windows of that time. Windows that have ended need no such promise."""
+        until = closing.until(closed_ns)
+        waited = self.pane.index(until) > self.promised
+        values, until = ValueSet(values.wide[waited]), until[waited]
+        if not len(values):
+            return
+        while not self.memory.put_out(closing.columns, values):
+            yield NodeOutput(self.node.name, self.drain())
+        ends = np.unique(until).tolist()
+        closed = tuple(Closed(ValueSet(values.wide[until == end]), end) for end in ends)
+        yield NodeOutput(self.node.name, self.drain(), closed=closed)
 
     def progress(self, low: int, *, news: bool = False) -> Progress | None:
         """The promise at this low-watermark. None, unless it is more than before; or equal, with something noted, and

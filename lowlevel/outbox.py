@@ -6,21 +6,27 @@ is counted and gets no number. A punctuation goes to every partition, after the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from lowlevel.node import NodeOutput, Progress
+from lowlevel.node_promises import Closed
 from lowmark.query.plan.nodes import Node
 from lowmark.wire.records.partials import PANE, TUPLES, Origin, rows_of_a_batch
 from lowmark.wire.records.punctuations import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
 from lowmark.wire.rows.by_bucket import divided, tuples_by_pane
+from lowmark.wire.rows.schema import Schema
+from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.values import FOREVER
 from lowmark.wire.rows.words import Words
 
 __all__ = ["Outbox", "Outgoing", "Rows"]
+
+_MOST_VALUES = 2048
+"""Connections in one punctuation: one takes at most 200 bytes."""
 
 _MOST_ACCOUNTS = 8192
 """Accounts in one punctuation, so that it stays well below a record's limit: a promise over more granules is made in
@@ -84,6 +90,8 @@ class Outbox:
             yield from self._data(output.late, True)
         if output.progress is not None:
             yield from self._promise(output.progress, ending)
+        for closed in output.closed:
+            yield from self._close(closed)
 
     def stop(self) -> Iterator[tuple[int, Punctuation]]:
         """Tell every partition, with the last promise, that nothing follows although the source has not ended. Without
@@ -91,6 +99,27 @@ class Outbox:
         if self._promised_ns is not None:
             promise = Promise((Bound("ts", self._promised_ns),), False)
             yield from self._punctuations(promise, [], {}, (), Ending.STOP)
+
+    def _close(self, closed: Closed) -> Iterator[Outgoing]:
+        """Promises about values, each to the partitions in which rows with them can be."""
+        closing = self._node.closing
+        assert closing is not None, "only nodes with a Closing promise values"
+        kinds = [self._schema.column(name).kind for name in closing.columns]
+        for start in range(0, len(closed.values), _MOST_VALUES):
+            values = ValueSet(closed.values.wide[start : start + _MOST_VALUES])
+            keys = Schema(tuple(map(self._schema.column, closing.columns)), self._schema.strings)
+            rows = np.concatenate((np.zeros((len(values), 1), np.uint64), values.words(*kinds)), axis=1)
+            parts: Iterable[tuple[int, Words]] = ((partition, rows) for partition in range(len(self._next)))
+            if self._node.bucket_by and {*self._node.bucket_by} <= {*closing.columns}:
+                parts = divided(keys, rows, self._node.bucket_by, len(self._next))
+            for partition, part in parts:
+                there = ValueSet.of_words(*(_words(keys, part, name) for name in closing.columns))
+                promise = Promise((Bound(closing.columns, values=there), Bound("ts", closed.until_ns)))
+                ledger = LaneLedger(dict(self._counters))
+                yield (
+                    partition,
+                    Punctuation(self._origin, self._number(partition), promise, ledger, Ending.NONE, self._start_ns),
+                )
 
     def _data(self, rows: Words, late: bool) -> Iterator[Outgoing]:
         for partition, part in divided(self._schema, rows, self._node.bucket_by, len(self._next)):
@@ -165,6 +194,10 @@ class Outbox:
             self._given_up.pop(granule, None)
             for sent in self._sent:
                 sent.pop(granule, None)
+
+
+def _words(schema: Schema, rows: Words, name: str) -> Words:
+    return rows[:, schema.offset(name) :][:, : schema.column(name).kind.words]
 
 
 def _add(to: dict[int, int], counts: Mapping[int, int]) -> None:

@@ -50,6 +50,12 @@ _STATED = {
     "Hammad 2005 9": "At small rates of the slow stream all take more than a minute; Sync-Filter grows more (7.2.2).",
     "Hammad 2005 10": "The improvement of Filter-Order is small at low rates of the slow stream and grows with it; "
     "Adaptive switches at one row a second (7.2.2).",
+    "Ding 8": "As the window becomes larger, the savings of PWJoin become more and more significant (6.2).",
+    "Ding 9": "With a small window WJoin is slightly better, as each punctuation purges few tuples; as the window "
+    "becomes larger PWJoin performs apparently better (6.2).",
+    "Ding 10": "Even if no punctuation matches a tuple, the extra overhead of PWJoin is insignificant (6.2).",
+    "Ding 11": "PWJoin has an overall higher punctuation output rate than PJoin (6.3).",
+    "Ding 12": "PJoin cannot deliver any punctuation; PWJoin provides them regularly (6.3).",
     "Wu 5": "The predicted buffers, with parameters known or monitored, closely follow the optimal ones; accuracy is "
     "100% with known parameters, 99.6% with monitored ones (5.1).",
     "Wu 6": "The margin between predicted and optimal is much wider than for Query 1, because scrambling and rate of a "
@@ -71,7 +77,7 @@ def of_figure(name: str) -> tuple[str, str] | None:
     if found is not None:
         number = f"{found[1]}-{found[2]}"
         return f"Li on fig. {number}", _STATED[number]
-    other = re.match(r"(hammad|wu)(_\d{4})?_fig_(\d+)", name)
+    other = re.match(r"(ding|hammad|wu)(_\d{4})?_fig_(\d+)", name)
     if other is None:
         return None
     paper = f"{other[1].capitalize()}{(other[2] or '').replace('_', ' ')}"

@@ -11,7 +11,9 @@ from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.interface import Space, Words
 
-__all__ = ["ONLY", "ClosedSoFar", "Running", "closing_space", "rows_space", "running_space", "tables_space"]
+__all__ = [
+    "ONLY", "ClosedSoFar", "Running", "closing_space", "early_space", "rows_space", "running_space", "tables_space",
+]  # fmt: skip
 
 ONLY = 0
 """The key of the only piece in a space."""
@@ -62,6 +64,11 @@ def running_space(layout: Layout) -> Space[Running]:
         return Running(start, end, GroupTable.decode(layout, data[_RUNNING.size :]))
 
     return Space("running", encode, decode)
+
+
+def early_space() -> Space[int]:
+    """By window, the tuples of groups that left before it closed."""
+    return Space("early", lambda tuples: str(tuples).encode(), int)
 
 
 def rows_space(name: str, words: int) -> Space[list[Words]]:

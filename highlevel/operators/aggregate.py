@@ -16,12 +16,13 @@ from collections.abc import Iterable, Iterator
 from highlevel.groups.group_table import GroupTable
 from highlevel.groups.joint_closing import complete, progressing, within_reach
 from highlevel.groups.layout import Layout
-from highlevel.groups.state import ONLY, ClosedSoFar, closing_space, tables_space
+from highlevel.groups.state import ONLY, ClosedSoFar, closing_space, early_space, tables_space
 from highlevel.interface import MarkOut, Out, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.operators.bounds import moved_frontier, promise_bounds, window_bounds
 from highlevel.operators.incoming import in_windows, panes_of, timely
 from highlevel.operators.result_rows import RowBuilder
+from highlevel.progress.value_promises import ValuePromises, about_values
 from highlevel.row_marks import RowMark, shown_windows
 from highlevel.strategies.adaptwid import AdaptHolding
 from highlevel.strategies.adaptwid_switching import COSTS, Costs
@@ -50,6 +51,7 @@ class AggregateOperator:
         self._layout = layout
         self._panes = tables_space("pane", layout)
         self._closing = closing_space()
+        self._early = early_space()
         self._cells = cells_of(plan.window)
         self._holding = _holding_of(plan, self._cells.window, layout, costs)
         self._result = RowBuilder(plan)
@@ -64,6 +66,9 @@ class AggregateOperator:
             self._holding.take(self._cells.of(panes), rows, state)
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
+        if about_values(promise):
+            self._close_early(promise, state, out)
+            return
         if len(promise.bounds) > 1:
             self._close_groups(promise, state, out)
             return
@@ -75,7 +80,7 @@ class AggregateOperator:
         first = self._first(frontier, ended) if closing.window is None else closing.window
         end = self._end(frontier, ended)
         if first is not None and end is not None and first < end:
-            self._close(first, end, ended, out)
+            self._close(first, end, ended, state, out)
             first = end
         state.put(self._closing, ONLY, ClosedSoFar(frontier, first))
         promise_bounds(out, frontier, self._bounds(frontier, first))
@@ -90,6 +95,31 @@ class AggregateOperator:
         """Tuples came in these panes, perhaps none in this bucket: because of them a landmark window has rows."""
         for pane in panes:
             state.put(self._panes, pane, state.get(self._panes, pane) or GroupTable(self._layout))
+
+    def _close_early(self, promise: Promise, state: State, out: Out) -> None:
+        """Output groups with promised values, in windows that end before the bound on panes: no later row changes them.
+        The tuples that they held are remembered until the window closes. A cell is a window: `closes` is of tumbling
+        windows alone."""
+        (named,) = (bound for bound in promise.bounds if bound.values is not None)
+        below = next((bound.below for bound in promise.bounds if bound.below is not None), FOREVER)
+        if not self._plan.closes or not {*named.columns} <= {*self._plan.keys} or named.values is None:
+            return
+        closed = ValuePromises(len(named.values))
+        closed.take(Promise((named,)))
+        for cell in state.keys(self._panes, None if below == FOREVER else self._cells.of(below)):
+            table = state.get(self._panes, cell)
+            assert table is not None, "a listed piece is there"
+            chosen = closed.among(self._layout.schema, table.groups)
+            if not chosen.any():
+                continue
+            gone = table.take(chosen)
+            (window,) = self._cells.window.wids(cell)
+            rows, flawed = self._result.of(gone, window)
+            out.rows(0, rows)
+            for reason in flawed:
+                out.flaw(0, window, reason)
+            state.put(self._panes, cell, table)
+            state.put(self._early, window, (state.get(self._early, window) or 0) + gone.tuples)
 
     def _close_groups(self, promise: Promise, state: State, out: Out) -> None:
         """Without windows, output groups whose keys lie below all bounds before their pane has ended. A bound on panes
@@ -124,7 +154,15 @@ class AggregateOperator:
             firsts.append(span.start)
         return min(firsts, default=None)
 
-    def _close(self, first: int, end: int, ended: Ended, out: Out) -> None:
+    def _gone_early(self, window: int, state: State) -> int:
+        """The tuples of groups that left before this window; forgets them."""
+        tuples = state.get(self._early, window) if self._plan.closes else None
+        if tuples is None:
+            return 0
+        state.drop(self._early, window)
+        return tuples
+
+    def _close(self, first: int, end: int, ended: Ended, state: State, out: Out) -> None:
         told = first
         for part in ended.parts(first, end):
             if self._limit is not None:
@@ -136,7 +174,7 @@ class AggregateOperator:
             for window, tuples in zip(part.windows, part.tuples, strict=True):
                 if told < window:
                     out.closed(0, range(told, window), 0)
-                out.closed(0, range(window, window + 1), tuples)
+                out.closed(0, range(window, window + 1), tuples + self._gone_early(window, state))
                 told = window + 1
             ended.leave(told)
         if told < end:

@@ -24,12 +24,14 @@ _TOGETHER = 1 << 16
 @dataclass(frozen=True, slots=True, eq=False)
 class ResultRows:
     """Final rows of a query, as words of `schema` (the query's output). `window` is the id of their window, whose
-    completion follows later in the same outcome; None for a query without windows."""
+    completion follows later in the same outcome, or, of `early` rows, in a later one; None for a query without
+    windows."""
 
     query: str
     window: int | None
     rows: Words
     schema: Schema
+    early: bool = False
 
     @classmethod
     def together(cls, query: str, parts: Iterable[Words], schema: Schema) -> Iterator[ResultRows]:

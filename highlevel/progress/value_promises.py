@@ -27,7 +27,7 @@ from lowmark.wire.rows.words import Words, column_of
 
 __all__ = ["Held", "ValuePromises", "about_values", "in_panes", "keys_of", "news", "of_all"]
 
-_MOST = 1 << 16
+_MOST = 1 << 14
 """Values kept per input and set of columns; beyond this limit the promises of the least bounds are lost, never rows."""
 
 Keys = npt.NDArray[np.bytes_]
@@ -122,18 +122,22 @@ class ValuePromises:
         table = self._tables.get(columns)
         return self._most - (0 if table is None else len(table.keys))
 
-    def prune(self, front: int) -> bool:
-        """Forget what says no more than that all panes below `front` have ended. Returns whether there was any."""
-        pruned = False
+    def prune(self, front: int) -> None:
+        """Forget what says no more than that all panes below `front` have ended."""
         for columns, table in tuple(self._tables.items()):
             kept = table.bounds > front
-            if kept.all():
-                continue
-            pruned = True
-            self._tables[columns] = _Table(table.keys[kept], table.bounds[kept])
             if not kept.any():
                 del self._tables[columns]
-        return pruned
+            elif not kept.all():
+                self._tables[columns] = _Table(table.keys[kept], table.bounds[kept])
+
+    def among(self, schema: Schema, rows: Words) -> Bools:
+        """Which rows have a value that is kept, whatever its bound."""
+        found = np.zeros(len(rows), np.bool_)
+        for columns, table in self._tables.items():
+            keys, there = keys_of(schema, rows, columns)
+            found |= there & (table.bounds_of(keys, NEVER) != NEVER)
+        return found
 
     def broken_by(self, schema: Schema, rows: Words) -> Bools:
         """Which rows are excluded by what is kept. They begin with their pane."""
@@ -165,37 +169,52 @@ class ValuePromises:
     def tables(self) -> dict[Columns, _Table]:
         return self._tables
 
+    @property
+    def until(self) -> int:
+        """The first pane of which nothing is kept."""
+        return max((int(table.bounds.max(initial=NEVER)) for table in self._tables.values()), default=NEVER)
+
     def __bool__(self) -> bool:
         return bool(self._tables)
 
 
 class Held:
-    """What the operators of a node were told about values: it is kept in the state until its panes have ended."""
+    """What the operators of a node were told about values, until its panes have ended. The state has a piece for each
+    micro-batch that added to it, so that no piece is written twice."""
 
     def __init__(self, state: State, node: str) -> None:
         self._state = state
         self._space: Space[ValuePromises] = Space(f"values.{node}", _encode, _decode)
-        self._changed = False
-        self.promises = state.get(self._space, 0) or ValuePromises(_MOST_HELD)
+        self.promises = ValuePromises(_MOST_HELD)
+        self._added = ValuePromises(_MOST_HELD)
+        self._until: dict[int, int] = {}  # by piece: the first pane of which it says nothing
+        for key in state.keys(self._space):
+            piece = state.get(self._space, key)
+            assert piece is not None, "a listed piece is there"
+            self._until[key] = piece.until
+            for promise in news(self.promises, piece):
+                self.promises.take(promise)
 
     def take(self, promise: Promise) -> bool:
         """Keep a promise; False: there is no room, and nobody may be told."""
         (named,) = (bound for bound in promise.bounds if bound.values is not None)
         if named.values is None or len(named.values) > self.promises.room(named.columns):
             return False
-        self._changed = True
+        self._added.take(promise)
         return self.promises.take(promise)
 
     def prune(self, front: int) -> None:
-        if self.promises:
-            self._changed |= self.promises.prune(front)
+        self.promises.prune(front)
+        for key in [key for key, until in self._until.items() if until <= front]:
+            self._state.drop(self._space, key)
+            del self._until[key]
 
     def save(self) -> None:
-        if self._changed and self.promises:
-            self._state.put(self._space, 0, self.promises)
-        elif self._changed:
-            self._state.drop(self._space, 0)
-        self._changed = False
+        if self._added:
+            key = 1 + max(self._until, default=0)
+            self._state.put(self._space, key, self._added)
+            self._until[key] = self._added.until
+            self._added = ValuePromises(_MOST_HELD)
 
 
 def _encode(promises: ValuePromises) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 
-from highlevel.spark.errors import CheckpointRefused, JobFailed, JobStopped
+from highlevel.spark.errors import CheckpointRefused, JobFailed, JobStopped, QueriesFailed
 from highlevel.spark.session import Spark
 
 __all__ = ["explained", "failed_queries"]
@@ -51,7 +51,8 @@ def explained(error: Exception, spark: Spark | None, folder: Path) -> Exception:
     if found := _BUCKET.search(text):
         if found[1].startswith(_REFUSED):
             return CheckpointRefused(f"{found[1]}. The job has stopped, and has lost nothing")
-        return JobFailed(f"{found[1]}. The job has stopped, and has lost nothing")
+        failed = QueriesFailed if _QUERY.search(text) else JobFailed
+        return failed(f"{found[1]}. The job has stopped, and has lost nothing")
     if found := _KAFKAS.search(text):
         return JobFailed(f"Kafka does not answer Spark, or refuses it: {found[1] or found[0]}. {_NOTHING_LOST}")
     return JobFailed(f"Spark ended the job: {_first_words(text)}")

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
-    "BucketFailure", "CheckpointRefused", "JobFailed", "JobStopped", "QueryFailure", "RowsWouldRepeat", "TakenOver",
-    "TopicsDeleted",
+    "BucketFailure", "CheckpointRefused", "JobFailed", "JobStopped", "QueriesFailed", "QueryFailure",
+    "RowsWouldRepeat", "TakenOver", "TopicsDeleted",
 ]  # fmt: skip
 
 
@@ -33,6 +33,12 @@ class TakenOver(JobStopped):
 
 class JobFailed(JobStopped):
     """An operator, Spark or Kafka failed."""
+
+
+class QueriesFailed(JobFailed):
+    """An operator failed that all queries of the job depend on. It is pure: another start fails in the same way."""
+
+    exit_code = 2
 
 
 class TopicsDeleted(JobStopped):

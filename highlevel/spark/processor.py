@@ -173,7 +173,8 @@ class _BucketWork:
     def _encode(self, output: Output) -> None:
         match output:
             case ResultRows(query=query, rows=rows, schema=schema):
-                self._encode_rows(query, schema.renamed(self._spec.names_of(query)), rows)
+                window = output.window if output.early else None
+                self._encode_rows(query, schema.renamed(self._spec.names_of(query)), rows, window)
             case Complete(query=query) | Amendment(query=query):
                 self._parcel.put(Bundle.of(self._spec.results_topic(query), self._bucket, encode(output)))
             case Correction(query=query):
@@ -188,14 +189,15 @@ class _BucketWork:
                 late = output.renamed(self._spec.names_of(query))
                 self._parcel.put(Bundle.of(self._spec.late_topic(query), self._bucket, encode(late)))
 
-    def _encode_rows(self, query: str, schema: Schema, rows: Words) -> None:
+    def _encode_rows(self, query: str, schema: Schema, rows: Words, window: int | None) -> None:
+        """`window`: the one of rows that leave before it closes."""
         topic, generation = self._spec.results_topic(query), self._spec.generation
         if self._spec.format_of(query) is RowFormat.ARROW:
-            for record in arrow_records(generation, schema, rows):
+            for record in arrow_records(generation, schema, rows, window):
                 self._parcel.put(Bundle.of(topic, self._bucket, record))
             return
         lines = json_writer(schema, b"").write(rows)
-        headers = result_headers(RecordKind.ROW, generation)
+        headers = result_headers(RecordKind.ROW, generation, window)
         self._parcel.put(Bundle(topic, self._bucket, headers, lines.starts.tobytes(), lines.data.tobytes()))
 
     def _bury(self, bad: BadRecord, record: StoredRecord, value: bytes | None) -> None:

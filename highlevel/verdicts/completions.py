@@ -3,12 +3,13 @@ without windows, `windowless` announces it."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from highlevel.graph import Answer
-from highlevel.interface import State, Words
+from highlevel.interface import Space, State, Words
 from highlevel.progress.complete_rows import step_bounds
 from highlevel.progress.exchange_channel import channels
 from highlevel.progress.ledger import Ledger
@@ -17,13 +18,29 @@ from highlevel.progress.place import Place, Witness
 from highlevel.row_marks import windows_shown
 from highlevel.verdicts.late_rows import LateRows
 from highlevel.verdicts.loss_propagation import Known, Learned, Losses
-from highlevel.verdicts.marks import Finding
+from highlevel.verdicts.marks import Finding, Mark, MarkRow, Marks
 from highlevel.verdicts.window_sequence import WindowRun, rows_by_window
 from highlevel.verdicts.windowless import Windowless
+from lowmark.query.plan.nodes import Aggregate
 from lowmark.wire.records.verdicts import Amendment, Complete, OpenCount, Reason, WindowSpan
 from lowmark.wire.rows.values import FOREVER, NEVER, show
 
 __all__ = ["Completions"]
+
+
+@dataclass(slots=True)
+class _Saved:
+    """The piece of state of a query with windows."""
+
+    early: dict[str, int] = field(default_factory=dict)  # by window: rows that left before it closed
+    marks: list[MarkRow] = field(default_factory=list)  # on windows that are still to close
+
+    def encode(self) -> bytes:
+        return json.dumps([self.early, self.marks], separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, piece: bytes) -> _Saved:
+        return cls(*json.loads(piece))
 
 
 class Completions:
@@ -42,6 +59,11 @@ class Completions:
         self._channels = channels(plan, place, state)
         self._windows = losses.windows_of(plan)
         self._windowless = Windowless(answer, self._ledgers, place, state, witness) if self._windows is None else None
+        self._state = state
+        self._space: Space[_Saved] = Space(f"query.{plan.name}.windows", _Saved.encode, _Saved.decode)
+        self._saved = state.get(self._space, 0) or _Saved()
+        self._marks = Marks.of_rows(self._saved.marks)
+        self._lets_go = any(isinstance(step.plan, Aggregate) and step.plan.closes for step in plan.steps)
         self._lateness = LateRows(plan, place, state)
         self.shed: Counter[Reason] = Counter()
         """Rows that operators gave up since the caller last cleared it."""
@@ -49,6 +71,9 @@ class Completions:
     def save(self) -> None:
         if self._windowless is not None:
             self._windowless.save()
+        elif self._lets_go:
+            self._saved.marks = self._marks.rows()
+            self._state.put(self._space, 0, self._saved)
 
     def ended(self, node: str, start: int, stop: int) -> list[Output]:
         """The node's frontier has passed the granules from `start` up to `stop`, which are settled. The graph has got
@@ -114,20 +139,23 @@ class Completions:
         return [*self._windowed(events.rows, spans), *self._lateness.closed(spans, first)]
 
     def _marked(self, known: Known) -> Iterator[WindowRun]:
-        """The final windows, with what steps between them and the answer said against their rows."""
+        """The final windows, with what steps between them and the answer said against their rows. Pane k of the marks
+        is window k."""
         assert self.plan.window is not None
-        against = [(windows_shown(self.plan.window, mark), Finding(mark.verdict)) for mark in known.marks]
+        for mark in known.marks:
+            windows = windows_shown(self.plan.window, mark)
+            self._marks.add(Mark(windows.start, windows.stop, mark.verdict))
         for span in known.windows:
-            for windows, finding in against:
-                if span.first < windows.stop and windows.start <= span.to:
-                    span = replace(span, finding=span.finding + finding)
-            yield span
+            yield replace(span, finding=span.finding + self._marks.finding(span.first, span.to + 1))
+        if self._windows is not None and self._windows.next is not None:
+            self._marks.prune(self._windows.next)
 
     def _windowed(self, rows: list[Words], spans: list[WindowRun]) -> Iterator[Output]:
         assert self.plan.window is not None
         waiting = deque(sorted(rows_by_window(rows, self.plan.window, self.plan.output).items()))
+        early = self._saved.early
         for span in spans:
-            count = 0
+            count = early.pop(str(span.first), 0)
             while waiting and waiting[0][0] <= span.to:
                 window, parts = waiting.popleft()
                 if not span.first == window == span.to:
@@ -136,8 +164,12 @@ class Completions:
                     count += len(part)
                     yield ResultRows(self.plan.name, window, part, self.plan.output)
             yield self._complete(span, count)
-        if waiting:
-            raise ValueError(f"query {self.plan.name}: rows of window {waiting[0][0]}, which has not closed")
+        for window, parts in waiting:
+            if not self._lets_go:
+                raise ValueError(f"query {self.plan.name}: rows of window {window}, which has not closed")
+            early[str(window)] = early.get(str(window), 0) + sum(map(len, parts))
+            for part in parts:
+                yield ResultRows(self.plan.name, window, part, self.plan.output, early=True)
 
     def _complete(self, span: WindowRun, rows: int) -> Complete:
         window = self.plan.window

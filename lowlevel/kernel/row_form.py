@@ -7,6 +7,7 @@ packet would fetch two of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -17,6 +18,7 @@ from lowlevel.kernel.codegen.expressions import Value
 from lowmark.jit.compiled import compiled
 from lowmark.query.plan.nodes import Reduction
 from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.words import Words
 
 __all__ = ["RowForm"]
@@ -53,6 +55,26 @@ class RowForm:
         out = np.empty((len(rows), self._schema.words), np.uint64)
         _unpack(rows, self._sources, np.uint64(sum(1 << place for place in self._packed)), out)
         return out
+
+    def groups(self, columns: Sequence[str], values: ValueSet) -> tuple[npt.NDArray[np.int64], ...]:
+        """Values of key columns in the form of kernel rows: for each value the bits of its mask and its words; the
+        places of those words in a row; and (as an array of one) the mask's bits that belong to these columns."""
+        words = [np.zeros(len(values), np.uint64)]
+        places: list[int] = []
+        bits, at = 0, 1
+        for place, column in enumerate(self._schema):
+            size = column.kind.words - (place in self._packed)
+            if column.name in columns:
+                end = 3 * (1 + columns.index(column.name))
+                words += list(values.wide[:, end - size : end].T)
+                places += range(at, at + size)
+                if place in self._packed:
+                    words[0] = words[0] | np.where(values.wide[:, end - 3] == 6, np.uint64(1 << place), np.uint64(0))
+                if place in self._packed or column.nullable:
+                    bits |= 1 << place
+            at += size
+        found = np.ascontiguousarray(np.stack(words, axis=1)).view(np.int64)
+        return found, np.array(places, np.int64), np.array([bits], np.int64)
 
     @cached_property
     def _sources(self) -> npt.NDArray[np.int64]:

@@ -48,4 +48,8 @@ def failure_of(error: Exception) -> Failure | None:
     # Kafka's client is slow to load: recognize its errors by module name instead of importing them.
     if type(error).__module__ == "lowmark.wire.kafka.clients":
         return Failure(str(error), 1)
+    if (type(error).__module__, type(error).__name__) == ("cimpl", "KafkaException"):  # of a call between two answers
+        from lowmark.wire.kafka.clients import translate
+
+        return Failure(str(translate(error.args[0])), 1)
     return None

@@ -68,7 +68,7 @@ class PageTls:
         at = os.stat(self._certificate)
         seen = (at.st_ino, at.st_mtime_ns, at.st_size)
         if seen != self._seen:
-            self._context.load_cert_chain(self._certificate)
+            self._context.load_cert_chain(self._certificate, password="")  # else OpenSSL asks a terminal for one
             self._seen = seen
 
     def wrap(self, connection: socket) -> ssl.SSLSocket:

@@ -12,18 +12,21 @@ from dataclasses import dataclass, replace
 from lowmark.query.bind.hints import ALGORITHM, BUCKET
 from lowmark.query.bind.relations import Relation
 from lowmark.query.bind.script import analyse, texts
+from lowmark.query.catalog import packet_field
 from lowmark.query.explain.notes import notes
 from lowmark.query.optimize.idle_partitions import CannotExpire, expiring
+from lowmark.query.optimize.join_memory import NoSuchJoin, with_memory
 from lowmark.query.optimize.late_corrections import CannotCorrect, merges
 from lowmark.query.optimize.partitioning import NoSuchKey
 from lowmark.query.optimize.push_down import pushed
 from lowmark.query.optimize.stream_statistics import UNKNOWN, Expected, check_names
 from lowmark.query.optimize.window_strategy import chosen
-from lowmark.query.options import DEFAULT_LIMITS, DEFAULT_RATES, Late, Limits, Rates, Strategy
+from lowmark.query.options import DEFAULT_JOINS, DEFAULT_LIMITS, DEFAULT_RATES, Joins, Late, Limits, Rates, Strategy
 from lowmark.query.parse.errors import QueryError, too_large
 from lowmark.query.parse.parser import parse
 from lowmark.query.parse.size_limits import TooLarge, placed
-from lowmark.query.parse.syntax import Script, Span
+from lowmark.query.parse.syntax import Punctuate, Script, Select, Span, walk
+from lowmark.query.plan.closings import CONNECTION, DEFAULT_LINGER_NS, TUPLE, CannotPunctuate, with_closings
 from lowmark.query.plan.fingerprint import exchanges_of, fingerprint
 from lowmark.query.plan.halves import Halves, without_idle_texts
 from lowmark.query.plan.join_steps import NothingToPromise
@@ -49,6 +52,7 @@ class Question:
     strategy: Strategy
     stored: bool
     limits: Limits
+    joins: Joins
     ends: bool
 
 
@@ -86,6 +90,7 @@ def compile_query(
     strategy: Strategy = Strategy.AUTO,
     stored: bool = True,
     limits: Limits = DEFAULT_LIMITS,
+    joins: Joins = DEFAULT_JOINS,
     ends: bool = False,
 ) -> QueryPlan:
     """Compile a query to its plan; raise QueryError with the place in the text if it cannot run.
@@ -95,12 +100,12 @@ def compile_query(
     to late tuples; corrections that would be wrong are refused. `expected`: known statistics of the data; UnknownInput
     if they name an input that the query does not have. `strategy`: how sliding windows are evaluated; AUTO takes the
     cheapest. The strategy is not part of the stage. `stored`: whether the runner stores state, as the job does.
-    `limits`: bounds on the state that no window end removes. `ends`: whether the runner may stop before its streams
-    end; if not, LIMIT over all rows is refused.
+    `limits`: bounds on the state that no window end removes. `joins`: memory of joins without windows. `ends`:
+    whether the runner may stop before its streams end; if not, LIMIT over all rows is refused.
     """
     if buckets < 1:
         raise ValueError(f"{buckets} buckets: at least one is needed")
-    draft = Draft(Question(sql, name, streams, buckets, late, expected, strategy, stored, limits, ends))
+    draft = Draft(Question(sql, name, streams, buckets, late, expected, strategy, stored, limits, joins, ends))
     try:
         for each in PASSES:
             draft = each(draft)
@@ -114,7 +119,7 @@ def parse_text(draft: Draft) -> Draft:
     """Parse the text to a syntax tree and the table of its texts."""
     asked = draft.asked
     script = parse(asked.sql)
-    check_names(asked.expected, script)
+    check_names(asked.expected, script, asked.joins.scrambling)
     return replace(draft, script=script, strings=texts(script, asked.streams))
 
 
@@ -153,6 +158,59 @@ def plan_steps(draft: Draft) -> Draft:
         message = f"{ALGORITHM} says nothing here: promises about values help a join that has an equality"
         raise QueryError(message, asked.sql, error.span or draft.answer) from None
     return replace(draft, halves=without_idle_texts(halves))
+
+
+def bound_joins(draft: Draft) -> Draft:
+    """Give joins without windows the memory that the options allow them."""
+    assert draft.halves is not None
+    try:
+        steps = with_memory(draft.halves.steps, draft.asked.joins)
+    except NoSuchJoin as error:
+        raise draft.error(
+            f"{error}, and this query has none", "give its inputs no windows: WHERE A.ts = B.ts"
+        ) from None
+    return replace(draft, halves=replace(draft.halves, steps=steps))
+
+
+def punctuate(draft: Draft) -> Draft:
+    """Have sources promise the values that PUNCTUATE ON names, and aggregates use it."""
+    assert draft.halves is not None
+    assert draft.script is not None
+    answer, text = draft.script.statements[-1], draft.asked.sql
+    asked = answer.punctuate if isinstance(answer, Select) else None
+    for node in walk(draft.script):
+        if isinstance(node, Punctuate) and node is not asked:
+            hint = "put it behind the last SELECT: it is about the packets of all streams that the query reads"
+            raise QueryError("PUNCTUATE ON ends a query, and stands here in a part of it", text, node.span, hint=hint)
+    if asked is None:
+        return draft
+    linger_ns = DEFAULT_LINGER_NS if asked.linger is None else asked.linger.value_ns
+    try:
+        halves = draft.halves
+        nodes, steps = with_closings(halves.nodes, halves.steps, _connection(asked, text), linger_ns)
+    except CannotPunctuate as error:
+        hint = "for example SELECT conn, count(*) [RANGE 10 minutes, SLIDE 10 minutes, WA ts] FROM Main GROUP BY conn"
+        raise QueryError(f"PUNCTUATE ON has no effect: {error}", text, asked.span, hint=hint) from None
+    return replace(draft, halves=replace(halves, nodes=nodes, steps=steps))
+
+
+def _connection(asked: Punctuate, text: str) -> tuple[str, ...]:
+    """The fields of packets that PUNCTUATE ON names."""
+    choices = ("conn", ", ".join(TUPLE))
+    names: list[str] = []
+    for ref in asked.names:
+        field = packet_field(ref.name.text) if ref.input is None else None
+        if ref.input is None and ref.name.text.casefold() == "conn":
+            names += CONNECTION
+        elif field is not None and field.name in TUPLE:
+            names.append(field.name)
+        else:
+            raise QueryError("PUNCTUATE ON names a connection, or one direction of it", text, ref.span, choices)
+    for fields in (CONNECTION, TUPLE):
+        if sorted(names) == sorted(fields):
+            return fields
+    message = "PUNCTUATE ON names a whole connection, or one direction of it: all five fields"
+    raise QueryError(message, text, asked.span, choices)
 
 
 def expire_idle_partitions(draft: Draft) -> Draft:
@@ -232,6 +290,8 @@ PASSES: tuple[Callable[[Draft], Draft], ...] = (
     bind_names,
     push_down,
     plan_steps,
+    bound_joins,
+    punctuate,
     expire_idle_partitions,
     name_stage,
     choose_window_strategies,

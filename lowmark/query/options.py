@@ -1,17 +1,22 @@
-"""Options of a query beside its text: handling of late tuples, window strategy, names of columns, limits on state. They
+"""Options of a query beside its text: late tuples, window strategy, memory of joins, names of columns, limits. They
 have a module of their own because the command line needs no other part of a plan."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 
 from lowmark.query.catalog import unit_ns
+from lowmark.query.optimize.buffer_model import Strategy as Buffering
 from lowmark.wire.rows.values import INT64_MAX
 
-__all__ = ["DEFAULT_LIMITS", "DEFAULT_RATES", "Late", "Limits", "Names", "Rates", "Strategy", "parse_span"]
+__all__ = [
+    "DEFAULT_JOINS", "DEFAULT_LIMITS", "DEFAULT_RATES", "Buffering", "Joins", "Late", "Limits", "Memory", "Names",
+    "Rates", "Strategy", "parse_span",
+]  # fmt: skip
 
 
 class Late(Enum):
@@ -50,6 +55,49 @@ def parse_span(text: str) -> int:
     if span.denominator != 1 or not 0 < span <= INT64_MAX:
         raise ValueError(f"{text!r} is not a length of time, such as '1 hour' or '90 s'")
     return int(span)
+
+
+class Memory(Enum):
+    """Until when a join without windows keeps a row."""
+
+    FRONTIER = "frontier"  # until the other inputs have passed its time: every result is there
+    MODEL = "model"  # for as many rows as the model says: what goes before its time makes windows lossy
+
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joins:
+    """How joins without windows use memory. Raises ValueError for impossible values."""
+
+    memory: Memory = Memory.FRONTIER
+    buffer: Buffering | None = None  # how rows wait before they come into the join; None: as the limit asks for
+    limit_mib: int | None = None  # of memory, for the rows of one join in one bucket; None: no limit
+    disk_mib: int = 1024  # of the file on which rows of all joins of a process may wait
+    scrambling: Mapping[str, int] = field(default_factory=dict)  # by input: how many rows late a row may come
+
+    def __post_init__(self) -> None:
+        if self.limit_mib is not None and self.limit_mib < 1:
+            raise ValueError(f"limit_mib is {self.limit_mib}: it is 1 or more")
+        if self.disk_mib < 1:
+            raise ValueError(f"disk_mib is {self.disk_mib}: it is 1 or more")
+        for name, rows in self.scrambling.items():
+            if rows < 0:
+                raise ValueError(f"the scrambling of {name} is {rows}: it is a number of rows, 0 or more")
+
+    @property
+    def limit(self) -> int | None:
+        """In bytes."""
+        return None if self.limit_mib is None else self.limit_mib * _MIB
+
+    @property
+    def disk(self) -> int:
+        """In bytes."""
+        return self.disk_mib * _MIB
+
+
+DEFAULT_JOINS = Joins()
 
 
 class Names(Enum):

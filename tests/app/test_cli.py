@@ -331,7 +331,7 @@ def test_a_limit_of_groups_stops_a_query_in_a_sentence(
     enough = lowmark("query", "-r", str(capture), "--limit-groups", "6", sql)
     assert (enough.code, len({row["srcIP"] for row in enough.rows()})) == (0, 6)
     stopped = lowmark("query", "-r", str(capture), "--limit-groups", "5", sql)
-    assert stopped.code == 1
+    assert stopped.code == 2
     said = " ".join(stopped.err.split())
     assert f"query query: more than 5 different ({keys}) in a bucket" in said
     assert "limits.groups" in said
@@ -345,7 +345,7 @@ def test_values_that_split_groups_count_for_the_limit(lowmark: Command, capture:
     )
     assert lowmark("query", "-r", str(capture), "--limit-groups", "6", sql).code == 0
     stopped = lowmark("query", "-r", str(capture), "--limit-groups", "5", sql)
-    assert stopped.code == 1
+    assert stopped.code == 2
     assert "more than 5 different (what heavy_hitter_srcIP_1 counts by) in a bucket" in " ".join(stopped.err.split())
 
 

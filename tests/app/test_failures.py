@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from highlevel.spark.errors import CheckpointRefused, JobFailed, RowsWouldRepeat, TakenOver, TopicsDeleted
 from ingest.disorder.declarations import DisorderError
@@ -43,6 +44,13 @@ def test_an_environment_error_brings_its_hint_and_details() -> None:
     failure = failure_of(EnvironmentNotReady("port in use", "take another", ("a line of a log",)))
     assert failure is not None
     assert failure.text == "port in use\n    a line of a log\nHint: take another"
+    assert failure.exit_code == 1
+
+
+def test_a_broker_that_goes_in_the_midst_of_a_command_is_no_defect() -> None:
+    failure = failure_of(KafkaException(KafkaError(KafkaError._TRANSPORT, "Broker transport failure")))
+    assert failure is not None
+    assert failure.text.startswith("Kafka: Broker transport failure. Is the address right, the broker up")
     assert failure.exit_code == 1
 
 

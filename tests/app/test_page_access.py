@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import pty
 import socket
 import ssl
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +17,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from prometheus_client import CollectorRegistry, Counter
 
 from lowmark.app.config.file import load_config
@@ -134,6 +143,25 @@ def test_clients_that_do_not_speak_tls_or_say_nothing_delay_nobody(
 def test_files_that_cannot_be_used_are_refused_at_the_start(access: PageAccess, said: str) -> None:
     with pytest.raises(EnvironmentNotReady, match=said), served(access):
         pass
+
+
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+    """On a terminal, too: at a rotation the question would stop all pages."""
+    whole = Authority(tmp_path).issue("pages")
+    key = load_pem_private_key(whole.read_bytes(), None)
+    locked = tmp_path / "locked.pem"
+    kept = BestAvailableEncryption(b"secret")
+    locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, kept) + whole.read_bytes())
+    ours, theirs = pty.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", f"from lowmark.app.page_access import *\nPageTls({str(locked)!r})"],
+            stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, start_new_session=True, timeout=60, text=True,
+        )  # fmt: skip
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert "locked.pem cannot be used" in done.stderr
 
 
 def test_the_configuration(tmp_path: Path) -> None:

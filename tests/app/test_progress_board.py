@@ -220,3 +220,20 @@ def test_of_many_open_windows_the_oldest_are_told() -> None:
     found = only(of)
     assert (found.open_windows, len(found.open)) == (470, 10)
     assert found.waiting == found.open[0].waiting
+
+
+def test_rows_that_left_early_are_told_until_their_window_completes() -> None:
+    of = board()
+    for source in ("a", "b"):
+        of.registered(source, 5)
+        of.promised(promise(source, 100), NOW)
+    of.complete(complete(0, 8))
+    of.complete(complete(1, 8))
+    of.left_early("q", 0, 1, 9, 3)
+    of.left_early("q", 1, 1, 9, 1)
+    of.left_early("q", 1, 0, 9, 7)
+    first = only(of).open[0]
+    assert first.early_rows == 4
+    assert first.json["early_rows"] == 4  # type: ignore[index, call-overload]
+    of.complete(complete(0, 9, rows=5))
+    assert only(of).open[0].early_rows == 1

@@ -152,3 +152,21 @@ def test_what_had_begun_before_the_reading_did_is_not_shown_as_whole(missed: str
     assert feed(board, *begun) == []
     rest = [row(0, "d"), complete(0, 6, rows=1, merged=1)] + ([complete(1, 6)] if missed == "rows" else [])
     assert [(window.window, window.rows) for window in feed(board, *rest)] == [(6, (b"d",))]
+
+
+def test_rows_that_left_before_their_window_are_in_it() -> None:
+    """Also where the window before it completes between them."""
+    board = WindowBoard(2)
+    early = Row(0, ResultRow(0, b"e", 6))
+    rows = [row(0, "a"), early, complete(0, 5, rows=1, merged=1), complete(1, 5), row(0, "f")]
+    ends = [complete(0, 6, rows=2, merged=2), complete(1, 6)]
+    assert [(window.window, window.rows) for window in feed(board, *rows, *ends)] == [(5, (b"a",)), (6, (b"e", b"f"))]
+
+
+def test_a_window_whose_early_rows_stood_before_the_reading_is_not_shown_as_whole() -> None:
+    board = WindowBoard(1, from_beginning=False)
+    shown = feed(
+        board, row(0, "a"), complete(0, 5, rows=1, merged=1), row(0, "b"), complete(0, 6, rows=2, merged=2),
+        row(0, "c"), complete(0, 7, rows=1, merged=1),
+    )  # fmt: skip
+    assert [window.window for window in shown] == [5, 7]

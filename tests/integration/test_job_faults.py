@@ -23,10 +23,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ENGINES = ("Traceback", "Py4J", "collectToPython", "java.", "org.apache", "Erroneous state", "An error occurred")
 
 
-def refused(path: Path, *options: str, python_path: str = "") -> str:
-    """What a job says last that no other start brings to go on."""
-    with JobProcess(path, *options, python_path=python_path) as job:
-        return last_words(job, 2)
+def refused(path: Path, code: int = 2) -> str:
+    """What a job says last that does not go on. 2: nor does it at another start."""
+    with JobProcess(path) as job:
+        return last_words(job, code)
 
 
 def last_words(job: JobProcess, code: int = 1) -> str:
@@ -145,7 +145,7 @@ def test_a_disk_that_is_full(broker, tmp_path, small_disk):
     assert f"no space is left in {small_disk / 'lowmark'}: make room there" in said
     shutil.rmtree(small_disk / "lowmark" / "work")  # which a job does first
     fill(small_disk)
-    assert f"no space is left in {small_disk / 'lowmark'}" in refused(path)
+    assert f"no space is left in {small_disk / 'lowmark'}" in refused(path, 1)
 
     for filling in small_disk.glob("filling*"):
         filling.unlink()

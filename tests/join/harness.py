@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from highlevel.interface import Operator, Out, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
+from highlevel.join.oblivious.oblivious_join import ObliviousJoinOperator
 from highlevel.join.punctuated import PunctuatedJoinOperator
 from lowmark.query.expr.expressions import Call, Field, Named, Op
 from lowmark.query.parse.syntax import JoinKind
+from lowmark.query.plan.joins import Oblivious
 from lowmark.query.plan.nodes import AT, Extreme, Join, JoinInput, Probe, has_every_row
 from lowmark.wire.records.partials import PANE, TUPLES
 from lowmark.wire.records.punctuations import Bound, Promise
@@ -105,14 +107,15 @@ def plan_of(
 
 @st.composite
 def scenes(
-    draw: st.DrawFn, kinds_of_join: tuple[JoinKind, ...] = (JoinKind.INNER,), counts: tuple[int, ...] = (2, 3, 3, 4)
-) -> Scene:
-    """`counts`: of the inputs of inner joins; others have two."""
+    draw: st.DrawFn, kinds_of_join: tuple[JoinKind, ...] = (JoinKind.INNER,), counts: tuple[int, ...] = (2, 3, 3, 4),
+    oblivious: bool = False,
+) -> Scene:  # fmt: skip
+    """`counts`: of the inputs of inner joins; others have two. `oblivious`: all are window-oblivious."""
     kind_of_join = draw(st.sampled_from(kinds_of_join))
     count = draw(st.sampled_from(counts)) if kind_of_join is JoinKind.INNER else 2
-    tumbling = draw(st.booleans())
+    tumbling = oblivious or draw(st.booleans())
     size = st.integers(1, 30)
-    windowless = tumbling and draw(st.booleans())
+    windowless = oblivious or (tumbling and draw(st.booleans()))
     if windowless:
         sizes = (draw(st.sampled_from((1, 1, 1, 3, 4, 7, 30))),) * count
     else:
@@ -129,6 +132,8 @@ def scenes(
     orders = [draw(st.permutations([n for n in range(count) if n != port])) for port in range(count)]
     extremes = draw(_extremes(count)) if kind_of_join is JoinKind.INNER else ()
     plan = plan_of(sizes, tumbling, equal, draw(st.booleans()), kind_of_join, orders, extremes, windowless)
+    if oblivious or (windowless and kind_of_join is JoinKind.INNER and draw(st.booleans())):
+        plan = replace(plan, oblivious=Oblivious())
     made = draw(events(count))
     return Scene(plan, made, tuple(draw(st.booleans()) for _ in made))
 
@@ -165,6 +170,8 @@ def events(draw: st.DrawFn, count: int) -> tuple[Event, ...]:
 
 
 def operator_of(plan: Join) -> AnyJoin:
+    if plan.oblivious is not None:
+        return ObliviousJoinOperator(plan)
     return JoinOperator(plan) if plan.kind is JoinKind.INNER else OuterJoinOperator(plan)
 
 

@@ -26,6 +26,7 @@ from highlevel.row_marks import RowMark, in_panes, of_panes, through
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.expr.expressions import Op
+from lowmark.query.options import Joins, Memory
 from lowmark.query.plan.nodes import Aggregate, Join, Pane, QueryPlan, StepPlan
 from lowmark.query.windows.progressing import Progress as ProgressOf
 from lowmark.wire.records.verdicts import Amendment, Complete, Reason, Verdict
@@ -44,6 +45,11 @@ PAIR = f"{INNER.format('A')} AS x [RANGE 4 s, WA window_end], {INNER.format('B')
 PAIR += " WHERE x.proto = y.proto"
 LEFT = "A AS x [RANGE 7 s] LEFT JOIN B AS y [RANGE 3 s] ON x.proto = y.proto AND x.srcIP = y.srcIP"
 THREE = "A AS x [RANGE 2 s], B AS y [RANGE 5 s], A AS z [RANGE 3 s] WHERE x.proto = y.proto AND y.srcIP = z.srcIP"
+EQUAL = "A AS x, B AS y WHERE x.ts/2 = y.ts/2 AND x.proto = y.proto"
+MODELLED = (
+    "SELECT p.proto AS a, count(*) AS n [RANGE 6 s, WA t] FROM (SELECT x.ts AS t, x.proto AS proto FROM "
+    f"{EQUAL}) AS p GROUP BY p.proto"
+)
 WINDOWED = (
     f"SELECT count(*) AS c, sum(x.len) AS s [RANGE 10 s, SLIDE 5 s, WA x.ts] FROM {BAND}",
     f"SELECT count(*) AS c [RANGE 10 s, WA y.ts] FROM {BAND}",
@@ -56,6 +62,7 @@ WINDOWED = (
     "SELECT sum(row_num) AS s [RANGE 10 s, WA ts] FROM A",
     f"SELECT * FROM {INNER.format('A')} UNION {INNER.format('B')}",
     f"SELECT count(*) AS c [RANGE 10 s, WA x.ts] FROM {THREE}",
+    f"SELECT count(*) AS c, sum(y.len) AS s [RANGE 6 s, WA x.ts] FROM {EQUAL}",
 )
 
 Rows = Mapping[tuple[object, object], list[str]]
@@ -166,6 +173,31 @@ def test_rows_given_up_by_policy_are_counted_and_make_their_windows_lossy(text, 
         assert changed == lossy, "every window that held a row that was given up, and no other"
     counts = sum((outcome.counts for outcome in outcomes), Counts())
     assert counts.shed.get(("q", reason), 0) >= bool(lossy)
+
+
+@pytest.mark.parametrize(
+    "text", [MODELLED, f"SELECT a, sum(n) AS n [RANGE 12 s, WA window_end] FROM ({MODELLED}) AS q GROUP BY a"]
+)
+def test_rows_that_a_model_gives_up_make_their_windows_lossy(text: str) -> None:
+    """It is told that the inputs come in order, which is wrong: so it gives up what would have met somebody. Each
+    window whose rows change is lossy, and not for another reason."""
+    missed = 0
+    for seed in range(3):
+        sent = Traffic(seed, (("A", 700), ("B", 600)), 20, True)
+        outcomes = []
+        for joins in (Joins(), Joins(memory=Memory.MODEL, scrambling={"x": 0, "Y": 0})):
+            plan = compile_query(text, name="q", streams={"A": 1, "B": 1}, buckets=1, joins=joins)
+            roster, records = sent_of(plan, sent, 1, whole=True)
+            outcomes.append(driven(plan, roster, records))
+        (expected, known), (found, reasons) = map(told, outcomes)
+        assert not any(known.values())
+        changed = {window for window in expected.keys() | found.keys() if expected.get(window) != found.get(window)}
+        lossy = {window for window, of in reasons.items() if of}
+        assert changed <= lossy
+        assert {each for window in lossy for each in reasons[window]} == {Reason.WINDOW_OBLIVIOUS}
+        assert sum((outcome.counts for outcome in outcomes[1]), Counts()).shed[("q", Reason.WINDOW_OBLIVIOUS)] > 0
+        missed += len(changed)
+    assert missed
 
 
 MADE = compile_query(

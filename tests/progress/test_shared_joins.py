@@ -25,6 +25,8 @@ COUNTS = "SELECT {2} x.destIP, count(*) AS c, max(x.srcIP) [RANGE 10 s, SLIDE 5 
 COUNTS += " GROUP BY x.destIP"
 MOVED = "SELECT {2} x.srcIP, count(*) AS c [RANGE 10 s, WA x.ts] " + _FROM + " GROUP BY x.srcIP"  # through an exchange
 
+MQT = "/*+ schedule(mqt) */"
+
 
 def compiled(texts: Iterable[str], buckets: int = 1) -> list[QueryPlan]:
     return [
@@ -35,8 +37,8 @@ def compiled(texts: Iterable[str], buckets: int = 1) -> list[QueryPlan]:
 @st.composite
 def texts(draw: st.DrawFn, kinds: tuple[str, ...]) -> list[str]:
     steps = draw(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6)), min_size=1, max_size=3))
-    hint = draw(st.sampled_from(("", "/*+ schedule(lwo) */", "/*+ schedule(swf) */", "/*+ schedule(mqt) */")))
-    x, y, found = draw(st.integers(18, 24)), draw(st.integers(18, 24)), []  # large enough for sharing to be worth it
+    hint = draw(st.sampled_from(("/*+ schedule(lwo) */", "/*+ schedule(swf) */", "/*+ schedule(mqt) */")))
+    x, y, found = draw(st.integers(18, 24)), draw(st.integers(18, 24)), []
     for n, (more, also) in enumerate([(0, 0), *steps]):
         x, y = x + more, y + also
         found.append(draw(st.sampled_from(kinds)).format(x, y, "" if n else hint))
@@ -80,7 +82,7 @@ def test_each_says_what_it_says_alone(case: tuple[int, list[str]], sent: Traffic
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 def test_queries_join_and_leave_a_running_share(sent: Traffic, seed: int, cuts: tuple[float, float]) -> None:
     """The others go on as if nothing had happened, while the one with the largest window stays."""
-    small, middle, large = compiled([PAIRS.format(3, 4, ""), COUNTS.format(6, 6, ""), PAIRS.format(9, 8, "")])
+    small, middle, large = compiled([PAIRS.format(3, 4, ""), COUNTS.format(6, 6, ""), PAIRS.format(9, 8, MQT)])
     counts = {name: len(sources) for name, sources in packets_of(sent).items()}
     small, middle, large = (
         compile_query(plan.sql, name=plan.name, streams=counts, buckets=1) for plan in (small, middle, large)
@@ -101,11 +103,10 @@ def test_queries_join_and_leave_a_running_share(sent: Traffic, seed: int, cuts: 
 
 
 def test_what_can_share_and_what_cannot() -> None:
-    base = PAIRS.format(5, 5, "")
+    base = PAIRS.format(5, 5, MQT)
     for text, shared in (
         (PAIRS.format(9, 9, ""), True),
         (PAIRS.format(9, 4, ""), False),  # neither window lies in the other
-        (PAIRS.format(90, 90, ""), False),  # the small one saves too little
         (PAIRS.format(9, 9, "/*+ schedule(alone) */"), False),
         (PAIRS.format(9, 9, "").replace("x.destIP = y.destIP", "x.destIP = y.srcIP"), False),
         (PAIRS.format(9, 9, "") + " ORDER BY ts", False),
@@ -113,6 +114,16 @@ def test_what_can_share_and_what_cannot() -> None:
         (COUNTS.format(5, 5, ""), True),  # its rows show other columns
     ):
         assert bool(shares(compiled([base, text]))) is shared, text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shared"),
+    [((5, 9), False), ((9, 10), False), ((1, 5, 10), False), ((5, 8, 9), True), ((1, 8, 9), True)],
+)
+def test_joins_are_shared_where_it_is_worth_it_or_a_hint_asks_for_it(seconds: tuple[int, ...], shared: bool) -> None:
+    texts = [PAIRS.format(each, each, "") for each in seconds]
+    assert bool(shares(compiled(texts))) is shared
+    assert shares(compiled([*texts[1:], PAIRS.format(seconds[0], seconds[0], MQT)]))
 
 
 def test_a_hint_chooses_the_schedule() -> None:
@@ -139,8 +150,8 @@ def test_hints_that_say_nothing_are_refused(text: str) -> None:
 
 
 def test_explain_beside_says_what_is_shared_and_saved() -> None:
-    one, other, third = compiled([PAIRS.format(5, 5, ""), COUNTS.format(10, 10, ""), PAIRS.format(20, 20, "")])
+    one, other, third = compiled([PAIRS.format(5, 5, ""), COUNTS.format(15, 15, ""), PAIRS.format(20, 20, "")])
     said = render_beside(one, [other, third])
-    assert "one join for the windows of q0 (5 s), q1 (10 s) and q2 (20 s), by mqt" in said
-    assert "rows of 20 s are kept in place of those of 5 s, 10 s and 20 s" in said
+    assert "one join for the windows of q0 (5 s), q1 (15 s) and q2 (20 s), by mqt" in said
+    assert "rows of 20 s are kept in place of those of 5 s, 15 s and 20 s" in said
     assert "one join" not in render_beside(*(lambda a, b: (a, [b]))(*compiled([PAIRS.format(5, 5, "")] * 2)))

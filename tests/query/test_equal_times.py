@@ -11,10 +11,12 @@ from lowmark.query.bind.relations import packets
 from lowmark.query.compile import compile_query
 from lowmark.query.explain.report import render
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal
+from lowmark.query.optimize.stream_statistics import Expected, UnknownInput
+from lowmark.query.options import Buffering, Joins, Memory
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.parse.parser import parse
-from lowmark.query.plan.joins import Join
+from lowmark.query.plan.joins import Join, Oblivious
 from lowmark.query.plan.shared_joins import shares
 
 NS = 10**9
@@ -207,3 +209,41 @@ def test_joins_without_windows_share_nothing() -> None:
     assert shares(plans) == ()
     with pytest.raises(QueryError, match="schedule says nothing here"):
         compile_query("SELECT /*+ schedule(lwo) */ A.len FROM A, B WHERE A.ts = B.ts")
+
+
+def test_options_say_how_memory_is_used_and_a_hint_goes_before_them() -> None:
+    options = Joins(memory=Memory.MODEL, buffer=Buffering.SORT, limit_mib=2, disk_mib=3, scrambling={"b": 40})
+    text = "SELECT {} A.len, B.len FROM A, B WHERE A.ts = B.ts"
+
+    def chosen(hints: str) -> Oblivious | None:
+        plans = [step.plan for step in compile_query(text.format(hints), joins=options).steps]
+        return next(plan.oblivious for plan in plans if isinstance(plan, Join))
+
+    plain, hinted = chosen(""), chosen("/*+ memory(frontier) buffer(disk) */")
+    assert plain == Oblivious(Memory.MODEL, (None, 40), Buffering.SORT, bound=2 << 20, disk=3 << 20)
+    assert hinted is not None
+    assert (hinted.memory, hinted.buffer) == (Memory.FRONTIER, Buffering.DISK)
+
+
+def test_options_for_joins_that_are_not_there_are_refused() -> None:
+    with pytest.raises(QueryError, match="memory, limit_mib of `join` is for inner joins without windows"):
+        compile_query("SELECT len FROM A", joins=Joins(memory=Memory.MODEL, limit_mib=1))
+    with pytest.raises(QueryError, match="memory says nothing here"):
+        compile_query("SELECT /*+ memory(model) */ A.len FROM A [RANGE 1 s], B [RANGE 1 s] WHERE A.len = B.len")
+    with pytest.raises(UnknownInput, match="no input or stream called"):
+        compile_query("SELECT A.len, B.len FROM A, B WHERE A.ts = B.ts", joins=Joins(scrambling={"C": 4}))
+    with pytest.raises(ValueError, match="limit_mib is 0"):
+        Joins(limit_mib=0)
+
+
+def test_explain_predicts_the_rows() -> None:
+    """Equation 6: k of the input, and what comes of it while a row of the other is late."""
+    text = "SELECT A.len, B.len FROM A, B WHERE A.ts = B.ts"
+    expected = Expected.of({"A": 1000, "B": 500}, {})
+    said = render(compile_query(text, expected=expected, joins=Joins(scrambling={"A": 50, "B": 20})))
+    assert "90 rows of A" in said  # 50 + 1000 · 20 / 500
+    assert "45 rows of B" in said  # 20 + 500 · 50 / 1000
+    assert "--scrambling" in render(compile_query(text))
+    model = render(compile_query(text.replace("SELECT", "SELECT /*+ memory(model) buffer(hybrid) */")))
+    assert "what goes too early makes windows lossy" in model
+    assert "then on disk" in model

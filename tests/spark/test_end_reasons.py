@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 
 from highlevel.spark.end_reasons import explained, failed_queries
-from highlevel.spark.errors import CheckpointRefused, JobFailed, TakenOver, TopicsDeleted
+from highlevel.spark.errors import CheckpointRefused, JobFailed, QueriesFailed, TakenOver, TopicsDeleted
 
 STREAM = """[STREAM_FAILED] Query [id = 7, runId = 8] terminated with exception: Job aborted due to stage failure
 org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed
@@ -72,7 +72,9 @@ def test_the_queries_that_an_operators_failure_concerns() -> None:
     said = "LimitReached in bucket 3 of stage f00d (queries: a-1, b_2): query a-1: more than 5 different (srcIP)"
     text = f"{STREAM}highlevel.spark.errors.QueryFailure: {said}\n\tat org.apache.spark.X"
     assert failed_queries(StreamingQueryException(text)) == (("a-1", "b_2"), said)
-    assert said in str(explained(StreamingQueryException(text), None, Path("/nowhere")))
+    told = explained(StreamingQueryException(text), None, Path("/nowhere"))
+    assert isinstance(told, QueriesFailed)  # no query is left
+    assert (said in str(told), told.exit_code) == (True, 2)
     assert failed_queries(StreamingQueryException(text.replace("QueryFailure", "BucketFailure"))) == ((), "")
 
 

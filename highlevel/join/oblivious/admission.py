@@ -20,6 +20,7 @@ from highlevel.join.oblivious.monitor import Monitor, monitor_space
 from highlevel.join.oblivious.scrambling import Scrambling, scrambling_space
 from highlevel.join.oblivious.sort_buffer import SortBuffer, sort_space
 from lowmark.query.optimize.buffer_model import Strategy, Traits
+from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["Admission", "Admitted", "InputRows"]
 
@@ -32,11 +33,13 @@ _ONLY = 0
 
 @dataclass(frozen=True, slots=True)
 class InputRows:
-    """`key`: the word of a row that holds its key. `scrambling`: its scrambling factor, if it is known beforehand."""
+    """`key`: the word of a row that holds its time; rows may meet if ⌊time / size⌋ is equal. `scrambling`: its
+    scrambling factor, if it is known beforehand."""
 
     words: int
     key: int
     scrambling: int | None = None
+    size: int = 1
 
 
 class Admission:
@@ -55,7 +58,7 @@ class Admission:
         unsorted = policy.forced in (Strategy.KEEP, Strategy.DISK) or (policy.forced is None and policy.bound is None)
         self._given = [one.scrambling if unsorted else None for one in inputs]
         self._monitor = monitor_space()
-        self._promised: Space[int] = Space("promised", lambda n: json.dumps(n).encode(), json.loads)  # and not yet told
+        self._promised: Space[int] = Space("untold", lambda n: json.dumps(n).encode(), json.loads)  # and not yet told
         self._strategy: Space[Strategy] = Space(
             "strategy", lambda way: json.dumps(way.value).encode(), lambda data: Strategy(json.loads(data))
         )
@@ -100,10 +103,32 @@ class Admission:
         yield from self._read(state)
 
     def promise(self, port: int, below: int, state: State) -> Iterator[Admitted]:
-        """No later row of an input has a smaller key than `below`."""
+        """No later row of an input has a smaller time than `below`."""
         yield from self._pass_on(port, np.empty((0, self._inputs[port].words), np.uint64), below, state)
         state.put(self._promised, port, below)
         yield from self._read(state)
+
+    def release(self, before: int, state: State) -> Iterator[Admitted]:
+        """The rows on disk that are older than this time, of any input."""
+        for port, disk in enumerate(self._disks):
+            if disk is not None and (least := disk.least(state)) is not None and least < before:
+                for rows in disk.take(0, before - 1, state):
+                    yield self._admit(port, rows, state)
+        yield from self._read(state)
+
+    def least(self, port: int, state: State) -> int:
+        """The least time of a row of an input that waits; FOREVER: none does."""
+        disk, piece = self._disks[port], state.get(self._sorting[port], _ONLY)
+        on_disk = None if disk is None else disk.least(state)
+        sorting = int(piece.rows[0, piece.key].view(np.int64)) if piece is not None else FOREVER
+        return sorting if on_disk is None else min(sorting, on_disk)
+
+    def forget(self, state: State) -> None:
+        """Drop the keys that nothing will be asked about."""
+        monitor = state.get(self._monitor, _ONLY)
+        if monitor is not None:
+            monitor.forget()
+            state.put(self._monitor, _ONLY, monitor)
 
     def _decide(self, state: State) -> None:
         if self._policy.forced is not None or self._policy.bound is None:
@@ -166,7 +191,7 @@ class Admission:
 
     def _tell(self, port: int, below: int, state: State) -> None:
         monitor = self.monitor(state)
-        monitor.promise(port, below)
+        monitor.promise(port, below if below == FOREVER else below // self._inputs[port].size)
         state.put(self._monitor, _ONLY, monitor)
         state.drop(self._promised, port)
 
@@ -177,8 +202,9 @@ class Admission:
         return port, rows
 
     def _keys(self, port: int, rows: Words) -> Ints:
-        keys: Ints = rows[:, self._inputs[port].key].view(np.int64)
-        return keys
+        one = self._inputs[port]
+        keys: Ints = rows[:, one.key].view(np.int64)
+        return keys if one.size == 1 else keys // one.size
 
     def _order(self, port: int, state: State) -> Scrambling:
         return state.get(self._orders[port], _ONLY) or Scrambling(self._inputs[port].scrambling)

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from heapq import heappop, heappush
 from pathlib import Path
 from typing import BinaryIO
@@ -27,7 +28,7 @@ import numpy.typing as npt
 
 from highlevel.interface import Space, State, Words
 
-__all__ = ["BLOCK_BYTES", "DiskBuffer", "DiskBufferError", "DiskFull", "DiskRoom"]
+__all__ = ["BLOCK_BYTES", "DiskBuffer", "DiskBufferError", "DiskFull", "DiskRoom", "room_of"]
 
 _LOG = logging.getLogger("lowmark.disk_buffer")
 
@@ -132,6 +133,12 @@ class DiskRoom:
         self._file.close()
 
 
+@cache
+def room_of(limit: int) -> DiskRoom:
+    """The file of this process for so many bytes, in the system's folder for temporary files (TMPDIR)."""
+    return DiskRoom(Path(tempfile.gettempdir()), limit)
+
+
 class _Block:
     """Rows on disk (`slot`), or in memory."""
 
@@ -216,6 +223,11 @@ class DiskBuffer:
         queue = self._known(state)
         return len(queue.tail) + sum(rows for _, rows, _ in queue.blocks)
 
+    def least(self, state: State) -> int | None:
+        """The least key of a row that waits; None: none does."""
+        queue = self._known(state)
+        return self._least(queue) if queue.blocks or len(queue.tail) else None
+
     def held(self, state: State) -> int:
         """Bytes of memory."""
         queue = self._known(state)
@@ -270,8 +282,10 @@ class DiskBuffer:
 
     def _least(self, queue: _Queue) -> int:
         tail = queue.tail[:, self._key].view(np.int64)
-        blocks = min(least for _, _, least in queue.blocks)
-        return min(blocks, int(tail.min())) if len(tail) else blocks
+        waiting = [least for _, _, least in queue.blocks]
+        if len(tail):
+            waiting.append(int(tail.min()))
+        return min(waiting)
 
     def _known(self, state: State) -> _Queue:
         return state.get(self._queue, _ONLY) or _Queue(np.empty((0, self._words), np.uint64))

@@ -146,6 +146,7 @@ class Nodes:
         """Whether the rows that were written are in the lists."""
         self.purged = 0
         """Rows removed by promises of values since somebody has looked."""
+        self._some_promised = False
 
     @property
     def key_words(self) -> int:
@@ -175,8 +176,8 @@ class Nodes:
 
     def bounds(self, nodes: Ints) -> Ints:
         """The times below which the input has promised to send no more rows of these I-nodes."""
-        if not len(nodes):
-            return nodes
+        if not len(nodes) or not self._some_promised:
+            return np.full(len(nodes), NEVER)
         return np.where(nodes < 0, NEVER, self._i.bounds[nodes])
 
     def probe(self, nodes: Ints, low: Ints, high: Ints) -> Iterator[tuple[Ints, Words]]:
@@ -202,6 +203,8 @@ class Nodes:
         """Remove rows older than this time; returns the I-nodes of promised values that thereby are done."""
         last = FOREVER if alive == FOREVER else alive // self._width
         old = [place for key, place in self._bins.places.items() if key <= last]
+        if not old:
+            return np.empty(0, np.int64)
         t, i, bins = self._t, self._i, self._bins
         done, before = np.empty(i.used, np.int64), int(bins.counts.sum())
         count = drop_before(
@@ -224,17 +227,18 @@ class Nodes:
         self.purged += purged
         return done[:count]
 
-    def promise(self, keys: Words, bound: int) -> Ints:
-        """This input promises these values below this time. Returns the I-nodes that are done: they have no row below
-        it."""
+    def promise(self, keys: Words, bound: int) -> tuple[Ints, Ints]:
+        """This input promises these values below this time. Returns their I-nodes, and those of them that are done:
+        they have no row below it."""
         nodes = self._made(keys, self.find(keys))
         t, i = self._t, self._i
+        self._some_promised = True
         done = np.empty(len(nodes), np.int64)
         count = promise(
             nodes, bound, i.heads, t.next_value, t.owners, self._times, i.waiting, i.bounds, done
         )  # fmt: skip
         self._limit()
-        return done[:count]
+        return nodes, done[:count]
 
     def untold(self, nodes: Ints) -> Ints:
         """Those of these I-nodes of whose bound the output has not been told. It counts as told from now on."""
@@ -259,9 +263,12 @@ class Nodes:
     def forget_below(self, time: int) -> bool:
         """No later row of the output has an older row of this input: promises below this say no more. Returns whether
         there were any."""
+        if not self._some_promised:
+            return False
         bounds = self._i.bounds[: self._i.used]
         old = np.flatnonzero((bounds != NEVER) & (bounds <= time) & (bounds < FOREVER))
         self.forget(old)
+        self._some_promised = bool((bounds != NEVER).any())
         return len(old) > 0
 
     def tidy(self) -> None:
@@ -304,6 +311,7 @@ class Nodes:
     def set_flags(self, keys: Words, bounds: Ints, told: Ints) -> None:
         nodes = self._made(keys, self.find(keys))
         self._i.bounds[nodes], self._i.told[nodes] = bounds, told
+        self._some_promised = len(nodes) > 0
 
     @property
     def _times(self) -> Ints:

@@ -73,15 +73,7 @@ class PunctuatedJoinOperator(WindowJoin):
         if not len(rows):
             return
         theirs = other.find(keys)
-        low, high = self._kept.window({port: rows}, 1 - port)
-        for probing, partners in other.probe(theirs, low, high):
-            parts = {port: rows[probing], 1 - port: partners}
-            pairs = self._combine.rows(parts)
-            passing = self._passing(pairs, parts, out)
-            if passing is not None:
-                pairs = pairs[passing]
-            if len(pairs):
-                out.rows(0, pairs)
+        high = self._meet(port, rows, theirs, state, out)
         waiting = self._kept.waits(port, rows, bounds) & (high > other.bounds(theirs))
         own.add(rows[waiting], keys[waiting], mine[waiting])
         self._stores[port].save(own, state)
@@ -102,16 +94,31 @@ class PunctuatedJoinOperator(WindowJoin):
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
 
+    def _meet(self, port: int, rows: Words, theirs: Ints, state: State, out: Out) -> Ints:
+        """Emit the pairs of these rows and kept rows of the other input, given by their I-nodes. Returns for each row
+        the time at which its window ends."""
+        low, high = self._kept.window({port: rows}, 1 - port)
+        for probing, partners in self.nodes(1 - port, state).probe(theirs, low, high):
+            parts = {port: rows[probing], 1 - port: partners}
+            pairs = self._combine.rows(parts)
+            passing = self._passing(pairs, parts, out)
+            if passing is not None:
+                pairs = pairs[passing]
+            if len(pairs):
+                out.rows(0, pairs)
+        return high
+
     def _invalidate(self, port: int, bounds: Sequence[int], state: State, out: Out) -> None:
         """The other input's frontier has moved: drop the rows of this one that no later row can match."""
         least = self._plan.bands.output(bounds)
         for number, store in enumerate(self._stores):
-            nodes, forgotten = store.nodes(state), False
+            nodes = store.nodes(state)
             done = nodes.drop_before(self._plan.bands.alive(port, bounds)) if number == port else _NONE
             if len(done) and min(bounds) < FOREVER:
                 self._tell(number, done, state, out)
             forgotten = nodes.forget_below(least[number])
-            store.save(nodes, state, promised=forgotten or len(done) > 0)
+            if forgotten or number == port:
+                store.save(nodes, state, promised=forgotten or len(done) > 0)
 
     def _purge(self, port: int, keys: Words, bound: int, state: State, out: Out) -> None:
         """This input promises these values below the bound."""
@@ -119,11 +126,12 @@ class PunctuatedJoinOperator(WindowJoin):
             return
         own, other = self.nodes(port, state), self.nodes(1 - port, state)
         bounds = (bound, NEVER) if port == 0 else (NEVER, bound)
-        done = other.purge(other.find(keys), self._plan.bands.alive(1 - port, bounds))
-        self._tell(port, own.promise(keys, bound), state, out)
-        self._tell(1 - port, done, state, out)
+        theirs = other.find(keys)
+        purged = other.purge(theirs, self._plan.bands.alive(1 - port, bounds))
+        mine, done = own.promise(keys, bound)
+        self._tell(port, done, state, out)
+        self._tell(1 - port, purged, state, out)
         if bound == FOREVER:  # of values that both inputs exclude for ever nothing has to be known any more
-            mine, theirs = own.find(keys), other.find(keys)
             ended = (own.bounds(mine) == FOREVER) & (other.bounds(theirs) == FOREVER)
             own.forget(mine[ended])
             other.forget(theirs[ended])
@@ -132,6 +140,8 @@ class PunctuatedJoinOperator(WindowJoin):
 
     def _tell(self, port: int, done: Ints, state: State, out: Out) -> None:
         """Promise what follows of values that this input has promised and of which it has no row below the bound."""
+        if not len(done):
+            return
         nodes, other = self.nodes(port, state), self.nodes(1 - port, state)
         done = nodes.untold(done)
         done = done[other.told(other.find(nodes.keys(done))) < FOREVER]  # else no row of the value was to come before

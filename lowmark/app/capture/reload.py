@@ -13,6 +13,7 @@ from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
+from lowlevel.closed_connections import kernel_reductions
 from lowlevel.config import LowLevelConfigError
 from lowlevel.emitter import Emitter
 from lowlevel.kernel.cache import prepare
@@ -182,7 +183,8 @@ def _compile(work: dict[str, list[Work]], config: Config) -> None:
     try:
         with ProcessPoolExecutor(1, get_context("spawn")) as compiler:
             for items in work.values():
-                reductions, late = [item.node.reduction for item in items], [item.send_late for item in items]
+                nodes, sent = [item.node for item in items], [item.send_late for item in items]
+                reductions, late = kernel_reductions(nodes, sent)
                 compiler.submit(prepare, reductions, late, config.capture.table.order).result()
     except (BrokenExecutor, OSError) as error:
         _LOG.warning("kernels are compiled in this process, because another one could not be started: %s", error)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lowmark.app.commands.expected_options import Groups, Rates, Selectivities, expected_of, known_names
+from lowmark.app.commands.join_options import JoinBuffer, JoinDisk, JoinLimit, JoinMemory, Scrambling, joins_of
 from lowmark.app.commands.limit_options import ExpireIdle, LimitGroups, limits_of
 from lowmark.app.commands.query import query_text
 from lowmark.app.console import error_console
-from lowmark.query.options import DEFAULT_LIMITS, Late, Names, Strategy
+from lowmark.query.options import DEFAULT_JOINS, DEFAULT_LIMITS, Late, Names, Strategy
 
 if TYPE_CHECKING:
     from ingest.disorder.declarations import Disorder
@@ -37,6 +38,11 @@ def explain(
     groups: Groups = None,
     limit_groups: LimitGroups = DEFAULT_LIMITS.groups,
     expire_idle: ExpireIdle = None,
+    join_memory: JoinMemory = DEFAULT_JOINS.memory,
+    join_buffer: JoinBuffer = None,
+    join_limit: JoinLimit = None,
+    join_disk: JoinDisk = DEFAULT_JOINS.disk_mib,
+    scrambling: Scrambling = None,
     strategy: Annotated[Strategy, typer.Option(help="How groups of open windows are kept.")] = Strategy.AUTO,
     disorder: Annotated[
         str | None,
@@ -82,6 +88,7 @@ def explain(
     declared = None if disorder is None else _declared(disorder)
     expected = expected_of(rate, selectivity, groups)
     limits = limits_of(limit_groups, expire_idle)
+    joins = joins_of(join_memory, join_buffer, join_limit, join_disk, scrambling)
     from lowmark.query.compile import compile_query
     from lowmark.query.explain.report import describe, render
     from lowmark.query.explain.sharing import describe_beside, render_beside
@@ -90,7 +97,7 @@ def explain(
     with known_names():
         plan = compile_query(
             text, name=name, buckets=buckets, late=late, expected=expected, strategy=strategy,
-            limits=limits, ends=True,
+            limits=limits, joins=joins, ends=True,
         )  # fmt: skip
     try:
         shown = result_names(plan, names)

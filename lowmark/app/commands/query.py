@@ -9,9 +9,10 @@ import typer
 
 from lowlevel.config import Flush, Order
 from lowmark.app.commands.expected_options import Groups, Rates, Selectivities, expected_of, known_names
+from lowmark.app.commands.join_options import JoinBuffer, JoinDisk, JoinLimit, JoinMemory, Scrambling, joins_of
 from lowmark.app.commands.limit_options import ExpireIdle, LimitGroups, limits_of
 from lowmark.app.local.formats import Format
-from lowmark.query.options import DEFAULT_LIMITS, Late, Names, Strategy
+from lowmark.query.options import DEFAULT_JOINS, DEFAULT_LIMITS, Late, Names, Strategy
 
 __all__ = ["query", "query_text"]
 
@@ -134,6 +135,11 @@ def query(
     groups: Groups = None,
     limit_groups: LimitGroups = DEFAULT_LIMITS.groups,
     expire_idle: ExpireIdle = None,
+    join_memory: JoinMemory = DEFAULT_JOINS.memory,
+    join_buffer: JoinBuffer = None,
+    join_limit: JoinLimit = None,
+    join_disk: JoinDisk = DEFAULT_JOINS.disk_mib,
+    scrambling: Scrambling = None,
     table: Annotated[
         str,
         typer.Option(
@@ -165,6 +171,7 @@ def query(
     text, name = query_text(sql, file)
     expected = expected_of(rate, selectivity, groups)
     limits = limits_of(limit_groups, expire_idle)
+    joins = joins_of(join_memory, join_buffer, join_limit, join_disk, scrambling)
     # Imported late: loading kernels and operators is slow, and --help and a mistyped option need none of them.
     from lowmark.app.local.answer import Request, answer
 
@@ -173,7 +180,7 @@ def query(
         fanout=fanout,
         promiscuous=promiscuous, kernel_filter=kernel_filter, disorder=disorder, flush=flush,
         flush_every=flush_every, flush_panes=flush_panes, order=order, late=late,
-        strategy=strategy, expected=expected, limits=limits, table=table, format=format_, names=names,
+        strategy=strategy, expected=expected, limits=limits, joins=joins, table=table, format=format_, names=names,
         output=output, quiet=quiet,
     )  # fmt: skip
     with known_names():

@@ -10,6 +10,7 @@ from textwrap import shorten
 from threading import Timer
 
 from highlevel.spark.errors import JobStopped
+from lowlevel.closed_connections import kernel_reductions
 from lowlevel.config import LowLevelConfigError
 from lowlevel.kernel.cache import prepare
 from lowmark.app.capture.sources import work_of, work_on
@@ -97,9 +98,8 @@ def _kernels(config: Config, plans: Sequence[QueryPlan], tell: Callable[[str], N
         late.daemon = True
         late.start()
         try:
-            prepare(
-                [item.node.reduction for item in work], [item.send_late for item in work], config.capture.table.order
-            )
+            reductions, sent = kernel_reductions([item.node for item in work], [item.send_late for item in work])
+            prepare(reductions, sent, config.capture.table.order)
         except Exception as error:  # a user's own aggregate may need something that no kernel can compute
             yield CheckResult(what, f"it cannot be compiled: {_brief(error)}", 2)
         else:

@@ -22,7 +22,7 @@ from lowmark.app.config.toml_tables import ConfigError, Toml, expand, read_table
 from lowmark.app.health import parse_listen
 from lowmark.app.page_access import PageAccess
 from lowmark.query.optimize.stream_statistics import Expected
-from lowmark.query.options import Late, Limits, Names, Strategy, parse_span
+from lowmark.query.options import Joins, Late, Limits, Names, Strategy, parse_span
 from lowmark.wire.kafka.settings import KafkaSettings, Secret
 from lowmark.wire.kafka.topics import Provision
 from lowmark.wire.records.registration import SourceKind
@@ -148,6 +148,7 @@ class Query:
     groups: int | None = None  # expected groups of a pane, at most
     strategy: Strategy = Strategy.AUTO
     limits: QueryLimits = field(default_factory=QueryLimits)
+    join: Joins = field(default_factory=Joins)  # memory of joins without windows
     format: RowFormat = RowFormat.JSONL  # format of its rows on the result topic
     names: Names = Names.LOWMARK  # names of their columns
     share: str | None = None  # queries with the same name share one stage, even if aggregate states differ

@@ -64,6 +64,7 @@ def _plan(config: Config, name: str) -> QueryPlan:
         plan = compile_query(
             config.sql(name), name=name, streams=streams, buckets=query.buckets or config.job.buckets, late=query.late,
             expected=query.expected, strategy=query.strategy, limits=query.limits.of(config.job.limits),
+            joins=query.join,
         )  # fmt: skip
         result_names(plan, query.names)  # refuses names that clash
     except QueryError as error:

@@ -64,7 +64,7 @@ _START_WITHIN_S = 300.0  # limit for each step of the start; some seconds are us
 _ANSWER_WITHIN_S = 60.0  # limit for Spark to answer how it is
 
 _END_WITHIN_S = 25.0
-"""Limit for the end of a job that was told to end, or has failed. Kubernetes kills after 30 s, systemd after 90."""
+"""Limit for the end of a job that was told to end, or has failed. Kubernetes kills after 30 s, systemd after 45 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,8 @@ class _Job:
         progress = self._service.told(progress)
         try:
             self._run(stack, until_last, anew, progress)
-        except _Quarantined:
+        except _Quarantined as stopped:
+            self._failed = stopped  # a process that hangs in its end has failed
             self._begin_end()
             raise
         except Exception as error:
@@ -255,7 +256,7 @@ class _Job:
         query.quarantine(found)
         for name, reason in found.items():
             _LOG.error("query %s is quarantined: %s. The other queries go on. %s", name, reason, RELEASE)
-        raise _Quarantined
+        raise _Quarantined(f"{', '.join(found)}: quarantined")
 
     def _stop(self) -> None:
         if not self._stopping:

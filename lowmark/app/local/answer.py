@@ -26,7 +26,7 @@ from lowmark.app.local.runner import LocalRun
 from lowmark.query.compile import compile_query
 from lowmark.query.explain.notes import gaps
 from lowmark.query.optimize.stream_statistics import Expected
-from lowmark.query.options import Late, Limits, Names, Strategy
+from lowmark.query.options import Joins, Late, Limits, Names, Strategy
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.query.result_names import NameClash, result_names
 
@@ -54,6 +54,7 @@ class Request:
     strategy: Strategy
     expected: Expected
     limits: Limits
+    joins: Joins
     table: str
     format: Format | None
     names: Names
@@ -123,7 +124,7 @@ def _planned(request: Request, streams: Mapping[str, int] | None) -> QueryPlan:
     """`streams`: the number of sources of each stream; None: not known yet."""
     return compile_query(
         request.sql, name=request.name, streams=streams, buckets=1, late=request.late, expected=request.expected,
-        strategy=request.strategy, stored=False, limits=request.limits, ends=True,
+        strategy=request.strategy, stored=False, limits=request.limits, joins=request.joins, ends=True,
     )  # fmt: skip
 
 

@@ -68,6 +68,11 @@ class ProgressBoard:
         if record.query in self._queries:
             self._queries[record.query].complete(record)
 
+    def left_early(self, query: str, bucket: int, generation: int, window: int, rows: int) -> None:
+        """Rows of a query have left before their window closes."""
+        if query in self._queries:
+            self._queries[query].left_early(bucket, generation, window, rows)
+
     def amended(self, record: Amendment) -> None:
         if record.query in self._queries:
             self._queries[record.query].amended(record)
@@ -93,10 +98,17 @@ class _Query:
             self._windows.begin(self._inputs(promises, 0))
 
     def complete(self, record: Complete) -> None:
-        if record.generation > self._seen.generation:
-            self._seen = CompletionsSeen(record.generation)
-        if record.generation == self._seen.generation:
+        if self._current(record.generation):
             self._seen.complete(record)
+
+    def left_early(self, bucket: int, generation: int, window: int, rows: int) -> None:
+        if self._current(generation):
+            self._seen.left_early(bucket, window, rows)
+
+    def _current(self, generation: int) -> bool:
+        if generation > self._seen.generation:
+            self._seen = CompletionsSeen(generation)
+        return generation == self._seen.generation
 
     def amended(self, record: Amendment) -> None:
         if record.generation == self._seen.generation:
@@ -167,5 +179,6 @@ class _Query:
         assert window is not None
         start, end, axis = window.start(number), window.end(number), window.axis.kind
         return OpenWindow(
-            None if start is None else values.show(axis, start), values.show(axis, end), waits.window(number)
-        )
+            None if start is None else values.show(axis, start), values.show(axis, end), waits.window(number),
+            self._seen.early(number),
+        )  # fmt: skip

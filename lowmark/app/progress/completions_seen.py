@@ -18,15 +18,26 @@ class CompletionsSeen:
     last: dict[int, Complete] = field(default_factory=dict)  # by bucket
     rows: int = 0
     tuples: int = 0
+    _early: Counter[tuple[int, int]] = field(default_factory=Counter)  # rows of open windows, by bucket and window
     _windows: LossyWindows = field(default_factory=LossyWindows)
     _late: Counter[int] = field(default_factory=Counter)  # by bucket: each reports those of the whole stream
     _dropped: Counter[int] = field(default_factory=Counter)
 
     def complete(self, record: Complete) -> None:
         self.last[record.bucket] = record
+        if record.windows is not None:
+            self._early.pop((record.bucket, record.windows.first), None)
         self.rows += record.rows
         self.tuples += record.merged
         self._count(record, record.verdict.reasons)
+
+    def left_early(self, bucket: int, window: int, rows: int) -> None:
+        """Rows of a window have left that the bucket has not completed."""
+        self._early[bucket, window] += rows
+
+    def early(self, window: int) -> int:
+        """Rows of a window in the buckets that have not completed it."""
+        return sum(rows for (_, of), rows in self._early.items() if of == window)
 
     def amended(self, record: Amendment) -> None:
         """A complete window becomes lossy."""

@@ -11,13 +11,14 @@ from lowmark.app.config.file import Config
 from lowmark.app.kafka.consumer import PatientReader
 from lowmark.app.progress.board import ProgressBoard
 from lowmark.app.progress.query_progress import QueryProgress
-from lowmark.query.plan.nodes import QueryPlan
+from lowmark.query.plan.nodes import Aggregate, QueryPlan
 from lowmark.wire.kafka.clients import admin
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.codec import decode
 from lowmark.wire.records.punctuations import Punctuation
 from lowmark.wire.records.quarantine import Quarantine
 from lowmark.wire.records.registration import Registration
+from lowmark.wire.records.result_rows import ResultRow, ResultRowsRecord
 from lowmark.wire.records.rosters import RosterInForce
 from lowmark.wire.records.verdicts import Amendment, Complete
 
@@ -29,6 +30,9 @@ _Place = tuple[str, int]
 _TAIL = 2_000
 """Records read at the end of each partition; later records bring what these do not say."""
 
+_TAIL_EARLY = 50_000
+"""The same of results whose rows come before the completion of their window."""
+
 
 class ProgressFeed:
     """Has caught up when it has read what the topics held at its start: on a busy system there is always more."""
@@ -39,6 +43,11 @@ class ProgressFeed:
         rosters = {stream: config.named_sources(stream) for stream in config.streams}
         self._board = ProgressBoard(plans, rosters, config.job.name)
         self._reader = PatientReader(config.kafka, "progress", say)
+        self._early = {
+            Topic(TopicKind.RESULTS, plan.name, config.prefix).name: plan.name
+            for plan in plans
+            if any(isinstance(step.plan, Aggregate) and step.plan.closes for step in plan.steps)
+        }
         self._at: dict[_Place, int] = {}  # next offset to read
         self._ahead: dict[_Place, int] = {}  # where reading has caught up
 
@@ -92,7 +101,8 @@ class ProgressFeed:
         for place in sorted({(sources, 0), *wanted}):
             if place[0] in there:
                 low, high = self._reader.watermarks(*place)
-                starts[place] = low if place[0] == sources else max(low, high - _TAIL)
+                tail = _TAIL_EARLY if place[0] in self._early else _TAIL
+                starts[place] = low if place[0] == sources else max(low, high - tail)
                 ends[place] = high
         return starts, ends
 
@@ -110,6 +120,12 @@ class ProgressFeed:
                 self._board.amended(amendment)
             case Complete() as complete:
                 self._board.complete(complete)
+            case ResultRow(generation=generation, early=int(window)):
+                query = self._early.get(message.topic(), "")
+                self._board.left_early(query, message.partition(), generation, window, 1)
+            case ResultRowsRecord(generation=generation, early=int(window), rows=rows):
+                query = self._early.get(message.topic(), "")
+                self._board.left_early(query, message.partition(), generation, window, rows.num_rows)
 
     def _advance(self, messages: Sequence[Message]) -> None:
         """A partition may end in a transaction mark, or its last records may have been compacted away. Then no record

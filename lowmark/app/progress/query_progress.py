@@ -76,15 +76,18 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class OpenWindow:
-    """Bounds as rows show them; `start` is None for a landmark window."""
+    """Bounds as rows show them; `start` is None for a landmark window. `early_rows`: rows that have left already, since
+    their connections have closed."""
 
     start: Shown
     end: int | str
     waiting: tuple[Waiting, ...]
+    early_rows: int = 0
 
     @property
     def json(self) -> Json:
-        return {"start": self.start, "end": self.end, "waiting": [item.json for item in self.waiting]}
+        early: dict[str, Json] = {"early_rows": self.early_rows} if self.early_rows else {}
+        return {"start": self.start, "end": self.end, "waiting": [item.json for item in self.waiting], **early}
 
 
 _STATES = {

@@ -82,6 +82,8 @@ def _waits(item: QueryProgress) -> Iterator[Table]:
     lines.add_column(overflow="fold")
     for window, others in _alike(item.open):
         lines.add_row(f"to {window.end}", _all(window.waiting))
+        if window.early_rows:
+            lines.add_row("", f"left early: {counted(window.early_rows, 'row')}")
         if others:
             lines.add_row(f"… {others[-1].end}", Text("the same", "dim"))
     untold = (item.open_windows or 0) - len(item.open)

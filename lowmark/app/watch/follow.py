@@ -54,6 +54,7 @@ def watch(
     error. Otherwise: a table for each complete window, and a line for anything late. On a terminal, a line also shows
     what the query waits for."""
     console, shown, amendments, lossy = Console(), 0, Amendments(), False
+    early: Counter[int] = Counter()  # rows shown before their window, by window
     with ExitStack() as stack:
         tell = stack.enter_context(telling())
         aside = tell.aside if sys.stdout.isatty() else nullcontext
@@ -74,7 +75,7 @@ def watch(
                 continue
             over = False
             with aside():
-                _show(console, tell, query, event, amendments, as_json, bool(between))
+                _show(console, tell, query, event, amendments, early, as_json, bool(between))
             if isinstance(event, Amendment):
                 lossy = True
             elif isinstance(event, FinishedWindow):
@@ -87,19 +88,26 @@ def watch(
 
 def _show(
     console: Console, tell: Teller, query: str, event: ResultRow | FinishedWindow | LateNews, amendments: Amendments,
-    as_json: bool, whole: bool,
+    early: Counter[int], as_json: bool, whole: bool,
 ) -> None:  # fmt: skip
-    """`whole`: show rows together with their window, not as they come."""
+    """`whole`: show rows together with their window, not as they come. The table of a window has all of its rows; those
+    that leave before it have a line each before, as far as a person can read them."""
     match event:
-        case ResultRow(row=row):
+        case ResultRow(row=row, early=window):
             if as_json and not whole:
                 _write([row])
+            elif window is not None and not whole and not as_json:
+                early[window] += 1
+                if early[window] <= _MAX_ROWS:
+                    console.print(f"{query}  final already: {_shown(json.loads(row))}", style="dim", markup=False)
         case Amendment() | Correction() | LateRow():
             if as_json:
                 tell.line(line_of(event))
             elif not isinstance(event, Amendment) or amendments.new(event):
                 _show_late(console, event)
         case FinishedWindow(rows=rows):
+            if event.window is not None:
+                early.pop(event.window, None)
             if not as_json:
                 show_window(console, query, event)
                 return

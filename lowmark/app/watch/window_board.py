@@ -34,6 +34,7 @@ class FinishedWindow:
 @dataclass(slots=True)
 class _Bucket:
     pending: list[bytes] = field(default_factory=list)  # rows since the last completion
+    early: dict[int, list[bytes]] = field(default_factory=dict)  # rows of windows that have yet to close, by window
     done: dict[int, tuple[Complete, tuple[bytes, ...]]] = field(default_factory=dict)  # single windows, by id
     reached: int | None = None  # the last window that is complete
     end: int | None = None  # up to where it is complete
@@ -53,7 +54,8 @@ class WindowBoard:
     def rows(self, bucket: int, rows: Iterable[ResultRow]) -> None:
         for row in rows:
             if self._current(row.generation):
-                self._buckets[bucket].pending.append(row.row)
+                of = self._buckets[bucket]
+                (of.pending if row.early is None else of.early.setdefault(row.early, [])).append(row.row)
 
     def complete(self, complete: Complete) -> Iterator[FinishedWindow]:
         """The windows that this completion makes complete in all buckets, in order. A window without rows is left out,
@@ -61,15 +63,18 @@ class WindowBoard:
         if not self._current(complete.generation):
             return
         bucket = self._buckets[complete.bucket]
-        rows, before, bucket.end = tuple(bucket.pending), bucket.end, complete.end
+        early = () if complete.windows is None else bucket.early.pop(complete.windows.first, ())
+        rows, before, bucket.end = (*early, *bucket.pending), bucket.end, complete.end
         bucket.pending.clear()
         if complete.windows is None:
             if rows:
                 yield replace(_finished(None, [(complete, rows)]), start=before)
             return
-        if bucket.whole_from is None:
-            whole = self._from_beginning or len(rows) == complete.rows
-            bucket.whole_from = complete.windows.first if whole else complete.windows.to + 1
+        whole = self._from_beginning or len(rows) == complete.rows
+        if not whole:
+            bucket.whole_from = complete.windows.to + 1
+        elif bucket.whole_from is None:
+            bucket.whole_from = complete.windows.first
         if rows or not complete.verdict.exact or complete.merged:
             bucket.done[complete.windows.first] = complete, rows
         bucket.reached = complete.windows.to

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TypeVar
 
-from lowmark.query.options import Strategy
+from lowmark.query.options import Buffering, Memory, Strategy
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError, unknown_word
 from lowmark.query.plan.joins import Algorithm, Release, Scheduling
 
-__all__ = ["ALGORITHM", "BUCKET", "PROBE", "RELEASE", "SCHEDULE", "STRATEGY", "Hints"]
+__all__ = ["ALGORITHM", "BUCKET", "BUFFER", "MEMORY", "PROBE", "RELEASE", "SCHEDULE", "STRATEGY", "Hints"]
 
 PROBE = "probe"
 STRATEGY = "strategy"
@@ -20,10 +20,12 @@ BUCKET = "bucket"
 RELEASE = "release"
 SCHEDULE = "schedule"
 ALGORITHM = "algorithm"
+MEMORY = "memory"
+BUFFER = "buffer"
 
 E = TypeVar("E", bound=Enum)
 
-_WORDS = (PROBE, STRATEGY, BUCKET, RELEASE, SCHEDULE, ALGORITHM)
+_WORDS = (PROBE, STRATEGY, BUCKET, RELEASE, SCHEDULE, ALGORITHM, MEMORY, BUFFER)
 
 
 class Hints:
@@ -94,6 +96,14 @@ class Hints:
         found = self._of(ALGORITHM)
         self._algorithm = found[0] if found else None
         return self._one_of(ALGORITHM, Algorithm)
+
+    def memory(self) -> Memory | None:
+        """Until when a join without windows keeps a row; None if no hint says."""
+        return self._one_of(MEMORY, Memory)
+
+    def buffer(self) -> Buffering | None:
+        """How rows wait before they come into a join without windows; None if no hint says."""
+        return self._one_of(BUFFER, Buffering)
 
     def refuse_algorithm(self, why: str) -> None:
         """Raise QueryError if a hint asked for an algorithm that cannot run."""

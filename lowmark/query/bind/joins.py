@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 from lowmark.query.bind.equal_times import Condition, EqualTimes, equal_times
-from lowmark.query.bind.hints import Hints
+from lowmark.query.bind.hints import BUFFER, MEMORY, Hints
 from lowmark.query.bind.join_windows import InputWindow, bind, side_of, specs_of
 from lowmark.query.bind.lowering import Lowering
 from lowmark.query.bind.names import InputNames
@@ -21,6 +21,7 @@ from lowmark.query.bind.scope import Scope, extreme_name
 from lowmark.query.expr.expressions import Expr, Field, Interval, Literal, Named, Op, fields
 from lowmark.query.expr.scalar_functions import EXTREMES
 from lowmark.query.expr.simplify import compare, conjoin, disjoin, is_null, words
+from lowmark.query.options import Memory
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.joins import Algorithm, Oblivious, Punctuated
@@ -66,16 +67,19 @@ def label_of(item: s.Input) -> str | None:
 
 def join(
     sources: Sequence[s.Source], items: Sequence[Item], where: s.Expression | None, hints: Hints, text: str,
-    strings: tuple[str, ...],
+    strings: tuple[str, ...], promising: bool = False,
 ) -> Scope:  # fmt: skip
-    """The scope of a SELECT over a join; `items` are the inputs of FROM, in order."""
+    """The scope of a SELECT over a join; `items` are the inputs of FROM, in order. `promising`: PUNCTUATE ON asks their
+    sources to promise values."""
     asked: list[Condition] = [] if where is None else [(where, None)]
-    joining = _Joining(items, [*asked, *_conditions(sources)], text, strings, hints)
+    joining = _Joining(items, [*asked, *_conditions(sources)], text, strings, hints, promising)
     parts, conditions = joining.parts(sources)
     whole = joining.together(parts, conditions, s.JoinKind.INNER)
     hints.check_probes(joining.inner, joining.labels)
     if not joining.inner:
         hints.refuse_algorithm("outer, semi and anti joins have one algorithm")
+    for word in (MEMORY, BUFFER):
+        hints.refuse(word, "it is of inner joins without windows")
     return joining.scope(whole)
 
 
@@ -116,7 +120,8 @@ class _Joining:
     """`conditions`: all that decide which rows meet."""
 
     def __init__(
-        self, items: Sequence[Item], conditions: Sequence[Condition], text: str, strings: tuple[str, ...], hints: Hints
+        self, items: Sequence[Item], conditions: Sequence[Condition], text: str, strings: tuple[str, ...], hints: Hints,
+        promising: bool = False,
     ) -> None:  # fmt: skip
         self._text = text
         self._strings = strings
@@ -124,7 +129,9 @@ class _Joining:
         self.inner: list[list[tuple[str, ...]]] = []  # for each inner join its parts, as labels of their inputs
         self.labels = _labels(items, text)
         self._algorithm = hints.algorithm()
+        self._keeping: Oblivious | None = None  # what inner joins without windows are to keep
         self._windowless = False
+        self._promising = promising
         self._tumbling, windows = self._windows(items, conditions)
         self._inputs = {
             id(item): _Part((label,), f"{label}.", relation, (window,), item.span)
@@ -158,10 +165,20 @@ class _Joining:
     def _oblivious(self, kind: s.JoinKind) -> Oblivious | None:
         if not self._windowless or kind is not s.JoinKind.INNER or self._algorithm is Algorithm.OA:
             return None
-        return Oblivious(asked=self._algorithm is Algorithm.OBLIVIOUS)
+        if self._keeping is None:
+            memory = self._hints.memory()
+            self._keeping = Oblivious(
+                memory or Memory.FRONTIER, buffer=self._hints.buffer(), asked=self._algorithm is Algorithm.OBLIVIOUS,
+                chosen=memory is not None,
+            )  # fmt: skip
+        return self._keeping
 
     def _punctuated(self, kind: s.JoinKind, parts: Sequence[_Part]) -> Punctuated | None:
-        if self._algorithm is not Algorithm.PUNCTUATED or kind is not s.JoinKind.INNER:
+        if kind is not s.JoinKind.INNER:
+            return None
+        if self._algorithm is None and self._promising and len(parts) == 2 and not self._windowless:
+            return Punctuated()
+        if self._algorithm is not Algorithm.PUNCTUATED:
             return None
         if len(parts) != 2 or self._windowless:
             self._hints.refuse_algorithm("promises about values help inner joins of two inputs with windows")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lowmark.query.bind.exists import check_tests, existences
-from lowmark.query.bind.hints import ALGORITHM, PROBE, RELEASE, SCHEDULE, Hints
+from lowmark.query.bind.hints import ALGORITHM, BUFFER, MEMORY, PROBE, RELEASE, SCHEDULE, Hints
 from lowmark.query.bind.joins import inputs_of, join, join_to_first, label_of, with_extremes
 from lowmark.query.bind.relations import Arm, Grouped, Joined, Packets, Relation, packets
 from lowmark.query.bind.scope import Scope
@@ -130,7 +130,8 @@ class _Analysis:
             where = () if select.where is None else (select.where,)
             check_tests(where, self._text, "EXISTS stands where FROM has one input", hint)
             items = [(item, self._relation(item.relation)) for item in inputs]
-            scope = join(select.sources, items, select.where, hints, self._text, self._strings)
+            promising = select.punctuate is not None
+            scope = join(select.sources, items, select.where, hints, self._text, self._strings, promising)
             scope = self._scheduled(scope, hints)
             if not groups(select):
                 select = order_by_time(select, scope)
@@ -142,6 +143,8 @@ class _Analysis:
         hints.refuse(RELEASE, "it is of the rows of an inner join with ORDER BY ts")
         hints.refuse(SCHEDULE, "it is of inner joins of two inputs")
         hints.refuse(ALGORITHM, "it is of inner joins")
+        for word in (MEMORY, BUFFER):
+            hints.refuse(word, "it is of inner joins without windows")
         hints.refuse(PROBE, "tests are made in the order in which WHERE has them" if found else "FROM has one input")
         if item.window is not None and not found:
             hint = "put the window into the SELECT list, behind the aggregates"
@@ -172,7 +175,7 @@ class _Analysis:
             return scope
         if arm.base.windowless:
             hints.refuse(SCHEDULE, "joins without windows share nothing")
-        if arm.base.punctuated is not None:
+        if arm.base.punctuated is not None and arm.base.punctuated.asked:
             hints.refuse(SCHEDULE, "joins that use promises about values share nothing")
         arms = (replace(arm, base=replace(arm.base, scheduling=hints.schedule())),)
         return replace(scope, relation=replace(scope.relation, arms=arms))

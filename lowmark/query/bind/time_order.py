@@ -45,7 +45,7 @@ def in_order(relation: Relation, hints: Hints) -> Relation:
             choice = InOrder() if hint is None else InOrder(hint, asked=True)
             if base.punctuated is not None:
                 hints.refuse_algorithm("the rows of this join come in order of time")
-            arms = (replace(relation.arms[0], base=replace(base, in_order=choice, oblivious=None)),)
+            arms = (replace(relation.arms[0], base=replace(base, in_order=choice, oblivious=None, punctuated=None)),)
             return replace(relation, arms=arms)
     hints.refuse(RELEASE, "it is of the rows of an inner join with ORDER BY ts")
     return relation

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from math import log2
 
 from lowmark.query.expr.print import span_text, text_of
+from lowmark.query.optimize.buffer_model import Traits, buffers
 from lowmark.query.optimize.join_order import DEFAULT_SELECTIVITY
+from lowmark.query.options import Buffering, Memory
 from lowmark.query.parse.syntax import JoinKind
-from lowmark.query.plan.joins import Release
+from lowmark.query.plan.joins import Oblivious, Release
 from lowmark.query.plan.nodes import Join
 from lowmark.wire.records.json_fields import Json
 from lowmark.wire.rows.schema import Kind
@@ -29,6 +31,7 @@ def describe_join(plan: Join) -> dict[str, Json]:
         "expects": list(_expects(plan)),
         "state": list(_state(plan)),
         "memory": list(_memory(plan)),
+        **({"predicted": list(_predicted(plan))} if plan.oblivious is not None else {}),
     }
 
 
@@ -41,8 +44,7 @@ def _algorithm(plan: Join) -> str:
         why = "the query asks for it" if plan.punctuated.asked else who
         return f"PWJoin: a row is kept until its window has passed, or the other input promises its values; {why}"
     if plan.oblivious is not None:
-        why = "the query asks for it" if plan.oblivious.asked else "no input has a window"
-        return f"window-oblivious join: a row is kept until no later one can have its time; {why}"
+        return _window_oblivious(plan.oblivious)
     if choice is None:
         return "OA-Join: a row meets what is there when it comes; no order of time is asked for"
     why = "the query asks for it" if choice.asked else "ORDER BY asks for an order of time"
@@ -56,6 +58,42 @@ def _algorithm(plan: Join) -> str:
         f"Sync-Filter while the load is below {choice.gain:g} ({load}, at {choice.cost_ns:g} ns a pair), Filter-Order "
         f"from there on; {why}"
     )
+
+
+def _window_oblivious(choice: Oblivious) -> str:
+    why = "the query asks for it" if choice.asked else "no input has a window"
+    if choice.memory is Memory.MODEL:
+        until = "for as many rows as the data seem to need; what goes too early makes windows lossy"
+    else:
+        until = "until no later one can have its time"
+    waits = ""
+    if choice.buffer not in (None, Buffering.KEEP):
+        assert choice.buffer is not None
+        waits = f"; before, rows wait {_WAITING[choice.buffer]}"
+    elif choice.bound is not None and choice.buffer is None:
+        waits = f"; before, rows wait sorted or on disk if they need more than {_size(choice.bound)}"
+    return f"window-oblivious join: a row is kept {until}{waits}; {why}"
+
+
+_WAITING = {
+    Buffering.DISK: "on disk if their input runs ahead",
+    Buffering.SORT: "until they are in order of time",
+    Buffering.HYBRID: "until they are in order of time, then on disk if their input runs ahead",
+}
+
+
+def _predicted(plan: Join) -> Iterator[str]:
+    """Rows that the model expects a window-oblivious join to need, if its inputs run together."""
+    choice = plan.oblivious
+    if choice is None:
+        return
+    inputs = zip(plan.inputs, choice.scrambling or (None,) * len(plan.inputs), strict=True)
+    known = [Traits(port.rate, rows) for port, rows in inputs if port.rate is not None and rows is not None]
+    if len(known) < len(plan.inputs):
+        yield "as many rows as their scrambling and rates ask for: `--scrambling` and `--rate` of each input tell"
+        return
+    for port, rows in zip(plan.inputs, buffers(known, strategy=choice.buffer or Buffering.KEEP), strict=True):
+        yield f"{rows:,} rows of {port.label}"
 
 
 def _members(plan: Join, columns: tuple[str | None, ...]) -> Iterator[str]:

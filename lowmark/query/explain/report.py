@@ -11,8 +11,10 @@ from lowmark.query.expr.expressions import Named
 from lowmark.query.expr.print import length_text, pane_text, text_of
 from lowmark.query.optimize.late_corrections import merges
 from lowmark.query.options import Late, Rates, Strategy
+from lowmark.query.plan.closings import CONNECTION
 from lowmark.query.plan.nodes import (
     Aggregate,
+    Closing,
     Counted,
     Exchange,
     Finish,
@@ -26,6 +28,7 @@ from lowmark.query.plan.nodes import (
     Reduction,
     Send,
     Step,
+    StepPlan,
     Totals,
 )
 from lowmark.query.windows.window import Window, WindowKind
@@ -153,7 +156,16 @@ def _listed(values: Sequence[Json]) -> list[str]:
 def _node(node: Node) -> dict[str, Json]:
     at_once = {"leaves": "each group with its first tuple of a pane"} if node.reduction.at_once else {}
     facts = _reduction(node.reduction) | at_once
-    return {"name": node.name, "reads": node.streams, **facts, "bucket_by": list(node.bucket_by)}
+    promises = {} if node.closing is None else {"promises": _closing_text(node.closing)}
+    return {"name": node.name, "reads": node.streams, **facts, **promises, "bucket_by": list(node.bucket_by)}
+
+
+def _closing_text(closing: Closing) -> str:
+    linger = length_text(closing.linger_ns, Kind.TIME)
+    what, closes = "a connection", "RST, or FIN from both ends"
+    if closing.fields != CONNECTION:
+        what, closes = "one direction of a connection", "its own FIN or RST"
+    return f"{what} is over, {linger} after {closes}: for the windows that hold its last packet"
 
 
 def _exchanges(plan: QueryPlan) -> tuple[Exchange, ...]:
@@ -188,7 +200,7 @@ def _reduction(reduction: Reduction, kind: Kind = Kind.TIME) -> dict[str, Json]:
 
 def _step(step: Step, asked: Strategy, rates: Rates) -> dict[str, Json]:
     inputs = [item.node if isinstance(item, NodeInput) else f"step {item.step}" for item in step.inputs]
-    head: dict[str, Json] = {"step": type(step.plan).__name__.lower(), "does": _DOES[type(step.plan)], "reads": inputs}
+    head: dict[str, Json] = {"step": type(step.plan).__name__.lower(), "does": _does(step.plan), "reads": inputs}
     match step.plan:
         case Aggregate() as plan:
             return head | {
@@ -196,6 +208,7 @@ def _step(step: Step, asked: Strategy, rates: Rates) -> dict[str, Json]:
                 "groups_by": list(plan.keys),
                 "gives": [call.column.name for call in plan.calls],
                 **({"leaves": "each group with its first tuple; promises let go of it"} if plan.at_once else {}),
+                **({"leaves": _EARLY} if plan.closes else {}),
                 **describe_strategy(plan, asked, rates),
             }
         case Finish() as plan:
@@ -216,17 +229,29 @@ def _step(step: Step, asked: Strategy, rates: Rates) -> dict[str, Json]:
             return head | _reduction(plan.reduction, plan.input.column(plan.reduction.pane.attribute).kind)
 
 
-_DOES = {
-    Aggregate: "merges partials into windows",
-    Finish: "ends the SELECT",
-    Join: "finds the rows that meet in each other's windows",
-    Number: "puts tuples into their order of arrival and numbers them",
-    Counted: "keeps bins of tuples, and makes windows of bins where as many tuples as a slide have come",
-    Reduce: "reduces rows to partials of the next stage",
-    Send: "sends them through an exchange",
-    Gather: "puts all rows of a window together",
-    Totals: "adds up what all buckets have for the totals of a window",
-}
+_EARLY = "each group when all sources have promised that its connection is over; the others with their window"
+
+
+def _does(plan: StepPlan) -> str:
+    match plan:
+        case Aggregate():
+            return "merges partials into windows"
+        case Finish():
+            return "ends the SELECT"
+        case Join():
+            return "finds the rows that meet in each other's windows"
+        case Number():
+            return "puts tuples into their order of arrival and numbers them"
+        case Counted():
+            return "keeps bins of tuples, and makes windows of bins where as many tuples as a slide have come"
+        case Reduce():
+            return "reduces rows to partials of the next stage"
+        case Send():
+            return "sends them through an exchange"
+        case Gather():
+            return "puts all rows of a window together"
+        case Totals():
+            return "adds up what all buckets have for the totals of a window"
 
 
 def _counted_facts(plan: Counted) -> dict[str, Json]:

@@ -73,11 +73,15 @@ class Expected:
 UNKNOWN = Expected()
 
 
-def check_names(expected: Expected, script: s.Script) -> None:
-    """Raise UnknownInput if statistics are given for an input that the query does not have."""
+def check_names(expected: Expected, script: s.Script, inputs: Iterable[str] = ()) -> None:
+    """Raise UnknownInput if statistics, or others of these `inputs`, are given for an input that the query has not."""
     names = dict.fromkeys(_names(script))
     folded = {name.casefold() for name in names}
-    said: Iterable[str] = (*expected.rates, *(name for pair in expected.selectivities for name in sorted(pair)))
+    said: Iterable[str] = (
+        *map(str.casefold, inputs),
+        *expected.rates,
+        *(name for pair in expected.selectivities for name in sorted(pair)),
+    )
     for name in said:
         if name not in folded:
             shown = expected.written.get(name, name)

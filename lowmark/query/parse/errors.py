@@ -127,7 +127,7 @@ _NOUNS = {
     "_RBRACKET": '"]"',
     "$END": "the end of the query",
 }
-_CLAUSES = ("_WHERE", "_GROUP_BY", "_HAVING", "_ORDER_BY", "_LIMIT")
+_CLAUSES = ("_WHERE", "_GROUP_BY", "_HAVING", "_ORDER_BY", "_LIMIT", "_PUNCTUATE")
 _NAME_AFTER = {
     "_HINT_OPEN": "a hint: probe, strategy or bucket",
     "_AS": "a name",
@@ -216,7 +216,9 @@ def _hint(word: str, terminal: str | None, before: Sequence[str], valid: Collect
     if previous in _NAME_AFTER and word.isidentifier():
         return f'{word} is a word of the language: choose another name, or quote it: "{word}"'
     if terminal in _CLAUSES and {"_FROM", "$END"} & set(valid):
-        return "a SELECT has each clause once: FROM, WHERE, GROUP BY, HAVING, ORDER BY, LIMIT in this order"
+        return (
+            "a SELECT has each clause once: FROM, WHERE, GROUP BY, HAVING, ORDER BY, LIMIT, PUNCTUATE ON in this order"
+        )
     words = _words(valid)
     if previous in _SIZE and "PLUS" in valid:
         words |= {unit.upper(): unit for unit in _UNITS[:-1]}

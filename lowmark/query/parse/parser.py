@@ -154,11 +154,17 @@ class _Builder(ExpressionBuilder):
         having: s.Expression | None,
         order_by: tuple[s.OrderItem, ...] | None,
         limit: s.IntegerLiteral | None,
+        punctuate: s.Punctuate | None,
     ) -> s.Select:
         return s.Select(
             distinct is not None, *selected, sources, where, group_by or (), having, order_by or (), limit, hints or (),
-            span=span,
+            punctuate, span=span,
         )  # fmt: skip
+
+    def punctuate(self, span: Span, *parts: s.FieldRef | s.Expression | None) -> s.Punctuate:
+        *fields, linger = parts
+        assert linger is None or isinstance(linger, s.DurationLiteral)
+        return s.Punctuate(tuple(ref for ref in fields if isinstance(ref, s.FieldRef)), linger, span=span)
 
     def hints(self, _span: Span, *hints: s.Hint) -> tuple[s.Hint, ...]:
         return hints

@@ -348,6 +348,14 @@ class Hint(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
+class Punctuate(SyntaxNode):
+    """`PUNCTUATE ON conn LINGER 2 s`: which values captures promise, and how long after a connection has closed."""
+
+    names: tuple[FieldRef, ...]
+    linger: DurationLiteral | None
+
+
+@dataclass(frozen=True, slots=True)
 class Select(SyntaxNode):
     distinct: bool
     items: tuple[SelectItem, ...]
@@ -359,6 +367,7 @@ class Select(SyntaxNode):
     order_by: tuple[OrderItem, ...]
     limit: IntegerLiteral | None
     hints: tuple[Hint, ...] = ()
+    punctuate: Punctuate | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,7 @@ def _node(node: Node) -> Json:
         "streams": node.streams,
         "bucket_by": node.bucket_by,
         **_reduction(node.reduction),
+        **({} if node.closing is None else {"closing": _form(node.closing)}),
     }
 
 

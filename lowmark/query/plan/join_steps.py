@@ -95,7 +95,7 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
         )
         for number, item in enumerate(sent)
     )
-    if base.punctuated is not None and not base.equal:
+    if base.punctuated is not None and base.punctuated.asked and not base.equal:
         raise NothingToPromise(base.span)
     equal = tuple(zip(*(item.keys for item in sent), strict=True)) if base.equal else ()
     probes = choose(expected.costs(base, rates), base.probes)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lowmark.query.expr.expressions import Expr, Named
+from lowmark.query.options import DEFAULT_JOINS, Buffering, Memory
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.windows.join_bands import Bands
 from lowmark.wire.rows.schema import Schema
@@ -111,9 +112,21 @@ class Algorithm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Oblivious:
-    """How a window-oblivious join runs."""
+    """How a window-oblivious join runs. `scrambling`: of each input, how many rows late a row may come; None: it is to
+    be found; () of all."""
 
+    memory: Memory = Memory.FRONTIER
+    scrambling: tuple[int | None, ...] = ()
+    buffer: Buffering | None = None  # how rows wait before they come into the join; None: as the bound asks for
+    bound: int | None = field(default=None, metadata=SHAPES_NO_ROW)  # bytes of its rows in a bucket; None: no bound
+    disk: int = field(default=DEFAULT_JOINS.disk, metadata=SHAPES_NO_ROW)  # bytes of its process' file
     asked: bool = field(default=False, metadata=SHAPES_NO_ROW)  # by a hint in the query's text
+    chosen: bool = field(default=False, metadata=SHAPES_NO_ROW)  # whether a hint says what is kept
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows may have to wait on disk."""
+        return self.bound is not None or self.buffer in (Buffering.DISK, Buffering.HYBRID)
 
 
 @dataclass(frozen=True, slots=True)

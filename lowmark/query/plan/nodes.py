@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from lowmark.query.expr.expressions import Expr, Named, is_checked
 from lowmark.query.options import DEFAULT_LIMITS, DEFAULT_RATES, Late, Limits, Rates, Strategy
@@ -20,10 +24,10 @@ from lowmark.wire.records.partials import PANE, TUPLES
 from lowmark.wire.rows.schema import Column, Kind, Schema
 
 __all__ = [
-    "AT", "Aggregate", "AggregateCall", "Counted", "Exchange", "Exchanges", "Extreme", "Finish", "Fold", "FoldOp",
-    "Gather", "Join", "JoinInput", "MakesWindows", "Node", "NodeInput", "NodeView", "Number", "Order", "Pane", "Probe",
-    "QueryPlan", "Reduce", "Reduction", "Send", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan", "Total",
-    "Totals", "has_every_row", "keeping",
+    "AT", "Aggregate", "AggregateCall", "Closing", "Counted", "Exchange", "Exchanges", "Extreme", "Finish", "Fold",
+    "FoldOp", "Gather", "Join", "JoinInput", "MakesWindows", "Node", "NodeInput", "NodeView", "Number", "Order", "Pane",
+    "Probe", "QueryPlan", "Reduce", "Reduction", "Send", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan",
+    "Total", "Totals", "has_every_row", "keeping",
 ]  # fmt: skip
 
 
@@ -93,6 +97,25 @@ class Reduction:
         )
 
 
+T = TypeVar("T", int, npt.NDArray[np.int64])
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The promises that a source makes about the rows of a node when a connection has closed (`closings`)."""
+
+    columns: tuple[str, ...]  # of the node's rows, which show
+    fields: tuple[str, ...]  # these fields of packets: a connection, or one direction of it
+    linger_ns: int  # from the closing packet to the promise, by the data's time
+    size_ns: int  # of the windows that hold the node's rows,
+    slide_ns: int
+    origin_ns: int
+
+    def until(self, closed_ns: T) -> T:
+        """Where the last window that holds this time ends: the promise is about rows before."""
+        return (closed_ns - self.origin_ns + self.size_ns) // self.slide_ns * self.slide_ns + self.origin_ns
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """The low-level part for one or more input streams of a stage; `name` is unique in the stage."""
@@ -101,6 +124,7 @@ class Node:
     streams: tuple[str, ...]
     reduction: Reduction
     bucket_by: tuple[str, ...]  # keys whose hash chooses the bucket; of equal kinds where rows of several nodes meet
+    closing: Closing | None = None  # None: its sources promise time alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +181,8 @@ class Aggregate:
     """Many windows close at a time, each with few tuples."""
     at_once: bool = False
     """Without windows, if rows show nothing but keys: a group's row is emitted at its first tuple."""
+    closes: tuple[str, ...] = ()
+    """Keys: a group whose values of them are promised for its whole window leaves before the window closes."""
     strategy: Strategy = Strategy.PANED  # for sliding windows; others have only this one. State depends on it
     asked: Strategy = field(default=Strategy.AUTO, repr=False, metadata=SHAPES_NO_ROW)  # by a hint in the query's text
 

@@ -16,9 +16,10 @@ __all__ = ["SCHEDULES", "Share", "SharedJoin", "nested", "shares", "width"]
 
 SCHEDULES = (Scheduling.LWO, Scheduling.SWF, Scheduling.MQT)
 
-_WORTH = 1.5
-"""All windows together, in lengths of the largest one, from which on one join is worth it: it keeps rows with more
-beside them than a join of one window does (`python -m bench.shared_joins saved`)."""
+_LEAST = 3
+_WORTH = 2.0
+"""So many joins, and all their windows together in lengths of the largest one, from which on one join is worth it: a
+row has more beside it than in a join of one window (`python -m bench.shared_joins saved`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ class Share:
 
 def shares(plans: Sequence[QueryPlan]) -> tuple[Share, ...]:
     """The joins of queries of one stage that run as one: inner joins of the same two inputs on the same equalities,
-    each of whose windows lies inside the next larger one, and no hint is against it."""
+    each of whose windows lies inside the next larger one, where that is worth it or a hint asks for it, and none is
+    against it."""
     joins: dict[str, Join] = {}  # by digest
     queries: dict[str, list[str]] = {}
     alike: dict[str, dict[str, None]] = {}  # digests by what they share
@@ -102,9 +104,10 @@ def _share(
             chain.insert(0, digest)
     members = tuple(chain)
     each = tuple(joins[digest] for digest in members)
-    if len(members) < 2 or sum(map(width, each)) < _WORTH * width(each[-1]):
-        return
     asked = [join.scheduling for join in each if join.scheduling is not None]
+    worth = len(members) >= _LEAST and sum(map(width, each)) >= _WORTH * width(each[-1])
+    if len(members) < 2 or not (worth or asked):
+        return
     readers = tuple(len(set(queries[digest])) for digest in members)
     shared = SharedJoin(each, readers, asked[0] if asked else Scheduling.MQT)
     named = tuple(tuple(dict.fromkeys(queries[digest])) for digest in members)

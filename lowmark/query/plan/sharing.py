@@ -75,6 +75,7 @@ def _unlike_nodes(mine: Node, theirs: Node) -> Iterator[str]:
         (a.pane != b.pane, "its panes differ"),
         (_groups(mine) != _groups(theirs), "its groups differ"),
         (_splits(a) != _splits(b), "its aggregates split the groups by other values"),
+        (mine.closing != theirs.closing, "its promises on connections differ"),
         (a.strings and b.strings and a.strings != b.strings, "its table of texts differs"),
     ):
         if differs:
@@ -115,7 +116,10 @@ def _united(nodes: Sequence[Node]) -> Node:
     strings = next((node.reduction.strings for node in nodes if node.reduction.strings), ())
     at_once = all(node.reduction.at_once for node in nodes)
     reduction = replace(first, keys=keys, details=details, folds=folds, strings=strings, at_once=at_once)
-    return replace(nodes[0], reduction=reduction, bucket_by=bucket_by)
+    closing = nodes[0].closing
+    if closing is not None:
+        closing = replace(closing, columns=tuple(renamed[name] for name in closing.columns))
+    return replace(nodes[0], reduction=reduction, bucket_by=bucket_by, closing=closing)
 
 
 def _rank(state: _State) -> tuple[str, bytes, list[tuple[str, bool]]]:

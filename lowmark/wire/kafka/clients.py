@@ -89,9 +89,10 @@ def is_passing(error: KafkaError) -> bool:
     return error.retriable() or error.code() in _PASSING
 
 
-def translate(error: KafkaError, settings: KafkaSettings) -> KafkaProblem:
-    """Translate librdkafka's error to one of ours."""
-    return _problem(error, f"Kafka at {settings.bootstrap} ({settings.security.value})")
+def translate(error: KafkaError, settings: KafkaSettings | None = None) -> KafkaProblem:
+    """Translate librdkafka's error to one of ours. `settings`: of the client that met it, if they are known."""
+    where = "Kafka" if settings is None else f"Kafka at {settings.bootstrap} ({settings.security.value})"
+    return _problem(error, where)
 
 
 _LACKING = {

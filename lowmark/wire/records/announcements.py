@@ -45,10 +45,11 @@ _MERGES = {merge.value: merge for merge in Merge}
 _ATTRIBUTE_KINDS = {kind.value: kind for kind in (Kind.TIME, Kind.INT, Kind.DURATION)}
 
 
-def result_headers(kind: RecordKind, generation: int) -> tuple[Header, ...]:
-    """The headers of every record on a result topic. Query and bucket follow from topic and partition: one more header
-    for each row would cost the sink a tenth of its time."""
-    return headers_of(kind, header("generation", generation))
+def result_headers(kind: RecordKind, generation: int, early: int | None = None) -> tuple[Header, ...]:
+    """The headers of every record on a result topic. `early`: the window of rows that left before it closed. Query and
+    bucket follow from topic and partition: one more header for each row would cost the sink a tenth of its time."""
+    windows = () if early is None else (header("window", early),)
+    return headers_of(kind, header("generation", generation), *windows)
 
 
 def _check_headers(headers: Headers, generation: int) -> None:

@@ -147,6 +147,16 @@ class Headers:
         except UnicodeDecodeError:
             raise Refused(BadReason.HEADER, f"header lm-{name} is not UTF-8") from None
 
+    def integer(self, name: str) -> int:
+        """A number from -2^63 to 2^63 - 1 in plain decimal digits."""
+        text = self.text(name)
+        digits = text.removeprefix("-")
+        if len(digits) <= 19 and digits.isascii() and digits.isdecimal() and str(int(text)) == text:
+            number = int(text)
+            if -INT64_MAX - 1 <= number <= INT64_MAX:
+                return number
+        raise Refused(BadReason.HEADER, f"header lm-{name} is {text!r}, not a number from -2^63 to 2^63 - 1")
+
     def natural(self, name: str) -> int:
         """A number from 0 to 2^63 - 1 in plain decimal digits."""
         text = self.text(name)

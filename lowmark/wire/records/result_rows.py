@@ -45,18 +45,21 @@ class RowFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """One row as `text` writes it: a JSON object without a line end."""
+    """One row as `text` writes it: a JSON object without a line end. `early`: its window, if it left before this
+    closed."""
 
     generation: int
     row: bytes
+    early: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResultRowsRecord:
-    """Rows as `shown` gives them."""
+    """Rows as `shown` gives them. `early`: their window, if they left before it closed."""
 
     generation: int
     rows: pa.RecordBatch
+    early: int | None = None
 
     def one_by_one(self) -> list[ResultRow]:
         """The same rows as records of one row each, byte for byte those that a job without a format writes."""
@@ -65,15 +68,18 @@ class ResultRowsRecord:
             [f"{name}:{value}" for value in _json(column)]
             for name, column in zip(names, self.rows.columns, strict=True)
         ]
-        return [ResultRow(self.generation, f"{{{','.join(row)}}}".encode()) for row in zip(*texts, strict=True)]
+        rows = (f"{{{','.join(row)}}}".encode() for row in zip(*texts, strict=True))
+        return [ResultRow(self.generation, row, self.early) for row in rows]
 
 
-def arrow_records(generation: int, schema: Schema, words: Words) -> Iterator[WireRecord]:
-    """The rows in as many records as they need."""
+def arrow_records(
+    generation: int, schema: Schema, words: Words, early: int | None = None
+) -> Iterator[WireRecord]:  # fmt: skip
+    """The rows in as many records as they need. `early`: as for `ResultRowsRecord`."""
     rows = shown(schema, words)
     each = max(1, _MOST_BYTES * len(words) // max(1, rows.nbytes))
     for start in range(0, len(words), each):
-        yield encode_result_rows(ResultRowsRecord(generation, rows.slice(start, each)))
+        yield encode_result_rows(ResultRowsRecord(generation, rows.slice(start, each), early))
 
 
 def shown(schema: Schema, words: Words) -> pa.RecordBatch:
@@ -99,16 +105,16 @@ def _json(column: pa.Array) -> Iterator[str]:
 
 
 def encode_result_row(row: ResultRow) -> WireRecord:
-    return sized(WireRecord(None, row.row, result_headers(RecordKind.ROW, row.generation)))
+    return sized(WireRecord(None, row.row, result_headers(RecordKind.ROW, row.generation, row.early)))
 
 
 def decode_result_row(headers: Headers, value: bytes) -> ResultRow:
     Fields(parse(value))  # refuses all but an object
-    return ResultRow(headers.natural("generation"), value)
+    return ResultRow(headers.natural("generation"), value, _early(headers))
 
 
 def encode_result_rows(rows: ResultRowsRecord) -> WireRecord:
-    return sized(WireRecord(None, write_rows(rows.rows), result_headers(RecordKind.ROWS, rows.generation)))
+    return sized(WireRecord(None, write_rows(rows.rows), result_headers(RecordKind.ROWS, rows.generation, rows.early)))
 
 
 def decode_result_rows(headers: Headers, value: bytes) -> ResultRowsRecord:
@@ -116,4 +122,8 @@ def decode_result_rows(headers: Headers, value: bytes) -> ResultRowsRecord:
     for field in rows.schema:
         if field.type not in _KINDS and field.type != pa.string():
             raise Refused(BadReason.SCHEMA, f"column {field.name} is of {field.type}, as no column of results is")
-    return ResultRowsRecord(headers.natural("generation"), rows)
+    return ResultRowsRecord(headers.natural("generation"), rows, _early(headers))
+
+
+def _early(headers: Headers) -> int | None:
+    return headers.integer("window") if headers.has("window") else None

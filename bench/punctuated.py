@@ -1,0 +1,39 @@
+"""`python -m bench.punctuated`: joins over punctuated streams, as Ding and Rundensteiner measure them (figs. 8 to 12).
+
+State, output of tuples and output of promises of PWJoin, beside WJoin (windows alone) and PJoin (promises alone). The
+operator is the product's; the rivals keep rows as it does. It prints its figures and leaves them, with plots, in
+bench/results; bench/README.md says what they show.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.common.reports import RESULTS, describe_machine
+from bench.papers.punctuated_figures import Setting, measure_output, measure_promises, measure_state
+
+app = typer.Typer(add_completion=False, help=__doc__, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    seconds: Annotated[float, typer.Option(help="Of stream time, in each run.")] = 120,
+    rate: Annotated[float, typer.Option(help="Tuples a second of each stream.")] = 100,
+    fast: Annotated[float, typer.Option(help="The same for figures 9 and 10.")] = 5000,
+    step: Annotated[float, typer.Option(help="Seconds of stream time whose tuples are taken at once.")] = 0.1,
+    repeats: Annotated[int, typer.Option(help="Runs, the fastest of which counts.")] = 5,
+    results: Annotated[Path, typer.Option(help="Where CSV files and plots go.")] = RESULTS,
+) -> None:
+    """All figures."""
+    describe_machine(results)
+    setting = Setting(seconds, rate, step, repeats)
+    measure_state(results, setting)
+    measure_output(results, Setting(min(seconds, 30), fast, step, repeats), setting)
+    measure_promises(results, setting)
+
+
+if __name__ == "__main__":
+    app()

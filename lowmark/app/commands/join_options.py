@@ -1,0 +1,65 @@
+"""Options about the memory of joins without windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from lowmark.query.options import DEFAULT_JOINS, Buffering, Joins, Memory
+
+__all__ = ["JoinBuffer", "JoinDisk", "JoinLimit", "JoinMemory", "Scrambling", "joins_of"]
+
+JoinMemory = Annotated[
+    Memory,
+    typer.Option(
+        help="Until when a join without windows keeps a row: frontier (until the other inputs have passed its time; "
+        "every result is there) or model (for as many rows as the data seem to need; what goes too early makes windows "
+        "lossy)."
+    ),
+]
+
+JoinBuffer = Annotated[
+    Buffering | None,
+    typer.Option(
+        help="How rows wait before they come into a join without windows: keep (not at all), disk, sort or hybrid. "
+        "Changes no result. Default: as --join-limit asks for.",
+        show_default=False,
+    ),
+]
+
+JoinLimit = Annotated[
+    int | None,
+    typer.Option(
+        metavar="MIB",
+        min=1,
+        help="Memory for the rows of a join without windows. If more are expected, rows wait sorted or on disk.",
+        show_default=False,
+    ),
+]
+
+JoinDisk = Annotated[
+    int, typer.Option(metavar="MIB", min=1, help="Most disk on which rows of joins may wait (in TMPDIR).")
+]
+
+Scrambling = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=ROWS",
+        help="How many rows late a row of this input of a join without windows may come. Default: found in the data.",
+    ),
+]
+
+
+def joins_of(
+    memory: Memory = DEFAULT_JOINS.memory, buffer: Buffering | None = None, limit: int | None = None,
+    disk: int = DEFAULT_JOINS.disk_mib, scrambling: Sequence[str] | None = None,
+) -> Joins:  # fmt: skip
+    given = {}
+    for item in scrambling or ():
+        name, sign, rows = item.rpartition("=")
+        if not sign or not name.strip() or not rows.strip().isdecimal():
+            raise typer.BadParameter(f"{item!r} is not NAME=ROWS", param_hint="'--scrambling'")
+        given[name.strip()] = int(rows)
+    return Joins(memory=memory, buffer=buffer, limit_mib=limit, disk_mib=disk, scrambling=given)

@@ -1,0 +1,349 @@
+"""PUNCTUATE ON: rows of closed connections leave before their window ends, and are those of the definitions; what comes
+of a connection after its promise is late, and said to be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from highlevel.progress.driver import BucketDriver
+from highlevel.progress.outputs import Output, ResultRows
+from highlevel.progress.records import Arrival, Batch, Record
+from highlevel.rosters.roster import Roster
+from highlevel.state import MemoryByteStore, PiecewiseState
+from lowlevel.config import Flush, LowLevelConfig
+from lowlevel.node import SourceNodes
+from lowlevel.outbox import Outbox, Rows
+from lowmark.query.compile import compile_query
+from lowmark.query.plan.nodes import Join, QueryPlan
+from lowmark.wire.frames import FrameBlock
+from lowmark.wire.records.codec import decode, encode
+from lowmark.wire.records.partials import Origin
+from lowmark.wire.records.punctuations import Ending
+from lowmark.wire.records.verdicts import Complete, Reason
+from lowmark.wire.rows.values import FOREVER, INT64_MIN, parse_time
+from tests.acceptance.bucketrun import _shown
+from tests.naive.compare import differences
+from tests.naive.evaluate import rows_of
+from tests.naive.frames import Spec, frame
+from tests.naive.packets import decode_frames
+
+NS = 10**9
+START = 1_714_564_800 * NS
+FIN, SYN, RST, ACK = 1, 2, 4, 16
+WINDOW = 60
+CONNECTIONS = "SELECT conn, count(*) AS n, sum(len) AS bytes [RANGE 60 s, SLIDE 60 s, WA ts] FROM A GROUP BY conn"
+TUPLES = (
+    "SELECT srcIP, srcPort, destIP, destPort, proto, count(*) AS n, max(ts) AS last [RANGE 60 s, SLIDE 60 s, WA ts] "
+    "FROM A GROUP BY srcIP, srcPort, destIP, destPort, proto HAVING count(*) > 1"
+)
+PUNCTUATED = {
+    "conn": f"{CONNECTIONS} PUNCTUATE ON conn LINGER 2 s",
+    "tuple": f"{TUPLES} PUNCTUATE ON srcIP, destIP, srcPort, destPort, proto",
+}
+
+
+def at(seconds: float) -> int:
+    return START + int(seconds * NS)
+
+
+def packet(seconds: float, client: int, flags: int = ACK, back: bool = False, six: bool = False) -> Spec:
+    """Of the connection of a client with the server; `back`: from the server."""
+    ends = (f"2001:db8::{client + 1}", "2001:db8::ffff") if six else (f"10.0.0.{client + 1}", "10.0.1.1")
+    ports = (40000 + client, 443)
+    source, destination = ends[::-1] if back else ends
+    return Spec(
+        ts=at(seconds), source=source, destination=destination, proto=6, ports=ports[::-1] if back else ports,
+        flags=flags,
+    )  # fmt: skip
+
+
+def beat(seconds: float) -> Spec:
+    """Of traffic that goes on all the time."""
+    return Spec(ts=at(seconds), source="10.9.9.9", destination="10.9.9.8")
+
+
+def blocks(specs: Sequence[Spec], cuts: Sequence[int]) -> Iterator[FrameBlock]:
+    """Frames in order of time, in blocks that end before these positions."""
+    edges = sorted({0, *(cut for cut in cuts if cut < len(specs)), len(specs)})
+    low = INT64_MIN
+    for start, stop in pairwise(edges):
+        frames = [frame(spec) for spec in specs[start:stop]]
+        lengths = [len(each.data) for each in frames]
+        ts = np.array([each.ts for each in frames], np.int64)
+        before = np.maximum.accumulate(np.concatenate((np.array([low]), ts)))
+        low = int(before[-1])
+        yield FrameBlock(
+            np.frombuffer(b"".join(each.data for each in frames), np.uint8).copy(),
+            np.cumsum([0, *lengths[:-1]]), np.array(lengths), np.array([each.length for each in frames]), ts,
+            np.ones(len(frames), np.int32), before[:-1].copy(), low if stop < len(specs) else FOREVER,
+        )  # fmt: skip
+
+
+@dataclass
+class Seen:
+    """What readers of the results see."""
+
+    rows: list[dict[str, object]] = field(default_factory=list)
+    early: list[tuple[int, int]] = field(default_factory=list)  # step at which such a row came, and its window
+    completes: list[Complete] = field(default_factory=list)
+
+    def take(self, step: int, outputs: Sequence[Output]) -> None:
+        for output in outputs:
+            if isinstance(output, ResultRows):
+                self.rows += _shown(output)
+                self.early += [(step, output.window or 0)] * len(output.rows) * output.early
+            elif isinstance(output, Complete):
+                self.completes.append(output)
+
+    def check_counts(self) -> None:
+        assert sum(complete.rows for complete in self.completes) == len(self.rows)
+        assert all(complete.merged + complete.late >= complete.promised for complete in self.completes)
+
+    @property
+    def reasons(self) -> set[Reason]:
+        return {reason for complete in self.completes for reason in complete.verdict.reasons}
+
+
+def records_of(
+    plan: QueryPlan, name: str, rank: int, specs: Sequence[Spec], cuts: Sequence[int], config: LowLevelConfig
+) -> Iterator[list[tuple[int, Record]]]:
+    """The records of a source with the real kernel, block by block: partition and record."""
+    nodes = SourceNodes(plan.stage.nodes, stream="A", rank=rank, config=config, seed=1)
+    nodes.start()
+    outboxes = {
+        node.name: Outbox(node, Origin(plan.stage.fingerprint, name, 0, node.name), plan.stage.buckets)
+        for node in plan.stage.nodes
+    }
+    for block in blocks(specs, cuts):
+        ending = Ending.END if block.low_after == FOREVER else Ending.NONE
+        found: list[tuple[int, Record]] = []
+        for output in nodes.take(block):
+            for partition, record in outboxes[output.node].take(output, ending):
+                if isinstance(record, Rows):
+                    found.append((partition, Batch(record.origin, record.sequence, record.rows, record.tuples)))
+                else:
+                    wire = encode(record)
+                    assert decode(wire.headers, wire.value, lambda origin: None) == record
+                    found.append((partition, record))
+        yield found
+
+
+def run(
+    text: str, sources: Sequence[Sequence[Spec]], cuts: Sequence[int], random: Random, *, buckets: int = 1,
+    config: LowLevelConfig | None = None, stored: bool = True, in_turn: bool = False,
+) -> Seen:  # fmt: skip
+    """Sources in random interleaving or in turn; a step is a block of one of them. Buckets begin anew from their state
+    at random."""
+    plan = compile_query(text, streams={"A": len(sources)}, buckets=buckets)
+    names = tuple(f"s{rank}" for rank in range(len(sources)))
+    lanes = [
+        records_of(plan, name, rank, specs, cuts, config or LowLevelConfig(slots=64))
+        for rank, (name, specs) in enumerate(zip(names, sources, strict=True))
+    ]
+    stores, seen, roster = [MemoryByteStore() for _ in range(buckets)], Seen(), Roster.of({"A": names})
+    states = [PiecewiseState(store, plan.stage.fingerprint) for store in stores]
+    drivers = [BucketDriver(plan.stage, (plan,), bucket, states[bucket], roster, 1) for bucket in range(buckets)]
+    waiting, step = [iter(lane) for lane in lanes], 0
+    while waiting:
+        lane = waiting[step % len(waiting)] if in_turn else random.choice(waiting)
+        records = next(lane, None)
+        if records is None:
+            waiting.remove(lane)
+            continue
+        for partition, record in records:
+            drivers[partition].take(record, Arrival(step))
+        for bucket in range(buckets):
+            seen.take(step, drivers[bucket].flush().outputs)
+            states[bucket].commit()
+            if stored and random.random() < 0.5:
+                states[bucket] = PiecewiseState(stores[bucket], plan.stage.fingerprint)
+                drivers[bucket] = BucketDriver(plan.stage, (plan,), bucket, states[bucket], roster, 1)
+        step += 1
+    return seen
+
+
+def expected(text: str, sources: Sequence[Sequence[Spec]]) -> list[dict[str, object]]:
+    packets = [decode_frames("A", rank, map(frame, specs))[0] for rank, specs in enumerate(sources)]
+    return rows_of(text, {"A": packets})
+
+
+def _end(row: dict[str, object]) -> int:
+    return parse_time(str(row["window_end"]))
+
+
+def every_second(specs: Sequence[Spec]) -> list[int]:
+    return [place for place in range(1, len(specs)) if specs[place].ts // NS != specs[place - 1].ts // NS]
+
+
+def conversation(client: int, begin: float, end: float, closing: str = "fin", six: bool = False) -> list[Spec]:
+    specs = [packet(begin, client, SYN, six=six), packet(begin + 0.1, client, SYN | ACK, True, six)]
+    specs += [packet(begin + 0.2, client, six=six), packet(end - 0.3, client, back=True, six=six)]
+    match closing:
+        case "fin":
+            specs += [packet(end, client, FIN | ACK, six=six), packet(end + 0.1, client, FIN | ACK, True, six)]
+            specs += [packet(end + 0.2, client, six=six)]
+        case "half":
+            specs += [packet(end, client, FIN | ACK, six=six)]
+        case "rst":
+            specs += [packet(end, client, RST, True, six)]
+    return specs
+
+
+def in_order(*parts: Sequence[Spec]) -> list[Spec]:
+    return sorted((spec for part in parts for spec in part), key=lambda spec: spec.ts)
+
+
+BEATS = [beat(seconds) for seconds in range(130)]
+
+
+@pytest.mark.parametrize("flush", Flush)
+def test_a_row_leaves_when_its_connection_has_been_closed_for_a_while(flush: Flush) -> None:
+    specs = in_order(
+        BEATS, conversation(1, 2, 5), conversation(2, 3, 7, six=True), conversation(3, 4, 9, "rst"),
+        conversation(4, 1, 5, "half"), conversation(5, 61, 70),
+    )  # fmt: skip
+    text = PUNCTUATED["conn"]
+    seen = run(text, [specs], every_second(specs), Random(1), config=LowLevelConfig(slots=64, flush=flush))
+    seen.check_counts()
+    assert not differences(seen.rows, expected(CONNECTIONS, [specs]))
+    assert not seen.reasons
+    first = min(step for step, _ in seen.early)
+    assert [step - first for step, _ in seen.early] == [
+        0,
+        3,
+        4,
+        66,
+    ]  # at the first low-watermark 2 s behind the last closing packet
+    assert first <= 9
+    windows = [complete for complete in seen.completes if complete.merged]
+    assert [complete.rows for complete in windows] == [5, 2, 1]
+    assert all(complete.merged == complete.promised for complete in windows)
+
+
+def test_each_direction_closes_by_itself() -> None:
+    specs = in_order(BEATS[:60], conversation(1, 2, 5), conversation(4, 1, 5, "half"))
+    seen = run(PUNCTUATED["tuple"], [specs], every_second(specs), Random(1))
+    seen.check_counts()
+    assert len(seen.early) == 3
+    assert not differences(seen.rows, expected(TUPLES, [specs]))
+
+
+def test_a_connection_that_comes_again_in_a_later_window_is_untouched() -> None:
+    specs = in_order(BEATS, conversation(1, 2, 5), conversation(1, 64, 66))
+    seen = run(PUNCTUATED["conn"], [specs], every_second(specs), Random(1))
+    assert not seen.reasons
+    assert not differences(seen.rows, expected(CONNECTIONS, [specs]))
+
+
+def test_a_connection_that_opens_again_before_the_promise_is_not_promised() -> None:
+    specs = in_order(BEATS, conversation(1, 2, 5), conversation(1, 6, 50, ""))
+    seen = run(PUNCTUATED["conn"], [specs], every_second(specs), Random(1))
+    assert not seen.reasons
+    assert not seen.early
+    assert not differences(seen.rows, expected(CONNECTIONS, [specs]))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_what_comes_after_the_promise_is_late_and_said_to_be(stored: bool) -> None:
+    again = conversation(1, 20, 30)
+    specs = in_order(BEATS, conversation(1, 2, 5), again)
+    seen = run(PUNCTUATED["conn"], [specs], every_second(specs), Random(1), stored=stored)
+    seen.check_counts()
+    assert not differences(seen.rows, expected(CONNECTIONS, [in_order(BEATS, conversation(1, 2, 5))]))
+    first = next(complete for complete in seen.completes if complete.merged)
+    assert first.verdict.reasons == {Reason.PUNCTUATED}
+    assert first.late == len(again)
+    assert first.merged + first.late == first.promised
+    assert all(complete.verdict.exact for complete in seen.completes if complete is not first)
+
+
+def test_every_source_of_the_stream_promises_it() -> None:
+    both = conversation(1, 2, 5)
+    one, two = in_order(BEATS, both, conversation(2, 2, 5)), in_order(BEATS, both)
+    seen = run(PUNCTUATED["conn"], [one, two], every_second(one), Random(1), in_turn=True)
+    first, *others = [step for step, _ in seen.early]
+    assert first < 20
+    assert min(others, default=100) > 90, "the second has not seen the other one, until it is past the window"
+    assert not differences(seen.rows, expected(CONNECTIONS, [one, two]))
+    assert not seen.reasons
+
+
+JOINED = (
+    "SELECT s.conn, s.ts AS begun, r.len FROM A [RANGE 1 minute, WA ts] AS s, A [RANGE 5 s, WA ts] AS r "
+    "WHERE s.tcp_flags = 2 AND s.conn = r.conn"
+)
+
+
+def test_a_join_on_connections_is_punctuated_and_has_the_same_rows() -> None:
+    plan = compile_query(f"{JOINED} PUNCTUATE ON conn", streams={"A": 1})
+    join = plan.steps[0].plan
+    assert isinstance(join, Join)
+    assert join.punctuated is not None
+    assert join.punctuated.promising == (0, 1)
+    endings = ("rst", "fin", "fin")
+    talks = (conversation(client, 2 * client, 2 * client + 5, endings[client % 3]) for client in range(9))
+    specs = in_order(BEATS, *talks)
+    seen = run(f"{JOINED} PUNCTUATE ON conn", [specs], every_second(specs), Random(3), buckets=2)
+    assert len(seen.rows) > 40
+    assert not differences(seen.rows, expected(JOINED, [specs]))
+    assert not seen.reasons
+
+
+ENDINGS = st.sampled_from(("fin", "fin", "fin", "rst", "half", ""))
+CONVERSATIONS = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 100), st.integers(1, 40), ENDINGS, st.booleans(), st.integers(1, 3)),
+    max_size=10,
+)
+
+
+@given(
+    drawn=CONVERSATIONS, cuts=st.lists(st.integers(1, 200), max_size=40), seed=st.integers(0, 2**32),
+    buckets=st.sampled_from((1, 3)), form=st.sampled_from(sorted(PUNCTUATED)), slots=st.sampled_from((1, 4, 64)),
+    flush=st.sampled_from(Flush),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+def test_whatever_the_traffic_no_row_is_wrong_without_a_word(
+    drawn: list[tuple[int, int, int, str, bool, int]], cuts: list[int], seed: int, buckets: int, form: str, slots: int,
+    flush: Flush,
+) -> None:  # fmt: skip
+    """Connections of the same addresses and ports overlap and follow each other; one or both sources see each."""
+    sources: list[list[Spec]] = [[], []]
+    for client, begin, length, ending, six, where in drawn:
+        for rank in (0, 1):
+            if where >> rank & 1:
+                sources[rank] += conversation(client, begin, begin + length, ending, six)
+    sources = [in_order(BEATS, specs) for specs in sources]
+    plain, text = {"conn": CONNECTIONS, "tuple": TUPLES}[form], PUNCTUATED[form]
+    config = LowLevelConfig(slots=slots, flush=flush)
+    seen = run(text, sources, cuts, Random(seed), buckets=buckets, config=config)
+    seen.check_counts()
+    assert seen.reasons <= {Reason.PUNCTUATED}
+    late: Counter[int] = Counter()
+    promised: Counter[int] = Counter()
+    lossy = set()
+    for complete in seen.completes:
+        assert complete.windows is not None
+        late[complete.windows.first] += complete.late
+        promised[complete.windows.first] += complete.promised
+        assert complete.merged + complete.late == complete.promised
+        assert complete.verdict.exact == (not complete.late)
+        if not complete.verdict.exact:
+            lossy.add(complete.end)
+    by_window = Counter(spec.ts // NS // WINDOW for specs in sources for spec in specs)
+    assert {window: count for window, count in promised.items() if count} == by_window
+    certain = [row for row in seen.rows if _end(row) not in lossy]
+    right = [row for row in expected(plain, sources) if _end(row) not in lossy]
+    assert not differences(certain, right)
+    keys = Counter(
+        tuple(value for name, value in row.items() if name not in ("n", "bytes", "last")) for row in seen.rows
+    )
+    assert set(keys.values()) <= {1}, "each group has one row in a window"
