@@ -27,7 +27,7 @@ from highlevel.progress.pending_outputs import Tally
 from highlevel.progress.place import Place
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.progress.value_promises import Held, ValuePromises, about_values, in_panes, news, of_all
-from highlevel.rosters.outlived import forget_outlived, may_outlive
+from highlevel.rosters.outlived import forget_outlived
 from highlevel.rosters.roster import Changed, Roster, changes
 from highlevel.rosters.source_status import Progress, Standing
 from highlevel.scheduler import IN_ORDER, Scheduler
@@ -426,8 +426,7 @@ class BucketDriver:
         """Forget the sources of which nothing can come any more. Which records have come decides it, not where a
         micro-batch ends."""
         capture = {name: node for name, node in self._nodes.items() if name not in self._exchanges}
-        left = forget_outlived(self._roster, capture, self._ledgers, self._lanes)
-        self._outliving = may_outlive(left, self._lanes)
+        left, self._outliving = forget_outlived(self._roster, capture, self._ledgers, self._lanes)
         if left is not self._roster:
             self._roster = left
             self._rosters = self._by_node()
