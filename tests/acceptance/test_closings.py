@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from random import Random
 
@@ -280,6 +280,26 @@ def test_the_filter_of_the_operating_system_lets_closing_packets_through() -> No
     assert [None if keep is None else {*fields(keep)} for keep in kept] == [
         {"destPort"}, {"destPort", "proto", "tcp_flags"},
     ]  # fmt: skip
+
+
+def test_nodes_that_take_over_know_what_has_begun_to_close() -> None:
+    specs = in_order(BEATS[:20], conversation(1, 2, 5))
+    (node,) = compile_query(PUNCTUATED["conn"], streams={"A": 1}, buckets=1).stage.nodes
+    (other,) = compile_query(PUNCTUATED["tuple"], streams={"A": 1}, buckets=1).stage.nodes
+    both = replace(node, name="conn"), replace(other, name="tuple")
+    old, new = (SourceNodes(of, stream="A", config=LowLevelConfig(slots=64)) for of in (both[:1], both[::-1]))
+    old.start()
+    new.start()
+    parts = list(blocks(specs, every_second(specs)))
+    before = [output for part in parts[:6] for output in old.take(part)]
+    assert not any(output.closed for output in before)
+    before += old.let_go(())
+    new.take_over(old)
+    after = [output for part in parts[6:] for output in new.take(part)]
+    told = [(output.node, len(closed.values)) for output in after for closed in output.closed]
+    assert told == [("conn", 1)], "the other node has seen none of it begin to close"
+    after += new.finish()
+    assert sum(int(output.rows[:, 2].sum()) for output in (*before, *after) if output.node == "conn") == len(specs)
 
 
 def test_a_correction_says_what_would_have_been() -> None:
