@@ -28,6 +28,7 @@ __all__ = ["ClosedConnections", "Watched", "Watcher", "kernel_reductions", "watc
 _SLOTS = 1 << 16
 _WAYS = 4  # slots in which a connection may be
 _WALK = 4  # partials that are looked at for each tuple taken
+_SHORT = 1 << 16  # partials of a walk that takes a few milliseconds
 
 # Words of a slot before those of the connection.
 _ENDS = 0  # bits of the ends from which FIN came; RST sets both; 0: the slot is free
@@ -115,12 +116,13 @@ class Watcher:
         if self.memory.pending_rows:
             self.closed.take(self.memory.drain())
 
-    def pays(self, members: Sequence[SourceNode], low: int) -> bool:
+    def pays(self, members: Sequence[SourceNode], low: int, hurry: bool) -> bool:
         """Whether it is time to look for closed connections in the tables of these nodes: that takes a walk over all
-        partials, which the tuples since the last one, or the time, should be worth."""
+        partials, which the tuples since the last one, or the time, should be worth. `hurry`: a short walk is worth it
+        in any case, since nothing may come for a while."""
         taken = sum(member.memory.taken for member in members)
         groups = sum(member.memory.groups for member in members)
-        if _WALK * (taken - self._taken) < groups and low < self._low + self._linger:
+        if groups > (_SHORT if hurry else _WALK * (taken - self._taken)) and low < self._low + self._linger:
             return False
         self._taken, self._low = taken, low
         return True

@@ -224,7 +224,7 @@ class SourceNodes:
             return
         for key, watcher in self._watchers.items():
             members = [member for member in self._members.values() if watched_by(member.node) == key]
-            if not watcher.closed.due(self._low) or not (hurry or watcher.pays(members, self._low)):
+            if not watcher.closed.due(self._low) or not watcher.pays(members, self._low, hurry):
                 continue
             values, closed_ns = watcher.closed.take_due(self._low)
             for member in members:

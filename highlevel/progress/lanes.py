@@ -121,12 +121,11 @@ class Lanes:
         """Whether a later epoch of the record's source has begun."""
         return origin.epoch < self._epochs[origin.source]
 
-    def of_source(self, source: str) -> list[Lane]:
-        return [lane for lane in self if lane.source == source]
-
-    def sources(self) -> list[str]:
-        """All that have sent a record, in the order in which their present epochs were seen."""
-        return list(self._epochs)
+    def by_source(self) -> Mapping[str, list[Lane]]:
+        found: dict[str, list[Lane]] = {source: [] for source in self._epochs}
+        for lane in self:
+            found[lane.source].append(lane)
+        return found
 
     def forget(self, source: str) -> None:
         """As if the source had never sent anything."""

@@ -17,37 +17,42 @@ from highlevel.rosters.roster import Member, Roster
 from lowmark.query.plan.nodes import Node
 from lowmark.wire.rows.values import FOREVER
 
-__all__ = ["forget_outlived", "may_outlive"]
+__all__ = ["forget_outlived"]
 
 _MOST_FORMER = 1_000
 """Members kept of a stream that have left and of which something may still come: their late rows amend windows."""
 
 
-def forget_outlived(roster: Roster, nodes: Mapping[str, Node], ledgers: Mapping[str, Ledger], lanes: Lanes) -> Roster:
-    """The roster without what is outlived; its lanes are forgotten. The same roster if there is none."""
+def forget_outlived(
+    roster: Roster, nodes: Mapping[str, Node], ledgers: Mapping[str, Ledger], lanes: Lanes
+) -> tuple[Roster, bool]:
+    """The roster without what is outlived, whose lanes are forgotten; the same roster if there is none. And whether a
+    frontier that moves may outlive more: else only a source that stops, or a change of the roster does."""
+    by_source = lanes.by_source()
+    over = {source: all(lane.stopped for lane in of) for source, of in by_source.items()}
     streams = {
-        stream: _kept(members, [ledgers[name] for name, node in nodes.items() if stream in node.streams], lanes)
+        stream: _kept(members, [ledgers[name] for name, node in nodes.items() if stream in node.streams], lanes, over)
         for stream, members in roster.streams.items()
     }
-    listed = {member.source for members in streams.values() for member in members}
-    for source in [each for each in lanes.sources() if each not in listed]:
-        of = lanes.of_source(source)
-        if all(lane.stopped and lane.promised <= ledgers[lane.node].frontier.value for lane in of):
-            lanes.forget(source)
-    return roster if streams == roster.streams else replace(roster, streams=streams)
-
-
-def may_outlive(roster: Roster, lanes: Lanes) -> bool:
-    """Whether there is anything that will be outlived some day as things are."""
-    members = [member for of in roster.streams.values() for member in of]
-    if any(member.left < FOREVER or any(stop < FOREVER for _, stop in member.excluded) for member in members):
-        return True
+    members = [member for of in streams.values() for member in of]
     listed = {member.source for member in members}
-    return any(source not in listed for source in lanes.sources())
+    waiting = any(
+        (member.left < FOREVER and over.get(member.source, True)) or any(stop < FOREVER for _, stop in member.excluded)
+        for member in members
+    )
+    for source in by_source.keys() - listed:
+        if over[source] and all(lane.promised <= ledgers[lane.node].frontier.value for lane in by_source[source]):
+            lanes.forget(source)
+        else:
+            waiting |= over[source]
+    return (roster if streams == roster.streams else replace(roster, streams=streams)), waiting
 
 
-def _kept(members: tuple[Member, ...], readers: list[Ledger], lanes: Lanes) -> tuple[Member, ...]:
-    """Numbers of rows are no times: a node whose rows are numbered keeps all."""
+def _kept(
+    members: tuple[Member, ...], readers: list[Ledger], lanes: Lanes, over: Mapping[str, bool]
+) -> tuple[Member, ...]:  # fmt: skip
+    """`over`: by source that has sent, whether its epoch is over. Numbers of rows are no times: a node whose rows are
+    numbered keeps all."""
     if not readers or any(ledger.node.reduction.pane.attribute == ROW_NUMBER for ledger in readers):
         return members
     kept, waiting = [], []
@@ -56,7 +61,7 @@ def _kept(members: tuple[Member, ...], readers: list[Ledger], lanes: Lanes) -> t
         shorter = member if len(runs) == len(member.excluded) else replace(member, excluded=runs)
         if not all(_passed(ledger, member.left) for ledger in readers):
             kept.append(shorter)
-        elif not all(lane.stopped for lane in lanes.of_source(member.source)):
+        elif not over.get(member.source, True):
             kept.append(shorter)
             waiting.append(shorter)
     surplus = {id(member) for member in waiting[: max(0, len(waiting) - _MOST_FORMER)]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from random import Random
 
@@ -22,13 +22,16 @@ from highlevel.state import MemoryByteStore, PiecewiseState
 from lowlevel.config import Flush, LowLevelConfig
 from lowlevel.node import SourceNodes
 from lowlevel.outbox import Outbox, Rows
+from lowmark.app.capture.frame_filter import frame_filter
 from lowmark.query.compile import compile_query
+from lowmark.query.expr.expressions import fields
+from lowmark.query.options import Late
 from lowmark.query.plan.nodes import Join, QueryPlan
 from lowmark.wire.frames import FrameBlock
 from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.partials import Origin
 from lowmark.wire.records.punctuations import Ending
-from lowmark.wire.records.verdicts import Complete, Reason
+from lowmark.wire.records.verdicts import Complete, Correction, Reason
 from lowmark.wire.rows.values import FOREVER, INT64_MIN, parse_time
 from tests.acceptance.bucketrun import _shown
 from tests.naive.compare import differences
@@ -95,6 +98,7 @@ class Seen:
     rows: list[dict[str, object]] = field(default_factory=list)
     early: list[tuple[int, int]] = field(default_factory=list)  # step at which such a row came, and its window
     completes: list[Complete] = field(default_factory=list)
+    corrections: list[Correction] = field(default_factory=list)
 
     def take(self, step: int, outputs: Sequence[Output]) -> None:
         for output in outputs:
@@ -103,6 +107,8 @@ class Seen:
                 self.early += [(step, output.window or 0)] * len(output.rows) * output.early
             elif isinstance(output, Complete):
                 self.completes.append(output)
+            elif isinstance(output, Correction):
+                self.corrections.append(output)
 
     def check_counts(self) -> None:
         assert sum(complete.rows for complete in self.completes) == len(self.rows)
@@ -140,10 +146,11 @@ def records_of(
 def run(
     text: str, sources: Sequence[Sequence[Spec]], cuts: Sequence[int], random: Random, *, buckets: int = 1,
     config: LowLevelConfig | None = None, stored: bool = True, in_turn: bool = False,
+    late: Late = Late.COUNT,
 ) -> Seen:  # fmt: skip
     """Sources in random interleaving or in turn; a step is a block of one of them. Buckets begin anew from their state
     at random."""
-    plan = compile_query(text, streams={"A": len(sources)}, buckets=buckets)
+    plan = compile_query(text, streams={"A": len(sources)}, buckets=buckets, late=late)
     names = tuple(f"s{rank}" for rank in range(len(sources)))
     lanes = [
         records_of(plan, name, rank, specs, cuts, config or LowLevelConfig(slots=64))
@@ -264,6 +271,47 @@ def test_what_comes_after_the_promise_is_late_and_said_to_be(stored: bool) -> No
     assert first.late == len(again)
     assert first.merged + first.late == first.promised
     assert all(complete.verdict.exact for complete in seen.completes if complete is not first)
+
+
+def test_the_filter_of_the_operating_system_lets_closing_packets_through() -> None:
+    """The FIN of a server does not go to its port."""
+    asked = CONNECTIONS.replace("FROM A", "FROM A WHERE destPort = 443")
+    kept = [frame_filter(compile_query(text).stage.nodes)[0] for text in (asked, f"{asked} PUNCTUATE ON conn")]
+    assert [None if keep is None else {*fields(keep)} for keep in kept] == [
+        {"destPort"}, {"destPort", "proto", "tcp_flags"},
+    ]  # fmt: skip
+
+
+def test_nodes_that_take_over_know_what_has_begun_to_close() -> None:
+    specs = in_order(BEATS[:20], conversation(1, 2, 5))
+    (node,) = compile_query(PUNCTUATED["conn"], streams={"A": 1}, buckets=1).stage.nodes
+    (other,) = compile_query(PUNCTUATED["tuple"], streams={"A": 1}, buckets=1).stage.nodes
+    both = replace(node, name="conn"), replace(other, name="tuple")
+    old, new = (SourceNodes(of, stream="A", config=LowLevelConfig(slots=64)) for of in (both[:1], both[::-1]))
+    old.start()
+    new.start()
+    parts = list(blocks(specs, every_second(specs)))
+    before = [output for part in parts[:6] for output in old.take(part)]
+    assert not any(output.closed for output in before)
+    before += old.let_go(())
+    new.take_over(old)
+    after = [output for part in parts[6:] for output in new.take(part)]
+    told = [(output.node, len(closed.values)) for output in after for closed in output.closed]
+    assert told == [("conn", 1)], "the other node has seen none of it begin to close"
+    after += new.finish()
+    assert sum(int(output.rows[:, 2].sum()) for output in (*before, *after) if output.node == "conn") == len(specs)
+
+
+def test_a_correction_says_what_would_have_been() -> None:
+    again = conversation(1, 20, 30)
+    specs = in_order(BEATS, conversation(1, 2, 5), again)
+    seen = run(PUNCTUATED["conn"], [specs], every_second(specs), Random(1), late=Late.CORRECT)
+    (correction,) = seen.corrections
+    assert correction.tuples == len(again)
+    (delta,) = correction.deltas
+    (row,) = [row for row in seen.rows if row["conn.aIP"] == "10.0.0.2"]
+    (whole,) = [row for row in expected(CONNECTIONS, [specs]) if row["conn.aIP"] == "10.0.0.2"]
+    assert [int(row[name]) + int(delta[name]) for name in ("n", "bytes")] == [whole["n"], whole["bytes"]]
 
 
 def test_every_source_of_the_stream_promises_it() -> None:

@@ -8,6 +8,7 @@ from ingest.live.bpf_condition import useful
 from lowlevel.kernel.codegen.assemble import fields_of
 from lowmark.query.expr.expressions import Expr
 from lowmark.query.expr.simplify import disjoin
+from lowmark.query.plan.closings import closing_packets
 from lowmark.query.plan.nodes import Node
 
 __all__ = ["OUTSIDE", "frame_filter"]
@@ -18,7 +19,8 @@ OUTSIDE = "frames that the kernel's filter discarded were never received, and no
 def frame_filter(nodes: Sequence[Node]) -> tuple[Expr | None, str]:
     """The condition of the frames that some node may want, and a note for when the kernel applies it. None: the kernel
     cannot filter, and the note says why."""
-    conditions = [node.reduction.where for node in nodes]
+    watching = [closing_packets(node.closing) for node in nodes if node.closing is not None]
+    conditions = [reduction.where for reduction in (*(node.reduction for node in nodes), *watching)]
     if any("row_num" in fields_of(node.reduction) for node in nodes):
         return None, "the kernel discards no frame: a query reads row_num, which counts all packets"
     known = [condition for condition in conditions if condition is not None]
