@@ -32,6 +32,7 @@ from highlevel.interface import MarkOut, Operator, Out, Space, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
 from highlevel.join.in_order import InOrderJoinOperator
 from highlevel.join.oblivious.oblivious_join import ObliviousJoinOperator
+from highlevel.join.oblivious.usage import Buffer
 from highlevel.join.punctuated import PunctuatedJoinOperator
 from highlevel.join.shared import SharedJoinOperator
 from highlevel.limits import GroupLimit
@@ -182,6 +183,12 @@ class Answer:
         steps = ((step.operator, step.state) for step in self._steps)
         found = [operator.open(state) for operator, state in steps if isinstance(operator, PartitionedRowsOperator)]
         return sum(found, OpenCount()) if found else None
+
+    def buffers(self) -> tuple[Buffer, ...]:
+        """Those of its joins without windows, input by input."""
+        steps = ((step.operator, step.state) for step in self._steps)
+        joins = (operator.buffers(state) for operator, state in steps if isinstance(operator, ObliviousJoinOperator))
+        return tuple(buffer for of in joins for buffer in of)
 
     def take_events(self) -> Events:
         events, self.events = self.events, Events()

@@ -209,6 +209,7 @@ class BucketDriver:
             self._standing.open_panes(),
             tuple(self._standing.heard()),
             all(bound == FOREVER for _, bound in complete_to),
+            tuple((query.plan.name, buffer) for query in self._queries for buffer in query.answer.buffers()),
         )
 
     def _lanes_of(self, node: str) -> Lanes:
