@@ -173,6 +173,7 @@ def test_a_hint_chooses_the_algorithm() -> None:
         ("A [RANGE 3 s], B [RANGE 3 s] WHERE A.ts + 1 second = B.ts", "no equality of the times"),
         ("A LEFT JOIN B ON A.ts = B.ts", "outer, semi and anti joins have one algorithm"),
         ("A", "it is of inner joins"),
+        ("A, B WHERE A.ts = B.ts ORDER BY ts", "a join with ORDER BY ts"),
     ],
 )
 def test_a_hint_that_cannot_be_followed_is_refused(text: str, message: str) -> None:
