@@ -13,7 +13,13 @@ from typing import Annotated
 import typer
 
 from bench.common.reports import RESULTS, describe_machine
-from bench.papers.oblivious_figures import measure_buffers, measure_latency, measure_strategies, measure_windows
+from bench.papers.oblivious_figures import (
+    measure_buffers,
+    measure_latency,
+    measure_operator,
+    measure_strategies,
+    measure_windows,
+)
 from bench.papers.oblivious_runs import Setting
 
 app = typer.Typer(add_completion=False, help=__doc__, pretty_exceptions_enable=False)
@@ -37,6 +43,7 @@ def main(
     some = max(1, repeats // 6)
     measure_windows(results, query_1=query_1, query_2=query_2, repeats=some, target=accuracy)
     measure_strategies(results, query_1=query_1, query_2=query_2, repeats=some)
+    measure_operator(results, query_1=query_1, repeats=some)
     measure_latency(
         results, query_1=Setting(3, seconds, most_scrambling=scrambling, batch=0), repeats=max(1, repeats // 15)
     )

@@ -1,7 +1,8 @@
-"""What comes out of the steps of one query: rows, closed windows, and what is known against them."""
+"""What comes out of the steps of a bucket: for queries, and what operators tell of their windows and rows."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from highlevel.interface import Words
@@ -9,35 +10,26 @@ from highlevel.row_marks import RowMark
 from lowmark.wire.records.punctuations import Promise
 from lowmark.wire.records.verdicts import Reason
 
-__all__ = ["Closing", "Events", "LatePart", "Reached", "Shed"]
+__all__ = ["Closing", "Events", "Told"]
 
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """A window of an aggregate step that is final, with the tuples merged into it."""
+    """A window of a step that is final, with the tuples merged into it."""
 
-    step: int
     windows: range
     tuples: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LatePart:
-    """Rows that an operator refused as late on a port of its input."""
+@dataclass(slots=True)
+class Told:
+    """What an operator has told since the last call."""
 
-    step: int
-    port: int
-    rows: Words
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Shed:
-    """Rows of an input that an operator gave up."""
-
-    step: int
-    port: int
-    rows: Words
-    reason: Reason
+    closings: list[Closing] = field(default_factory=list)
+    flaws: list[tuple[int, Reason]] = field(default_factory=list)  # of windows
+    marks: list[tuple[int, RowMark]] = field(default_factory=list)  # by port, on rows put out there
+    given_up: list[tuple[int, RowMark]] = field(default_factory=list)  # by port of an input, on rows of it
+    late: set[int] = field(default_factory=set)  # ports of inputs of which it has refused rows
 
 
 @dataclass(slots=True)
@@ -47,16 +39,4 @@ class Events:
     rows: list[Words] = field(default_factory=list)  # of the answer
     sent: list[tuple[int, Words | Promise]] = field(default_factory=list)
     """By step: rows and joint promises that go into its exchange."""
-    closings: list[Closing] = field(default_factory=list)
-    flaws: list[tuple[int, int, Reason]] = field(default_factory=list)  # (step, window, reason)
-    marks: list[tuple[int, int, RowMark]] = field(default_factory=list)  # (step, port, mark on rows put out there)
-    late: list[LatePart] = field(default_factory=list)
-    shed: list[Shed] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Reached:
-    """Where a mark ends: at steps that make windows or send, on the rows of their input; and in the answer."""
-
-    steps: list[tuple[int, RowMark]] = field(default_factory=list)
-    shown: list[RowMark] = field(default_factory=list)
+    shed: Counter[Reason] = field(default_factory=Counter)  # rows that operators gave up

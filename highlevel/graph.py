@@ -20,18 +20,19 @@ What an operator may rely on, and what the graph relies on:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from itertools import pairwise
 from typing import ParamSpec, TypeVar
 
-from highlevel.events import Closing, Events, LatePart, Reached, Shed
+import numpy as np
+
+from highlevel.events import Closing, Events, Told
 from highlevel.interface import MarkOut, Operator, Out, Space, State, Words
 from highlevel.join import JoinOperator, OuterJoinOperator
 from highlevel.join.in_order import InOrderJoinOperator
-from highlevel.join.marks import JoinMarks
 from highlevel.join.oblivious.oblivious_join import ObliviousJoinOperator
-from highlevel.join.output_promises import Promising
+from highlevel.join.oblivious.usage import Buffer
 from highlevel.join.punctuated import PunctuatedJoinOperator
 from highlevel.join.shared import SharedJoinOperator
 from highlevel.limits import GroupLimit
@@ -40,13 +41,14 @@ from highlevel.operators.crowded_aggregate import CrowdedAggregateOperator
 from highlevel.operators.distinct import DistinctOperator
 from highlevel.operators.finish import FinishOperator
 from highlevel.operators.gather import GatherOperator, SendOperator, TotalsOperator
+from highlevel.operators.incoming import panes_of
 from highlevel.operators.number import NumberOperator
 from highlevel.operators.partitioned_rows import PartitionedRowsOperator
 from highlevel.operators.reduce import ReduceOperator
 from highlevel.operators.slide_by_tuple import SlideByTupleOperator
 from highlevel.progress.joint_promises import JointPromises, joint_promises
 from highlevel.progress.value_promises import ValuePromises, about_values, news, of_all
-from highlevel.row_marks import RowMark, on_windows
+from highlevel.row_marks import RowMark
 from highlevel.scheduler import IN_ORDER, Scheduler
 from highlevel.state import ScopedState
 from highlevel.views import Viewer
@@ -60,6 +62,7 @@ from lowmark.query.plan.nodes import (
     Finish,
     Gather,
     Join,
+    MakesWindows,
     NodeInput,
     NodeView,
     Number,
@@ -76,7 +79,7 @@ from lowmark.wire.records.punctuations import Bound, Promise
 from lowmark.wire.records.verdicts import OpenCount, Reason, Verdict
 from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["Answer", "Build", "Graph", "build"]
+__all__ = ["Answer", "Build", "Graph", "GraphStep", "build"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -109,10 +112,10 @@ class _Known:
     values: ValuePromises
 
 
-_KEPT: Space[_Kept] = Space("promised", _Kept.encode, _Kept.decode)
+_KEPT: Space[_Kept] = Space("graph.promised", _Kept.encode, _Kept.decode)
 """By the number of the input."""
 
-_FRONTS: Space[list[int]] = Space("fronts", lambda piece: json.dumps(piece).encode(), json.loads)
+_FRONTS: Space[list[int]] = Space("graph.fronts", lambda piece: json.dumps(piece).encode(), json.loads)
 """By input of a step, the first pane not ended at an input that brings panes."""
 
 
@@ -155,18 +158,14 @@ def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:
 class Answer:
     """One query in the graph: where its rows come out, and what came out of the steps that it reads."""
 
-    def __init__(self, plan: QueryPlan, steps: Sequence[_Step]) -> None:
+    def __init__(self, plan: QueryPlan, steps: Sequence[GraphStep]) -> None:
         self.plan = plan
         self.port = 0
         self.events = Events()
         self._steps = steps
         self._viewers = {view.node: _viewer(plan, view) for view in plan.views}
-        self._readers: dict[str | tuple[int, int], list[tuple[int, int]]] = {}
-        for number, step in enumerate(plan.steps):
-            for place, source in enumerate(step.inputs):
-                below = source.node if isinstance(source, NodeInput) else (source.step, source.port)
-                self._readers.setdefault(below, []).append((number, step.port(place)))
-        self.nodes = tuple(name for name in self._readers if isinstance(name, str))
+        read = (source.node for step in plan.steps for source in step.inputs if isinstance(source, NodeInput))
+        self.nodes = tuple(dict.fromkeys(read))
         """The nodes that it reads, in the order of their first reader."""
 
     @property
@@ -179,84 +178,24 @@ class Answer:
         viewer = self._viewers.get(node)
         return rows if viewer is None else viewer.of(rows)
 
-    def touch(self, step: int, panes: Iterable[int]) -> None:
-        """Tuples came in these panes of a landmark window's input, into any bucket."""
-        at = self._steps[step]
-        if isinstance(at.operator, AggregateOperator):
-            at.operator.touch(panes, at.state)
-
     def open(self) -> OpenCount | None:
         """Counts of open windows of partitions that number their rows, over all steps; None: no step has any."""
         steps = ((step.operator, step.state) for step in self._steps)
         found = [operator.open(state) for operator, state in steps if isinstance(operator, PartitionedRowsOperator)]
         return sum(found, OpenCount()) if found else None
 
-    def of_node(self, node: str, mark: RowMark) -> Reached:
-        """Carry a mark on rows of a node."""
-        return self._carry(node, [mark])
-
-    def of_input(self, step: int, port: int, mark: RowMark) -> Reached:
-        """Carry a mark on rows of a step's input."""
-        return self._carry(None, (), {(step, port): mark})
-
-    def of_rows(self, step: int, port: int, mark: RowMark) -> Reached:
-        """Carry a mark on rows that a step puts out on a port."""
-        return self._carry((step, port), [mark])
-
-    def of_windows(self, step: int, windows: range, verdict: Verdict) -> Reached:
-        """Carry a mark on windows that a step makes."""
-        made = self._mapped(step, 0, on_windows(windows, verdict))
-        return self._carry((step, 0), [mark for _, mark in made])
-
-    def _carry(
-        self, source: str | tuple[int, int] | None, marks: Iterable[RowMark],
-        inputs: Mapping[tuple[int, int], RowMark] = MappingProxyType({}),
-    ) -> Reached:  # fmt: skip
-        """Carry marks on rows of a source, and on the inputs of steps, by step and port. Marks that meet at a port go
-        on as one, so there are no more than ports."""
-        reached, coming = Reached(), dict(inputs)
-        pending: list[tuple[str | tuple[int, int] | None, RowMark]] = [(source, mark) for mark in marks]
-        while pending or coming:
-            for below, mark in pending:
-                if below == (len(self._steps) - 1, self.port):
-                    reached.shown.append(mark)
-                for reader in () if below is None else self._readers.get(below, ()):
-                    coming[reader] = coming[reader] + mark if reader in coming else mark
-            if not coming:
-                break
-            step, port = first = min(coming)  # inputs come before their readers
-            mark, pending = coming.pop(first), []
-            match self._steps[step].plan:
-                case Aggregate() | Gather() | Totals():
-                    reached.steps.append((step, mark))
-                case Send():
-                    reached.steps += [(step, made) for _, made in self._mapped(step, port, mark)]
-                case _:
-                    pending = [((step, at), made) for at, made in self._mapped(step, port, mark)]
-        return reached
-
-    def _mapped(self, step: int, port: int, mark: RowMark) -> list[tuple[int, RowMark]]:
-        """The marks on a step's output, by port, for one on its input."""
-        at, out = self._steps[step], _MarkOut()
-        at.operator.on_mark(port, mark, at.state, out)
-        return out.marks
+    def buffers(self) -> tuple[Buffer, ...]:
+        """Those of its joins without windows, input by input."""
+        steps = ((step.operator, step.state) for step in self._steps)
+        joins = (operator.buffers(state) for operator, state in steps if isinstance(operator, ObliviousJoinOperator))
+        return tuple(buffer for of in joins for buffer in of)
 
     def take_events(self) -> Events:
         events, self.events = self.events, Events()
         return events
 
 
-class _MarkOut:
-    """The `Out` of an operator that maps a mark."""
-
-    def __init__(self) -> None:
-        self.marks: list[tuple[int, RowMark]] = []
-
-    def mark(self, port: int, mark: RowMark) -> None:
-        self.marks.append((port, mark))
-
-
-class _Step:
+class GraphStep:
     """A step of the graph, and the `Out` of its operator."""
 
     def __init__(self, graph: Graph, digest: str, plan: Step, operator: Operator, state: State) -> None:
@@ -265,10 +204,13 @@ class _Step:
         self.operator = operator
         self.ports = tuple(map(plan.port, range(len(plan.inputs))))
         self.state = state
-        self.fronts = state.get(_FRONTS, 0) or [NEVER] * len(plan.inputs)
+        self.stored = state.get(_FRONTS, 0)
+        """`fronts` as they are in the state; None: they are not."""
+        self.fronts = [*(self.stored or [NEVER] * len(plan.inputs))]
         self.readers: dict[int, list[_Input]] = {}  # by port
         self.read_by: list[tuple[Answer, int]] = []  # the queries, and the number of the step in the plan of each
         self.answers: list[Answer] = []  # the queries whose rows come out here
+        self.told = Told()
         self.left: int | None = None
         """Units of deferred work, as its operator said last; None: not known, since it has got something."""
         self._graph = graph
@@ -292,17 +234,22 @@ class _Step:
         self._graph.pass_promise(self.readers.get(port, ()), promise)
 
     def closed(self, port: int, windows: range, tuples: int) -> None:
-        if isinstance(self.plan, Aggregate | Gather | Totals):
-            for answer, number in self.read_by:
-                answer.events.closings.append(Closing(number, windows, tuples))
+        if isinstance(self.plan, MakesWindows):
+            self.told.closings.append(Closing(windows, tuples))
 
     def late(self, port: int, rows: Words) -> None:
-        for answer, number in self.read_by:
-            answer.events.late.append(LatePart(number, port, rows))
+        self.told.late.add(port)
 
     def flaw(self, port: int, window: int, reason: Reason) -> None:
-        for answer, number in self.read_by:
-            answer.events.flaws.append((number, window, reason))
+        self.told.flaws.append((window, reason))
+
+    def take_told(self) -> Told:
+        told, self.told = self.told, Told()
+        return told
+
+    def outlet(self, port: int) -> tuple[Sequence[_Input], Sequence[Answer]]:
+        """Who reads what comes out of a port: steps, and queries of which it is the answer."""
+        return self.readers.get(port, ()), [answer for answer in self.answers if answer.port == port]
 
     def united(self, number: int, promise: Promise) -> Sequence[Promise]:
         """What the port of this input gets when the input promises this. Inputs of one port are a union: it gets what
@@ -336,28 +283,28 @@ class _Step:
         )
 
     def shed(self, port: int, rows: Words, reason: Reason) -> None:
-        for answer, number in self.read_by:
-            answer.events.shed.append(Shed(number, port, rows, reason))
+        self.told.given_up += ((port, mark) for mark in _given_up(rows, reason))
+        for answer, _ in self.read_by:
+            answer.events.shed[reason] += len(rows)
 
     def mark(self, port: int, mark: RowMark) -> None:
-        for answer, number in self.read_by:
-            answer.events.marks.append((number, port, mark))
+        self.told.marks.append((port, mark))
 
     def _send(self, sent: Words | Promise) -> None:
         for answer, number in self.read_by:
             answer.events.sent.append((number, sent))
 
 
-_Input = tuple[_Step, int]
+_Input = tuple[GraphStep, int]
 """A step that reads, and the number of its input."""
 
 
-class _SharedStep(_Step):
+class _SharedStep(GraphStep):
     """A join of several windows. What comes out of a port goes on as if the step of that window had made it."""
 
     def __init__(self, graph: Graph, share: Share, plan: Step, state: State) -> None:
         super().__init__(graph, _name(share), plan, SharedJoinOperator(share.plan), state)
-        self.members: dict[int, _Step] = {}  # by port
+        self.members: dict[int, GraphStep] = {}  # by port
 
     def rows(self, port: int, rows: Words) -> None:
         self.members[port].rows(0, rows)
@@ -365,15 +312,12 @@ class _SharedStep(_Step):
     def promise(self, port: int, promise: Promise) -> None:
         self.members[port].promise(0, promise)
 
-    def mark(self, port: int, mark: RowMark) -> None:
-        self.members[port].mark(0, mark)
+    def outlet(self, port: int) -> tuple[Sequence[_Input], Sequence[Answer]]:
+        return self.members[port].outlet(0)
 
 
 class _Shared:
-    """The operator of a step that a shared one does the work of: a join, through which marks pass as if it did it."""
-
-    def __init__(self, join: Join) -> None:
-        self._marks = JoinMarks(join, Promising(join))
+    """The operator of a step that a shared one does the work of: it gets nothing."""
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         raise AssertionError("the shared step reads its inputs")
@@ -382,7 +326,7 @@ class _Shared:
         raise AssertionError("the shared step reads its inputs")
 
     def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
-        out.mark(0, self._marks.of_input(port, mark))
+        raise AssertionError("the shared step reads its inputs")
 
     def work(self, state: State, out: Out, budget: int) -> int:
         return 0
@@ -396,13 +340,22 @@ class Graph:
         self.answers: dict[str, Answer] = {}
         self.failed: tuple[str, ...] = ()
         """The queries that read the operator that raised an exception."""
-        self._steps: dict[str, _Step] = {}  # by digest; inputs come before their readers
+        self._steps: dict[str, GraphStep] = {}  # by digest; inputs come before their readers
         self._readers: dict[str, dict[NodeView | None, list[_Input]]] = {}  # by node, and how it is read
         self._viewers: dict[NodeView, Viewer] = {}
         limits = _limits(plans)
         self._shares = {digest: share for share in shares(plans) for digest in share.members}
         for plan in plans:
             self._add(plan, build, limits, state)
+
+    @property
+    def steps(self) -> Sequence[GraphStep]:
+        """Inputs come before their readers."""
+        return tuple(self._steps.values())
+
+    def readers(self, node: str) -> Mapping[NodeView | None, Sequence[tuple[GraphStep, int]]]:
+        """The steps that read a node, with the number of the input, by how they read it."""
+        return self._readers.get(node, {})
 
     def feed(self, node: str, rows: Words) -> None:
         for view, readers in self._readers.get(node, {}).items():
@@ -433,7 +386,9 @@ class Graph:
 
     def save(self) -> None:
         for step in self._steps.values():
-            step.state.put(_FRONTS, 0, step.fronts)
+            if step.fronts != step.stored:
+                step.stored = [*step.fronts]
+                step.state.put(_FRONTS, 0, step.stored)
 
     def pass_rows(self, readers: Iterable[_Input], rows: Words) -> None:
         if len(rows):
@@ -445,7 +400,7 @@ class Graph:
             for each in step.united(number, promise):
                 self._attributed(step, step.operator.on_promise, step.ports[number], each, step.state, step)
 
-    def _attributed(self, step: _Step, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def _attributed(self, step: GraphStep, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         step.left = None
         try:
             return call(*args, **kwargs)
@@ -466,7 +421,7 @@ class Graph:
                     continue
             else:
                 scoped = ScopedState(state, f"step.{digest}.")
-                self._steps[digest] = made = _Step(self, digest, step, build(step.plan, limits[digest]), scoped)
+                self._steps[digest] = made = GraphStep(self, digest, step, build(step.plan, limits[digest]), scoped)
             for number, source in enumerate(step.inputs):
                 if isinstance(source, NodeInput):
                     by_view = self._readers.setdefault(source.node, {})
@@ -482,18 +437,16 @@ class Graph:
                 self._steps[_name(self._shares[digest])].read_by.append((answer, number))
         steps[-1].answers.append(answer)
 
-    def _share(self, share: Share, digest: str, step: Step, state: State) -> _Step | None:
+    def _share(self, share: Share, digest: str, step: Step, state: State) -> GraphStep | None:
         """Make a step that a shared one does the work of; returns the shared one if it is new."""
         shared = self._steps.get(_name(share))
         new = None
         if not isinstance(shared, _SharedStep):
             shared = _SharedStep(self, share, step, ScopedState(state, f"step.{share.members[-1]}."))
             self._steps[_name(share)] = new = shared
-        port = share.members.index(digest)
-        operator = _Shared(share.plan.joins[port])
-        self._steps[digest] = member = _Step(self, digest, step, operator, ScopedState(state, f"step.{digest}."))
+        self._steps[digest] = member = GraphStep(self, digest, step, _Shared(), ScopedState(state, f"step.{digest}."))
         member.fronts = shared.fronts
-        shared.members[port] = member
+        shared.members[share.members.index(digest)] = member
         return new
 
 
@@ -507,6 +460,14 @@ def _viewed(promise: Promise, view: NodeView) -> Promise | None:
 def _name(share: Share) -> str:
     """The name of its step in the graph; its state is that of its last member."""
     return f"shared {share.members[-1]}"
+
+
+def _given_up(rows: Words, reason: Reason) -> Iterator[RowMark]:
+    """Marks on the panes of rows that were given up."""
+    panes, verdict = np.unique(panes_of(rows)), Verdict(frozenset({reason}))
+    starts = np.flatnonzero(np.diff(panes, prepend=panes[:1] - 2) != 1).tolist() if len(panes) else []
+    for start, stop in pairwise([*starts, len(panes)]):
+        yield RowMark(verdict, {PANE: (int(panes[start]), int(panes[stop - 1]) + 1)}, shifts=True)
 
 
 def _limits(plans: Iterable[QueryPlan]) -> dict[str, GroupLimit]:

@@ -27,7 +27,8 @@ P = TypeVar("P")
 
 @dataclass(frozen=True)
 class Space(Generic[P]):
-    """A kind of state piece of one operator: its name, unique in the chain, and how a piece is written and read."""
+    """A kind of state piece of one operator: its name, unique in the operator, and how a piece is written and read.
+    Names of what the graph keeps of a step begin with `graph.`; no operator uses such a name."""
 
     name: str
     encode: Callable[[P], bytes]

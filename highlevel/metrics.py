@@ -86,6 +86,8 @@ class BucketReport(SourceReport, Protocol):
     def open_windows(self) -> Mapping[str, int]: ...
     @property
     def state_bytes(self) -> int: ...
+    @property
+    def buffers(self) -> Sequence[tuple[str, str, int, int, int, int]]: ...
 
 
 class HighLevelMetrics(Collector):
@@ -213,7 +215,7 @@ class HighLevelMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         now_ns = self._now_ns()
         with self._lock:
-            families = [*self._queries(now_ns), *self._sources(now_ns)]
+            families = [*self._queries(now_ns), *self._buffers(), *self._sources(now_ns)]
         yield from families
         yield from self._names()
 
@@ -249,6 +251,37 @@ class HighLevelMetrics(Collector):
         for plan in self._plans:
             quarantined.add_metric((plan.name,), plan.name in self._quarantined)
         yield from (lag, open_windows, quarantined)
+
+    def _buffers(self) -> Iterator[Metric]:
+        """Of joins without windows, over all buckets."""
+        predicted = GaugeMetricFamily(
+            "lowmark_join_rows_predicted", "Rows that a join without windows needs of an input, as its model predicts.",
+            labels=("query", "input"),
+        )  # fmt: skip
+        used = GaugeMetricFamily(
+            "lowmark_join_rows_used",
+            "Rows of an input of a join without windows, from the newest back to the oldest that met another of late.",
+            labels=("query", "input"),
+        )
+        accuracy = GaugeMetricFamily(
+            "lowmark_join_accuracy_ratio",
+            "Share of the rows found by joins without windows that the predicted rows were enough for.",
+            labels=_QUERY,
+        )
+        rows: dict[tuple[str, str], tuple[int, int]] = {}
+        found: dict[str, tuple[int, int]] = {}
+        for report in self._standing.values():
+            for query, name, expects, needs, results, within in report.buffers:
+                before = rows.get((query, name), (0, 0))
+                rows[query, name] = before[0] + expects, before[1] + needs
+                known = found.get(query, (0, 0))
+                found[query] = known[0] + results, known[1] + within
+        for labels, (expects, needs) in rows.items():
+            predicted.add_metric(labels, expects)
+            used.add_metric(labels, needs)
+        for query, (results, within) in found.items():
+            accuracy.add_metric((query,), within / results if results else 1.0)
+        yield from (predicted, used, accuracy)
 
     def _sources(self, now_ns: int) -> Iterator[Metric]:
         awaited = GaugeMetricFamily(

@@ -20,7 +20,7 @@ from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = [
     "EVERYWHERE", "WINDOW", "Extent", "RowMark", "carried", "counted_anew", "in_panes", "of_panes", "on_windows",
-    "shown_windows", "through",
+    "shown_windows", "through", "windows_shown",
 ]  # fmt: skip
 
 Extent = tuple[int, int]
@@ -109,3 +109,10 @@ def shown_windows(window: Window, mark: RowMark) -> RowMark:
         extents["window_start"] = (start, begins + 1)
     times = (NEVER if start is None else start, window.end(last)) if window.axis.kind is Kind.TIME else EVERYWHERE
     return replace(mark, extents=extents, times=times)
+
+
+def windows_shown(window: Window, mark: RowMark) -> range:
+    """The windows of rows that show them, for a mark on these rows."""
+    start, stop = mark.extents.get("window_end", EVERYWHERE)
+    length, origin = window.axis.unit * window.slide, window.axis.origin
+    return range(-(-(start - origin) // length) - 1, (stop - 1 - origin) // length)

@@ -138,9 +138,9 @@ def run_chain(
         graph.work()
         spent = time.process_time() - began
         pace.seconds += spent
-        events = graph.answers[plan.name].take_events()
-        pace.rows += [(second + 1, rows) for rows in events.rows]
-        pace.closings += events.closings
-        if events.closings and not last:
+        pace.rows += [(second + 1, rows) for rows in graph.answers[plan.name].take_events().rows]
+        closings = [closing for step in graph.steps for closing in step.take_told().closings]
+        pace.closings += closings
+        if closings and not last:
             pace.latencies.append(spent)
     return pace

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from enum import Enum
+from itertools import pairwise, product
 from time import perf_counter_ns
 
 import numpy as np
@@ -31,7 +32,9 @@ __all__ = [
     "ObliviousJoin",
     "Run",
     "Setting",
+    "Tells",
     "WindowJoin",
+    "batches",
     "possible",
     "rates_of",
     "run_query",
@@ -95,16 +98,23 @@ def possible(streams: Sequence[Stream]) -> int:
     return int(np.prod([np.bincount(stream.keys, minlength=last) for stream in streams], axis=0).sum())
 
 
+class Tells(Enum):
+    COUNT = "those that came"
+    RATE = "the generator's rate over this time"
+    MOMENT = "the generator's rates at the moment"
+
+
 class Known:
     """The buffers of one join by equations 7 and 8 with all parameters known: scrambling and lags are those of the
-    whole streams. `rates`: of each stream, as (since when, tuples a second), and equation 7 takes those of the moment;
-    None: it takes the tuples that came in the time that it speaks of."""
+    whole streams. `tells`: which tuples of input i come in the time of which r_i k_j / r_j speaks."""
 
-    def __init__(self, streams: Sequence[Stream], rates: Sequence[Sequence[tuple[float, float]]] | None = None) -> None:
+    def __init__(self, setting: Setting, streams: Sequence[Stream], tells: Tells) -> None:
         self._streams = streams
         self._ordered = [np.sort(stream.keys) for stream in streams]
         self._k = [stream.scrambling for stream in streams]
-        self._rates = rates
+        self._rates = rates_of(setting)
+        self._multiplicity = setting.multiplicity
+        self._tells = tells
 
     def sizes(self, now: int) -> tuple[int, ...]:
         ports = range(len(self._streams))
@@ -112,16 +122,35 @@ class Known:
 
     def _size(self, at: int, of: int, now: int) -> int:
         own, other = self._streams[at], self._streams[of]
-        arrived = int(np.searchsorted(own.times, now, "right"))
-        place = int(np.searchsorted(other.times, now, "right")) - self._k[of]
+        arrived = int(np.searchsorted(own.times, now))
+        place = int(np.searchsorted(other.times, now)) - self._k[of]
         if place < 1:
             return max(1, arrived)
-        index = int(np.searchsorted(self._ordered[at], self._ordered[of][place - 1], "right"))
-        if self._rates is None:
-            return max(1, self._k[at] + arrived - index)
-        lag = int(np.searchsorted(own.times, other.times[place - 1], "right")) - index
-        speeds = [next(rate for since, rate in reversed(self._rates[port]) if now >= since * _NS) for port in (at, of)]
-        return max(1, self._k[at] + int(np.ceil(speeds[0] * self._k[of] / speeds[1])) + lag)
+        index = self._index(at, int(self._ordered[of][place - 1]))
+        since = int(other.times[place - 1])
+        before = int(np.searchsorted(own.times, since, "right"))
+        if self._tells is Tells.COUNT:
+            came = arrived - before
+        elif self._tells is Tells.RATE:
+            came = int(np.ceil(self._integral(at, now) - self._integral(at, since)))
+        else:
+            came = int(np.ceil(self._rate(at, now) * self._k[of] / self._rate(of, now)))
+        return max(1, self._k[at] + came + before - index)
+
+    def _index(self, port: int, key: int) -> int:
+        """The virtual index of the last tuple whose key is at most this one, as if the stream went on."""
+        ordered = self._ordered[port]
+        if key > ordered[-1]:
+            return (key + 1) * self._multiplicity
+        return int(np.searchsorted(ordered, key, "right"))
+
+    def _rate(self, port: int, now: int) -> float:
+        return next(rate for since, rate in reversed(self._rates[port]) if now >= since * _NS)
+
+    def _integral(self, port: int, now: int) -> float:
+        """Tuples that the generator's rate makes up to now."""
+        steps = [*self._rates[port], (np.inf, 0.0)]
+        return sum(rate * max(0.0, min(end, now / _NS) - start) for (start, rate), (end, _) in pairwise(steps))
 
 
 @dataclass(slots=True)
@@ -313,18 +342,24 @@ def _end(joins: Sequence[WindowJoin], tree: bool) -> int:
 def _arrivals(setting: Setting, streams: Sequence[Stream]) -> Iterator[tuple[int, Words, int]]:
     """An input, its rows, and the time when they are all there."""
     if setting.batch:
-        step = int(setting.batch * _NS)
-        for until in range(step, int(setting.seconds * _NS) + step, step):
-            for port, stream in enumerate(streams):
-                low, high = np.searchsorted(stream.times, (until - step, until))
-                if high > low:
-                    yield port, _words(stream, slice(low, high)), until
+        for port, which, until in batches(setting, streams):
+            yield port, _words(streams[port], which), until
         return
     events = sorted(
         (int(time), port, at) for port, stream in enumerate(streams) for at, time in enumerate(stream.times)
     )
     for time, port, at in events:
         yield port, _words(streams[port], slice(at, at + 1)), time
+
+
+def batches(setting: Setting, streams: Sequence[Stream]) -> Iterator[tuple[int, slice, int]]:
+    """An input, which of its tuples come together, and the time when they are all there."""
+    step = int(setting.batch * _NS)
+    for until in range(step, int(setting.seconds * _NS) + step, step):
+        for port, stream in enumerate(streams):
+            low, high = np.searchsorted(stream.times, (until - step, until)).tolist()
+            if high > low:
+                yield port, slice(low, high), until
 
 
 def _words(stream: Stream, which: slice) -> Words:

@@ -32,6 +32,7 @@ from highlevel.rosters.roster import Changed, Roster, changes
 from highlevel.rosters.source_status import Progress, Standing
 from highlevel.scheduler import IN_ORDER, Scheduler
 from highlevel.verdicts.completions import Completions
+from highlevel.verdicts.loss_propagation import Losses
 from highlevel.verdicts.marks import Finding
 from lowmark.query.plan.nodes import QueryPlan, Stage
 from lowmark.wire.records.punctuations import Ending, Promise, Punctuation
@@ -100,8 +101,9 @@ class BucketDriver:
         self._standing = Standing(stage.nodes, self._ledgers, self._lanes, lambda: self._rosters)
         place = Place(bucket, stage.buckets, generation)
         self._graph = Graph(sorted(plans, key=lambda plan: plan.name), build, state, scheduler)
+        self._losses = Losses(self._graph, self._ledgers)
         self._queries = [
-            Completions(answer, self._ledgers, place, state, self._standing.witness)
+            Completions(answer, self._losses, self._ledgers, place, state, self._standing.witness)
             for answer in self._graph.answers.values()
         ]
         self._readers = {
@@ -148,8 +150,8 @@ class BucketDriver:
         if missing:
             self._tally.gaps += missing
             lane.suspect = Reason.GAP
-            for query in self._readers[lane.node] if listed else ():
-                query.shift(lane.node)
+            if listed:
+                self._losses.lost_before(lane.node)
         if lanes is self._lanes:
             self._standing.hear(lane.source, arrival.appended_ns)
         if is_future(record, arrival, node):
@@ -166,12 +168,14 @@ class BucketDriver:
             return Tally().outcome(True)
         self._merge_pending()
         self._graph.work()
+        self._losses.collect()
         for query in self._queries:
             self._tally.extend(query.collect())
             self._tally.extend(query.forward())
             self._tally.given_up(query.plan.name, query.shed)
             query.shed.clear()
             query.save()
+        self._losses.save()
         self._graph.save()
         for ledger in self._ledgers.values():
             ledger.save()
@@ -205,6 +209,7 @@ class BucketDriver:
             self._standing.open_panes(),
             tuple(self._standing.heard()),
             all(bound == FOREVER for _, bound in complete_to),
+            tuple((query.plan.name, buffer) for query in self._queries for buffer in query.answer.buffers()),
         )
 
     def _lanes_of(self, node: str) -> Lanes:
@@ -313,8 +318,9 @@ class BucketDriver:
 
     def _amend(self, node: str, start: int, stop: int, finding: Finding) -> None:
         """Amend what was announced, when the finding is already in the ledger."""
+        learned = self._losses.learn(node, start, stop, finding)
         for query in self._readers[node]:
-            self._tally.extend(query.amend(node, start, stop, finding))
+            self._tally.extend(query.amend(learned, finding))
 
     def _merge_pending(self) -> None:
         for name, parts in self._pending.items():
@@ -406,14 +412,14 @@ class BucketDriver:
             return
         self._merge_pending()
         ledger.settle(*ended, lanes, self._rosters[name].members(node.streams))
-        for query in self._readers[name]:
-            query.ending(name, *ended)
+        self._losses.ending(name, *ended)
         self._graph.promise(name, value)
         self._held[name].prune(value)
         self._graph.work()
+        self._losses.ended(name)
         for query in self._readers[name]:
             self._tally.extend(query.ended(name, *ended))
-        ledger.prune(min((query.needs(name) for query in self._readers[name]), default=value))
+        ledger.prune(self._losses.needs(name))
         if self._outliving:
             self._forget()
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from highlevel.graph import Answer, Graph, build
 from highlevel.progress.complete_rows import step_bounds
 from highlevel.state import MemoryState
-from highlevel.verdicts.loss_routes import answer_step, routes
-from lowmark.query.plan.nodes import Number, QueryPlan, Send
+from highlevel.verdicts.loss_routes import answer_step
+from lowmark.query.plan.nodes import Gather, Number, QueryPlan, Send, Totals
 from lowmark.wire.records.punctuations import Bound, Promise
 from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.values import FOREVER, NEVER
@@ -29,7 +29,7 @@ class Reach:
         self._answer = answer_step(plan)
         self.window = None if self._answer is None else plan.window  # of the answer
         self._number = numbering(plan)
-        self._follows = any(route.step == self._answer and route.follows for route in routes(plan))
+        self._follows = self._answer is not None and isinstance(plan.steps[self._answer].plan, Gather | Totals)
         self._senders = {step.plan.node: at for at, step in enumerate(plan.steps) if isinstance(step.plan, Send)}
         read = self._graph()[1].nodes
         self.nodes = tuple(node for node in plan.stage.nodes if node.name in read)

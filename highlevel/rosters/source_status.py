@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from highlevel.join.oblivious.usage import Buffer
 from highlevel.progress.lanes import Lanes
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.place import Witness
@@ -27,6 +28,7 @@ class Progress:
     open_panes: int  # most panes of a node from its frontier to its last tuple
     heard: tuple[tuple[str, int], ...]  # by source: when its last record was appended, in ns; FOREVER: it has ended
     ended: bool  # all sources have ended: there will be no more output
+    buffers: tuple[tuple[str, Buffer], ...] = ()  # by query: of its joins without windows
 
 
 _Known = tuple[tuple[tuple[int, Mapping[str, int]], ...], Witness, tuple[tuple[str, str], ...]]

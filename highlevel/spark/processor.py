@@ -241,5 +241,8 @@ class _BucketWork:
             heard=dict(progress.heard),
             ended=progress.ended,
             state_bytes=written,
+            buffers=[
+                (query, at.input, at.predicted, at.used, at.found, at.within) for query, at in progress.buffers
+            ],
             parcel=self._parcel.close(self._position()),
         )  # fmt: skip

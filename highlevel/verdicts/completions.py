@@ -3,123 +3,97 @@ without windows, `windowless` announces it."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from highlevel.events import Events, Reached, Shed
 from highlevel.graph import Answer
 from highlevel.interface import Space, State, Words
-from highlevel.operators.incoming import panes_of
 from highlevel.progress.complete_rows import step_bounds
 from highlevel.progress.exchange_channel import channels
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.place import Place, Witness
-from highlevel.row_marks import EVERYWHERE, RowMark, of_panes
-from highlevel.verdicts.exchanged_windows import FollowedSequence
+from highlevel.row_marks import windows_shown
 from highlevel.verdicts.late_rows import LateRows
-from highlevel.verdicts.loss_propagation import Losses, Sequences, sequence_of
-from highlevel.verdicts.loss_routes import Route, answer_step, routes
-from highlevel.verdicts.marks import EXACT, Finding, Mark
-from highlevel.verdicts.state import Saved
-from highlevel.verdicts.unions import MeldedSequence
-from highlevel.verdicts.window_sequence import WindowRun, WindowSequence, rows_by_window
+from highlevel.verdicts.loss_propagation import Known, Learned, Losses
+from highlevel.verdicts.marks import Finding, Mark, MarkRow, Marks
+from highlevel.verdicts.window_sequence import WindowRun, rows_by_window
 from highlevel.verdicts.windowless import Windowless
-from lowmark.query.plan.nodes import Aggregate, Counted, Finish
-from lowmark.query.windows.window import WindowKind
-from lowmark.wire.records.partials import PANE
-from lowmark.wire.records.verdicts import Amendment, Complete, OpenCount, Reason, Verdict, WindowSpan
+from lowmark.query.plan.nodes import Aggregate
+from lowmark.wire.records.verdicts import Amendment, Complete, OpenCount, Reason, WindowSpan
 from lowmark.wire.rows.values import FOREVER, NEVER, show
 
 __all__ = ["Completions"]
 
-_NUMBERING = frozenset({Reason.NUMBERING})
+
+@dataclass(slots=True)
+class _Saved:
+    """The piece of state of a query with windows."""
+
+    early: dict[str, int] = field(default_factory=dict)  # by window: rows that left before it closed
+    marks: list[MarkRow] = field(default_factory=list)  # on windows that are still to close
+
+    def encode(self) -> bytes:
+        return json.dumps([self.early, self.marks], separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, piece: bytes) -> _Saved:
+        return cls(*json.loads(piece))
 
 
 class Completions:
     """One query in its bucket: what it has announced about its windows, and what is known against them."""
 
     def __init__(
-        self, answer: Answer, ledgers: Mapping[str, Ledger], place: Place, state: State,
+        self, answer: Answer, losses: Losses, ledgers: Mapping[str, Ledger], place: Place, state: State,
         witness: Callable[[tuple[str, ...]], Witness],
     ) -> None:  # fmt: skip
         self.plan = plan = answer.plan
         self.answer = answer
+        self._losses = losses
         self._place = place
-        self._state = state
-        self._space: Space[Saved] = Space(f"query.{plan.name}", Saved.encode, Saved.decode)
-        self._saved = state.get(self._space, 0) or Saved()
         self._ledgers = {node: ledgers[node] for node in answer.nodes}
         self._witness = witness
-        self._routes = routes(plan)
-        self._windowed_by = answer_step(plan)
-        self._sequences: Sequences = {
-            route.step: sequence_of(route, route.window, ledgers) for route in self._routes if route.window is not None
-        }
         self._channels = channels(plan, place, state)
-        self._landmarks = [
-            route
-            for route in self._routes
-            if route.window is not None and route.window.kind is WindowKind.LANDMARK and not route.follows
-        ]
-        self._losses = Losses(answer, self._routes, self._sequences, self._channels, self._ledgers)
-        self._windowless = Windowless(
-            plan, place, answer, self._ledgers, self._routes, self._losses, witness, self._saved
-        )
-        for sequence, row in zip(self._sequences.values(), self._saved.sequences, strict=False):
-            sequence.restore(row)  # type: ignore[arg-type]  # rows stand in the order of the sequences
+        self._windows = losses.windows_of(plan)
+        self._windowless = Windowless(answer, self._ledgers, place, state, witness) if self._windows is None else None
+        self._state = state
+        self._space: Space[_Saved] = Space(f"query.{plan.name}.windows", _Saved.encode, _Saved.decode)
+        self._saved = state.get(self._space, 0) or _Saved()
+        self._marks = Marks.of_rows(self._saved.marks)
+        self._lets_go = any(isinstance(step.plan, Aggregate) and step.plan.closes for step in plan.steps)
         self._lateness = LateRows(plan, place, state)
-        self._before: dict[int, int] = {}
-        self._ending = Reached()
         self.shed: Counter[Reason] = Counter()
         """Rows that operators gave up since the caller last cleared it."""
-        self._lets_go = any(isinstance(step.plan, Aggregate) and step.plan.closes for step in plan.steps)
-        self._known = {step for route in self._routes for step in (route.step, *route.finishes)}
-
-    def _route(self, step: int) -> Route:
-        return next(route for route in self._routes if route.step == step)
 
     def save(self) -> None:
-        self._saved.sequences = [sequence.row() for sequence in self._sequences.values()]
-        self._windowless.save()
-        self._state.put(self._space, 0, self._saved)
-
-    def ending(self, node: str, start: int, stop: int) -> None:
-        """The node's frontier has passed the granules from `start` up to `stop`, which are settled. The graph gets the
-        promise next."""
-        self._before = self._fronts()
-        self._ending = self._note(node, start, stop)
-        for route in self._landmarks:
-            if node in route.nodes:
-                self.answer.touch(route.step, self._ledgers[node].held(start, stop))
+        if self._windowless is not None:
+            self._windowless.save()
+        elif self._lets_go:
+            self._saved.marks = self._marks.rows()
+            self._state.put(self._space, 0, self._saved)
 
     def ended(self, node: str, start: int, stop: int) -> list[Output]:
-        """The graph has got the promise about these granules, and has done its work."""
-        ending, self._ending = self._ending, Reached()
-        return self._collect(self._before, {node: self._ledgers[node].finding(range(start, stop))}, ending)
+        """The node's frontier has passed the granules from `start` up to `stop`, which are settled. The graph has got
+        the promise, and has done its work."""
+        return self._collect({node: self._ledgers[node].finding(range(start, stop))})
 
     def collect(self) -> list[Output]:
         """What the operators put out without an advance."""
-        return self._collect(self._fronts(), {}, Reached())
+        return self._collect({})
 
     def forward(self) -> Iterator[Output]:
         """The records for exchanges at the end of a micro-batch."""
         for step, channel in self._channels.items():
-            yield from channel.flush(self._front(step))
+            yield from channel.flush(min(self.answer.fronts[step]))
 
-    def amend(self, node: str, start: int, stop: int, finding: Finding) -> list[Output]:
-        """Losses became known in granules that have ended. The ledger has marked windows still open already."""
-        fronts, reasons = self._fronts(), finding.verdict.reasons
-        learned = self._losses.learn(node, start, stop, finding, fronts)
-        if self._windowed_by is None:
-            outputs: list[Output] = list(self._windowless.amend(learned.times, finding))
-            if reasons:
-                self._windowless.shift()
-            return outputs
-        told = learned.told.get(self._windowed_by, ())
+    def amend(self, learned: Learned, finding: Finding) -> list[Output]:
+        """Losses became known in granules that have ended."""
+        if self._windowless is not None:
+            return list(self._windowless.amend(learned.shown.get(self.plan.name, ()), finding))
+        told = learned.windows_of(self.plan)
         return [self._amendment(windows, finding, verdict.reasons) for windows, verdict in told if verdict.reasons]
 
     def _amendment(self, windows: range, finding: Finding, reasons: frozenset[Reason]) -> Amendment:
@@ -132,22 +106,10 @@ class Completions:
             finding.late, finding.dropped, reasons,
         )  # fmt: skip
 
-    def shift(self, node: str) -> None:
-        """Tuples of the node were lost: rows counted from now on get wrong numbers."""
-        self._windowless.shift()
-        self._losses.lost_before(node, self._ledgers[node].frontier.value, self._fronts())
-
     def late(self, node: str, source: str, partials: Words) -> Iterable[Output]:
         """Take partials of the node that are merged into no window."""
-        open_from = None if self._windowed_by is None else self._sequences[self._windowed_by].next
+        open_from = None if self._windows is None else self._windows.next
         return self._lateness.take(node, source, self.answer.viewed(node, partials), open_from)
-
-    def needs(self, node: str) -> int:
-        """The first granule of the node that a later announcement needs."""
-        reading = (route.step for route in self._routes if node in route.nodes)
-        sequences = [self._sequences[step] for step in reading if step in self._sequences]
-        front = self._ledgers[node].frontier.value
-        return min((sequence.needs(front) for sequence in sequences), default=front)
 
     def complete_to(self) -> int | None:
         """The value of the nodes' attribute below which all rows are out; FOREVER: all rows; None: nothing is known."""
@@ -160,138 +122,33 @@ class Completions:
 
     def open_windows(self) -> int:
         """Upper limit of the windows that hold tuples and are not closed."""
-        counted = self.answer.open() or OpenCount()
-        return counted.windows + (0 if self._windowed_by is None else self._open(self._windowed_by))
+        return (self.answer.open() or OpenCount()).windows + self._losses.open(self.plan)
 
-    def _open(self, step: int) -> int:
-        sequence, total, reached = self._sequences[step], 0, NEVER
-        if isinstance(sequence, FollowedSequence | MeldedSequence):
-            return sequence.waiting + sum(map(self._open, self._route(step).follows))
-        for panes in self._content(step):
-            wids = range(sequence.window.wids(panes.start).start, sequence.window.wids(panes.stop - 1).stop)
-            start = max(wids.start, reached, NEVER if sequence.next is None else sequence.next)
-            total += max(0, wids.stop - start)
-            reached = max(reached, wids.stop)
-        return total
+    def _collect(self, settled: Mapping[str, Finding]) -> list[Output]:
+        events, known = self.answer.take_events(), self._losses.take(self.plan.name)
+        for step, sent in events.sent:
+            self._channels[step].take(sent)
+        for step, mark in known.sent:
+            self._channels[step].marks.add(mark)
+        self.shed += events.shed
+        if self._windowless is not None:
+            self._windowless.take(known.marks)
+            return list(self._windowless.announce(events.rows, settled, self.complete_to()))
+        spans = list(self._marked(known))
+        first = None if self._windows is None else self._windows.first
+        return [*self._windowed(events.rows, spans), *self._lateness.closed(spans, first)]
 
-    def _content(self, step: int) -> Iterator[range]:
-        for node in self._route(step).nodes:
-            ledger = self._ledgers[node]
-            if ledger.high is not None:
-                yield from ledger.content(ledger.high + 1)
-
-    def _note(self, node: str, start: int, stop: int) -> Reached:
-        """Carry the marks against granules of a node that have ended."""
-        noted = Reached()
-        for mark in self._ledgers[node].marks.within(start, stop):
-            within = Mark(max(mark.start, start), min(mark.stop, stop), mark.verdict)
-            reached = self._losses.of_node(node, within)
-            noted.steps += reached.steps
-            noted.shown += reached.shown
-            if self._windowed_by is None and not self._losses.joined(node):
-                times = of_panes((within.start, within.stop), self._ledgers[node].node.reduction.pane)
-                self._windowless.mark([Mark(*times, within.verdict)])
-        return noted
-
-    def _front(self, step: int) -> int:
-        return min(self.answer.fronts[step])
-
-    def _fronts(self) -> dict[int, int]:
-        return {route.step: self._front(route.step) for route in self._routes}
-
-    def _collect(self, before: Mapping[int, int], settled: Mapping[str, Finding], ending: Reached) -> list[Output]:
-        events = self.answer.take_events()
-        spans: dict[int, list[WindowRun]] = {}
-        for step, rows in events.sent:
-            self._channels[step].take(rows)
-        coming, shown = self._rows_told(events)
-        late = [part.step for part in events.late]
-        self._losses.spread()
-        for route in self._routes:
-            step, front = route.step, self._front(route.step)
-            ended = min(front, FOREVER - 1) + 1
-            marks = [mark for at, mark in ending.steps if at == step]
-            self._losses.take(step, marks, before[step], ended)
-            self._losses.take(step, coming.pop(step, ()), before[step], FOREVER)
-            if any(at <= step for at in late):
-                self._losses.marks_of(step).add(Mark(NEVER, ended, Verdict(frozenset({Reason.LATE}))))
-            sequence = self._sequences.get(step)
-            if sequence is None or route.window is None:
-                continue
-            if isinstance(sequence, FollowedSequence | MeldedSequence):
-                for member in route.follows:
-                    sequence.follow(member, spans[member])
-            for at, window, reason in events.flaws:
-                if at == step or at in route.finishes:
-                    sequence.flaws.add(window, reason)
-            told = [closing for closing in events.closings if closing.step == step]
-            # Without an advance nothing has ended; closing windows now would make the result depend on where batches
-            # are cut.
-            spans[step] = sequence.close(told, front) if told or settled else []
-            for windows, verdict in self._to_carry(step, sequence, spans[step]):
-                reached = self._losses.of_windows(step, windows, verdict)
-                ending.steps += reached.steps
-                ending.shown += reached.shown
-        self._windowless.take(ending.shown)
-        if self._windowed_by is not None:
-            given = spans[self._windowed_by]
-            return [
-                *self._windowed(events.rows, given),
-                *self._lateness.closed(given, self._sequences[self._windowed_by].first),
-            ]
-        return list(self._windowless.announce(events, settled, spans, self.complete_to(), shown))
-
-    def _to_carry(
-        self, step: int, sequence: WindowSequence | FollowedSequence | MeldedSequence, spans: Iterable[WindowRun]
-    ) -> Iterator[tuple[range, Verdict]]:
-        """The windows against which something is known; and, where a later step has to know in which panes rows can
-        lie, all that have closed. It has to at its first window and at its last."""
-        leads_on = self._losses.leads_on(step)
-        if leads_on and sequence.first is not None and sequence.next is not None and self._losses.opens_or_ends():
-            yield range(sequence.first, sequence.next), EXACT.verdict
-        for span in spans if leads_on or self._windowed_by is None else ():
-            if span.finding.verdict != EXACT.verdict:
-                yield span.windows, span.finding.verdict
-
-    def _rows_told(self, events: Events) -> tuple[dict[int, list[RowMark]], frozenset[Reason]]:
-        """What operators said against rows that lie in no window of a route: by step, the marks that reach it, and the
-        reasons that concern rows of an answer without windows."""
-        coming: dict[int, list[RowMark]] = {}
-        shown: frozenset[Reason] = frozenset()
-        for shed in events.shed:
-            self.shed[shed.reason] += len(shed.rows)
-            self._windowless.wrong_below(shed.step)
-            for mark in _given_up(shed):
-                reached = self.answer.of_input(shed.step, shed.port, mark)
-                for at, each in reached.steps:
-                    coming.setdefault(at, []).append(each)
-                self._windowless.take(reached.shown)
-                shown |= mark.verdict.reasons if reached.shown else frozenset()
-        flaws = [(step, number, reason) for step, number, reason in events.flaws if step not in self._known]
-        marks = [*events.marks, *((step, 0, self._flawed(step, number, reason)) for step, number, reason in flaws)]
-        for step, port, mark in marks:
-            if mark.verdict.reasons != _NUMBERING:
-                self._windowless.wrong_below(step)
-            else:
-                self._saved.shifted = True
-            reached = self.answer.of_rows(step, port, mark)
-            for at, each in reached.steps:
-                coming.setdefault(at, []).append(each)
-            shown |= mark.verdict.reasons if reached.shown else frozenset()
-        return coming, shown
-
-    def _flawed(self, step: int, number: int, reason: Reason) -> RowMark:
-        """A mark on the rows that show a window of a step whose windows are no sequence."""
-        verdict, plan = Verdict(frozenset({reason})), self.plan.steps[step].plan
-        assert isinstance(plan, Counted | Finish)
-        if reason is Reason.NUMBERING:
-            return RowMark(verdict, dict.fromkeys(plan.output.names, EVERYWHERE), shifts=True)
-        if plan.window is None or plan.window.kind is not WindowKind.SLIDE_BY_TUPLE:
-            return RowMark(verdict, {}, shifts=True)
-        times = number - plan.window.size, number + 1
-        return RowMark(
-            verdict, {"window_start": (times[0], times[0] + 1), "window_end": (number, times[1])}, times, True
-        )
+    def _marked(self, known: Known) -> Iterator[WindowRun]:
+        """The final windows, with what steps between them and the answer said against their rows. Pane k of the marks
+        is window k."""
+        assert self.plan.window is not None
+        for mark in known.marks:
+            windows = windows_shown(self.plan.window, mark)
+            self._marks.add(Mark(windows.start, windows.stop, mark.verdict))
+        for span in known.windows:
+            yield replace(span, finding=span.finding + self._marks.finding(span.first, span.to + 1))
+        if self._windows is not None and self._windows.next is not None:
+            self._marks.prune(self._windows.next)
 
     def _windowed(self, rows: list[Words], spans: list[WindowRun]) -> Iterator[Output]:
         assert self.plan.window is not None
@@ -325,11 +182,3 @@ class Completions:
             witness.covered_from_ns, witness.rosters, finding.verdict, window.axis.kind,
             missing=witness.missing_from(finding.verdict),
         )  # fmt: skip
-
-
-def _given_up(shed: Shed) -> Iterator[RowMark]:
-    """Marks on the panes of rows that were given up."""
-    panes, verdict = np.unique(panes_of(shed.rows)), Verdict(frozenset({shed.reason}))
-    starts = np.flatnonzero(np.diff(panes, prepend=panes[:1] - 2) != 1).tolist() if len(panes) else []
-    for start, stop in pairwise([*starts, len(panes)]):
-        yield RowMark(verdict, {PANE: (int(panes[start]), int(panes[stop - 1]) + 1)}, shifts=True)

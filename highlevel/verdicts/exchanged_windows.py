@@ -14,7 +14,7 @@ from highlevel.events import Closing
 from highlevel.progress.ledger import Ledger
 from highlevel.verdicts.marks import Finding, MarkRow, Marks
 from highlevel.verdicts.untellable_values import FlawRow, Flaws
-from highlevel.verdicts.window_sequence import WindowRun, WindowRunRow, learned
+from highlevel.verdicts.window_sequence import WindowRun, WindowRunRow
 from lowmark.query.windows.window import Window
 from lowmark.wire.records.verdicts import Reason, Verdict
 from lowmark.wire.rows.values import NEVER
@@ -26,7 +26,8 @@ FollowedRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], list[W
 
 
 class FollowedSequence:
-    """Contiguous, like the sequence that it follows. `ledger` is of the exchange's node; its pane k is window k."""
+    """Contiguous, like the sequence that it follows. `ledger` is of the exchange's node; its pane k is window k, and so
+    is that of `marks`."""
 
     def __init__(self, window: Window, ledger: Ledger) -> None:
         self.window = window
@@ -37,7 +38,7 @@ class FollowedSequence:
         self._waiting: list[WindowRun] = []
         self.flaws = Flaws()
 
-    def follow(self, step: int, spans: Iterable[WindowRun]) -> None:
+    def follow(self, step: str, spans: Iterable[WindowRun]) -> None:
         """The aggregate has closed these windows."""
         self._waiting += spans
 
@@ -58,6 +59,7 @@ class FollowedSequence:
         if spans:
             self.first = spans[0].first if self.first is None else self.first
             self.next = spans[-1].to + 1
+            self.marks.prune(self.next)
         return spans
 
     def needs(self, front: int) -> int:
@@ -73,16 +75,11 @@ class FollowedSequence:
         """Nothing to do: windows already output affect no later window."""
 
     def closed_with(self, start: int, stop: int) -> range:
-        """Which of these windows were already output, or skipped because they are before the first."""
-        if self.first is None or self.next is None:
-            return range(0)
-        return range(self.first if start == NEVER else start, min(stop, self.next))
-
-    def learn(self, step: int, windows: range, finding: Finding) -> range:
-        """Add a finding about windows that the aggregate has closed, or skipped. Windows still waiting here take it
-        with them; the others are returned."""
-        self._waiting = learned(self._waiting, windows, finding)
-        return range(windows.start, min(windows.stop, self._waiting[0].first) if self._waiting else windows.stop)
+        """Which of these windows were already output, or are not to come. All lie below the exchange's frontier, or the
+        aggregate has closed or skipped them."""
+        if start == NEVER:
+            return range(0) if self.first is None or self.next is None else range(self.first, min(stop, self.next))
+        return range(start, min(stop, self._waiting[0].first) if self._waiting else stop)
 
     def row(self) -> FollowedRow:
         waiting = [span.row() for span in self._waiting]
@@ -109,11 +106,12 @@ class FollowedSequence:
         edges = {start, stop}
         for window in holding | self.flaws.windows:
             edges |= {window, window + 1}
-        for mark in self._ledger.marks.within(start, stop):
-            edges |= {mark.start, mark.stop}
+        for marks in (self.marks, self._ledger.marks):
+            for mark in marks.within(start, stop):
+                edges |= {mark.start, mark.stop}
         return sorted(edge for edge in edges if start <= edge <= stop)
 
     def _span(self, first: int, to: int, told: WindowRun) -> WindowRun:
-        verdict = told.finding.verdict | self._ledger.finding(range(first, to + 1)).verdict
-        verdict |= self.flaws.take(first, to)
-        return WindowRun(first, to, told.tuples, replace(told.finding, verdict=verdict))
+        finding = told.finding + self.marks.finding(first, to + 1)
+        verdict = self._ledger.finding(range(first, to + 1)).verdict | self.flaws.take(first, to)
+        return WindowRun(first, to, told.tuples, finding + Finding(verdict))

@@ -1,213 +1,445 @@
-"""Losses of one query in one bucket: from granules of nodes and windows of steps to the panes and windows that
-they concern.
+"""What is known against the rows and windows of a bucket, for all its queries.
 
-The graph carries a mark through the operators. Here marks begin, on granules and windows, and end, at the steps that
-make windows or send.
+The driver starts marks, on granules of nodes; operators start them, on their windows and rows. The graph's operators
+map them (`loss_routes`). Here they end at the steps that make windows, each of which has the sequence of its windows,
+with the step's state, and go on as marks on these windows. Inputs come before their readers, so one pass over the steps
+settles everything. What concerns answers and exchanges waits for the queries to take it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from highlevel.events import Reached
-from highlevel.graph import Answer
-from highlevel.progress.exchange_channel import Channel
+from highlevel.events import Closing
+from highlevel.graph import Answer, Graph, GraphStep
+from highlevel.interface import Space
+from highlevel.operators.aggregate import AggregateOperator
 from highlevel.progress.granules import ROW_NUMBER
 from highlevel.progress.ledger import Ledger
-from highlevel.row_marks import Extent, RowMark, of_panes, through
-from highlevel.verdicts.exchanged_windows import FollowedSequence
-from highlevel.verdicts.loss_routes import Route
-from highlevel.verdicts.marks import EXACT, Finding, Mark, Marks
-from highlevel.verdicts.unions import MeldedSequence
-from highlevel.verdicts.window_sequence import WindowSequence
-from lowmark.query.plan.nodes import QueryPlan
+from highlevel.row_marks import EVERYWHERE, Extent, RowMark, of_panes, on_windows, shown_windows, through
+from highlevel.verdicts.exchanged_windows import FollowedRow, FollowedSequence
+from highlevel.verdicts.loss_routes import Reached, Routes, answer_step
+from highlevel.verdicts.marks import EXACT, Finding, Mark
+from highlevel.verdicts.unions import MeldedRow, MeldedSequence
+from highlevel.verdicts.window_sequence import SequenceRow, WindowRun, WindowSequence
+from lowmark.query.plan.fingerprint import step_digests
+from lowmark.query.plan.nodes import (
+    Counted,
+    Finish,
+    Gather,
+    MakesWindows,
+    NodeInput,
+    QueryPlan,
+    Reduction,
+    Send,
+    StepInput,
+    StepPlan,
+    Totals,
+)
 from lowmark.query.windows.progressing import Progress, progress
-from lowmark.query.windows.window import Window
+from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.verdicts import Reason, Verdict
 from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["Learned", "Losses", "Sequences", "sequence_of"]
+__all__ = ["Known", "Learned", "Losses", "StepWindows"]
 
-_NUMBERING = frozenset({Reason.NUMBERING})
+StepWindows = WindowSequence | FollowedSequence | MeldedSequence
 
-Sequences = Mapping[int, WindowSequence | FollowedSequence | MeldedSequence]
-"""The steps that make windows."""
+_LATE = Verdict(frozenset({Reason.LATE}))
 
+StoredWindows = SequenceRow | FollowedRow | MeldedRow
 
-def sequence_of(
-    route: Route, window: Window, ledgers: Mapping[str, Ledger]
-) -> WindowSequence | FollowedSequence | MeldedSequence:
-    """The sequence for a step that makes these windows."""
-    own = [ledgers[node] for node in route.nodes]
-    if not route.follows:
-        return WindowSequence(window, own, not own)
-    return FollowedSequence(window, *own) if own else MeldedSequence(window, route.follows)
+_WINDOWS: Space[StoredWindows] = Space(
+    "graph.sequence", lambda row: json.dumps(row, separators=(",", ":")).encode(), json.loads
+)
+"""The sequence of a step's windows."""
 
 
-Told = tuple[range, Verdict]
-"""Windows that were already output or skipped, and the verdict against them."""
+@dataclass(slots=True)
+class Known:
+    """What a query has to announce: its final windows, marks on rows of its answer, and, by step, marks on panes of its
+    exchanges."""
+
+    windows: list[WindowRun] = field(default_factory=list)
+    marks: list[RowMark] = field(default_factory=list)
+    sent: list[tuple[int, Mark]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Learned:
-    """What a finding about ended granules affects."""
+    """What a finding about ended granules affects: by the digest of a step, windows that were already output or
+    skipped, and the verdict against them; by query, marks on rows of its answer."""
 
-    told: dict[int, list[Told]] = field(default_factory=dict)  # by step
-    times: list[Mark] = field(default_factory=list)  # in an answer without windows
+    told: dict[str, list[tuple[range, Verdict]]] = field(default_factory=dict)
+    shown: dict[str, list[RowMark]] = field(default_factory=dict)
+
+    def windows_of(self, plan: QueryPlan) -> Sequence[tuple[range, Verdict]]:
+        """Those of a query's answer."""
+        step = answer_step(plan)
+        return () if step is None else self.told.get(step_digests(plan)[step], ())
+
+
+@dataclass(slots=True)
+class _End:
+    """A step at which marks end."""
+
+    step: GraphStep
+    nodes: tuple[str, ...]  # it reads their panes
+    follows: tuple[str, ...]
+    """Steps whose windows it merges: one step, for those of all buckets behind an exchange; without a node, the members
+    of a union."""
+    sequence: StepWindows | None  # None: it sends
+    sends: tuple[str, int] | None  # the query, and the number of the step in its plan
+    shown_by: list[str] = field(default_factory=list)  # the queries whose windows these are
+    stored: StoredWindows | None = None  # the sequence as it is in the state
+    leads_on: bool = False  # rows of its windows reach another end
+    leads_to: tuple[str, ...] = ()
+    shown: bool = False  # … or answers without windows
+
+    @property
+    def front(self) -> int:
+        return min(self.step.fronts)
+
+    def since(self, front: int) -> int:
+        """The first pane that has not ended. For row numbers it is that of the first row, as long as none has ended."""
+        rows = self.sequence is not None and self.sequence.window.axis.attribute == ROW_NUMBER
+        return 0 if rows and front == NEVER else front
 
 
 class Losses:
-    """`ledgers` are of the nodes that the query reads."""
+    """`ledgers` are of all nodes of the bucket."""
 
-    def __init__(
-        self, answer: Answer, routes: Sequence[Route], sequences: Sequences, channels: Mapping[int, Channel],
-        ledgers: Mapping[str, Ledger],
-    ) -> None:  # fmt: skip
-        self._answer = answer
-        self._routes = {route.step: route for route in routes}
-        self._sequences = sequences
-        self._channels = channels
+    def __init__(self, graph: Graph, ledgers: Mapping[str, Ledger]) -> None:
+        self._graph = graph
+        self._routes = Routes(graph)
         self._ledgers = ledgers
-        self._columns = {name: tuple(_progressing(answer.plan, ledger)) for name, ledger in ledgers.items()}
+        self._ends: dict[str, _End] = {}  # inputs come before their readers
+        self._finished: dict[str, Window] = {}  # of steps that pass on the rows of windows
+        self._known = {name: Known() for name in graph.answers}
+        self._reading: dict[str, list[GraphStep]] = {}
+        for answer in graph.answers.values():
+            self._add(answer)
+        for node in ledgers:
+            names = {name for name, answer in graph.answers.items() if node in answer.nodes}
+            self._reading[node] = [step for step in graph.steps if names.intersection(step.queries)]
+        self._columns = {name: dict(_progressing(of.node.reduction)) for name, of in ledgers.items()}
+        for digest, end in self._ends.items():
+            if end.sequence is not None:
+                reached = self._of_windows(digest, range(1), EXACT.verdict)
+                end.leads_to = tuple(at for at, _ in reached.steps)
+                end.leads_on = bool(reached.steps)
+                end.shown = any(answer_step(graph.answers[name].plan) is None for name, _ in reached.shown)
         self._spread: dict[str, Extent] = {}  # the panes of each node whose rows are known to `spread`
-        self._leading: dict[int, bool] = {}
-        self._joined = {name for name in ledgers if self._passes_joins(self.of_node(name, Mark(0, 1, EXACT.verdict)))}
-        self._joined_steps = {
-            step for step in sequences if self._passes_joins(answer.of_windows(step, range(1), EXACT.verdict))
-        }
+        self._joined = [name for name in ledgers if _passes_joins(self._of_granules(name, Mark(0, 1, EXACT.verdict)))]
+        self._before: dict[str, int] = {}
+        self._ending = Reached()
 
-    def joined(self, source: str | int) -> bool:
-        """Whether rows of a node, or of a step with windows, go through joins, up to the next step with windows."""
-        return source in (self._joined if isinstance(source, str) else self._joined_steps)
+    def save(self) -> None:
+        for end in self._ends.values():
+            if end.sequence is not None and (row := end.sequence.row()) != end.stored:
+                end.stored = row
+                end.step.state.put(_WINDOWS, 0, row)
 
-    def marks_of(self, step: int) -> Marks:
-        """The marks on the panes of a step that makes windows or sends."""
-        return (self._sequences[step] if step in self._sequences else self._channels[step]).marks
+    def windows_of(self, plan: QueryPlan) -> StepWindows | None:
+        """The windows of a query's answer."""
+        step = answer_step(plan)
+        return None if step is None else self._ends[step_digests(plan)[step]].sequence
 
-    def of_node(self, node: str, mark: Mark, shifts: bool = False) -> Reached:
-        """Carry a mark on granules of a node. Steps that make windows of these granules read them in the ledger."""
-        panes = mark.start, mark.stop
-        times = of_panes(panes, self._ledgers[node].node.reduction.pane)
-        extents = {PANE: panes, **{name: through(times, way) for name, way in self._columns[node]}}
-        shifts |= bool(mark.verdict.reasons)
-        reached = self._answer.of_node(node, RowMark(mark.verdict, extents, times, shifts))
-        reached.steps = [
-            (at, made)
-            for at, made in reached.steps
-            if node not in self._routes[at].nodes or made.extents.get(PANE) != panes
-        ]
-        return reached
+    def take(self, query: str) -> Known:
+        """What has become known since the last call."""
+        known, self._known[query] = self._known[query], Known()
+        return known
 
-    def leads_on(self, step: int) -> bool:
-        """Whether rows of a step that makes windows reach another such step, or one that sends."""
-        if step not in self._leading:
-            self._leading[step] = bool(self.of_windows(step, range(1), EXACT.verdict).steps)
-        return self._leading[step]
+    def ending(self, node: str, start: int, stop: int) -> None:
+        """The node's frontier has passed the granules from `start` up to `stop`, which are settled. The graph gets the
+        promise next."""
+        ledger = self._ledgers[node]
+        self._before = {digest: end.front for digest, end in self._ends.items()}
+        for mark in ledger.marks.within(start, stop):
+            self._ending += self._of_granules(node, Mark(max(mark.start, start), min(mark.stop, stop), mark.verdict))
+        held = None
+        for end in self._ends.values():
+            operator = end.step.operator
+            if node in end.nodes and not end.follows and isinstance(operator, AggregateOperator) and _landmark(end):
+                held = ledger.held(start, stop) if held is None else held
+                operator.touch(held, end.step.state)  # tuples came, into any bucket
 
-    def opens_or_ends(self) -> bool:
-        """Whether a step has not had its first window, or all rows of one have come."""
-        made = (sequence for sequence in self._sequences.values() if isinstance(sequence, WindowSequence))
-        return any(sequence.next is None for sequence in made) or any(
-            min(self._answer.fronts[step]) == FOREVER for step in self._sequences
-        )
+    def ended(self, node: str) -> None:
+        """The graph has got the promise about these granules, and has done its work."""
+        ending, self._ending = self._ending, Reached()
+        self._settle(self._reading[node], self._before, ending, True)
 
-    def of_windows(self, step: int, windows: range, verdict: Verdict) -> Reached:
-        """Carry a verdict against windows that a step makes. Steps that merge these windows follow them anyway."""
-        reached = self._answer.of_windows(step, windows, verdict)
-        reached.steps = [(at, mark) for at, mark in reached.steps if step not in self._routes[at].follows]
-        return reached
+    def collect(self) -> None:
+        """Take what the operators put out without an advance."""
+        fronts = {digest: end.front for digest, end in self._ends.items()}
+        self._settle(self._graph.steps, fronts, Reached(), False)
 
-    def lost_before(self, node: str, front: int, fronts: Mapping[int, int]) -> None:
+    def learn(self, node: str, start: int, stop: int, found: Finding) -> Learned:
+        """Something became known of the granules of a node from `start` up to `stop`, which have ended; its ledger has
+        it. Mark all panes and windows still to come that their rows go into. Where windows are merged, pane k is
+        window k of the steps below."""
+        mark, learned = Mark(start, stop, found.verdict), Learned()
+        coming: dict[str, list[RowMark]] = {}
+
+        def deliver(reached: Reached) -> None:
+            for at, each in reached.steps:
+                coming.setdefault(at, []).append(each)
+            for query, each in reached.shown:
+                learned.shown.setdefault(query, []).append(each)
+
+        deliver(self._of_granules(node, mark))
+        for digest, end in self._reading_ends(node):
+            shown = min(end.front, FOREVER - 1) + 1
+            marks = [Mark(*each.extents.get(PANE, (NEVER, shown)), each.verdict) for each in coming.get(digest, ())]
+            for windows, verdict in (each for member in end.follows for each in learned.told[member]):
+                marks.append(Mark(windows.start, windows.stop, verdict, found.dropped, found.late))
+            for each in marks:
+                self._mark(end, each)
+            if (sequence := end.sequence) is None:
+                continue
+            marks += [mark] if node in end.nodes else []
+            told = [(sequence.closed_with(each.start, each.stop), each.verdict) for each in marks]
+            learned.told[digest] = [(windows, verdict) for windows, verdict in told if windows]
+            if learned.told[digest]:
+                sequence.lost(found)
+            for windows, verdict in learned.told[digest]:
+                deliver(self._of_windows(digest, windows, verdict))
+        return learned
+
+    def lost_before(self, node: str) -> None:
         """Tuples of the node were lost that had not ended: rows counted from now on get wrong numbers."""
-        reached = self.of_node(node, Mark(front, FOREVER, EXACT.verdict), shifts=True)
-        for step, mark in reached.steps:
+        front = self._ledgers[node].frontier.value
+        reached = self._of_granules(node, Mark(front, FOREVER, EXACT.verdict), shifts=True)
+        for digest, mark in reached.steps:
+            end = self._ends[digest]
             if mark.verdict.reasons:
-                since = _since(self._routes[step], fronts[step])
-                self.marks_of(step).add(Mark(since, FOREVER, mark.verdict))
+                self._mark(end, Mark(end.since(end.front), FOREVER, mark.verdict))
+        self._show(reached.shown)
 
-    def take(self, step: int, marks: Iterable[RowMark], before: int, unknown: int) -> None:
+    def needs(self, node: str) -> int:
+        """The first granule of the node that a later window needs."""
+        front = self._ledgers[node].frontier.value
+        reading = (end.sequence for end in self._ends.values() if end.sequence is not None and node in end.nodes)
+        return min((sequence.needs(front) for sequence in reading), default=front)
+
+    def open(self, plan: QueryPlan) -> int:
+        """Upper limit of the windows of the answer that hold tuples and are not closed."""
+        step = answer_step(plan)
+        return 0 if step is None else self._open(self._ends[step_digests(plan)[step]])
+
+    def _open(self, end: _End) -> int:
+        sequence, total, reached = end.sequence, 0, NEVER
+        assert sequence is not None, "it makes windows"
+        if isinstance(sequence, FollowedSequence | MeldedSequence):
+            return sequence.waiting + sum(self._open(self._ends[member]) for member in end.follows)
+        for ledger in (self._ledgers[node] for node in end.nodes):
+            for panes in () if ledger.high is None else ledger.content(ledger.high + 1):
+                wids = range(sequence.window.wids(panes.start).start, sequence.window.wids(panes.stop - 1).stop)
+                start = max(wids.start, reached, NEVER if sequence.next is None else sequence.next)
+                total += max(0, wids.stop - start)
+                reached = max(reached, wids.stop)
+        return total
+
+    def _settle(
+        self, steps: Sequence[GraphStep], before: Mapping[str, int], ending: Reached, advanced: bool
+    ) -> None:  # fmt: skip
+        """Let marks end at these steps, and close windows. `before`: the first pane of each end that had not ended.
+        `ending`: marks on rows that came out since then."""
+        self._spread_joined()
+        closings: dict[str, list[Closing]] = {}
+        coming = self._told(steps, closings, ending)
+        spans: dict[str, list[WindowRun]] = {}
+        for digest, end in ((step.digest, self._ends[step.digest]) for step in steps if step.digest in self._ends):
+            self._take(end, (mark for at, mark in ending.steps if at == digest), before[digest], _after(end.front))
+            self._take(end, (mark for at, mark in coming.steps if at == digest), before[digest], FOREVER)
+            if (sequence := end.sequence) is None:
+                continue
+            if isinstance(sequence, FollowedSequence | MeldedSequence):
+                for member in end.follows:
+                    sequence.follow(member, spans[member])
+            told = closings.get(digest, ())
+            # Without an advance nothing has ended; closing windows now would make the result depend on where batches
+            # are cut.
+            spans[digest] = sequence.close(told, end.front) if told or advanced else []
+            for windows, verdict in self._to_carry(end, spans[digest]):
+                ending += self._of_windows(digest, windows, verdict)
+            for query in end.shown_by:
+                self._known[query].windows += spans[digest]
+        self._show(ending.shown)
+        self._show(coming.shown)
+
+    def _told(self, steps: Iterable[GraphStep], closings: dict[str, list[Closing]], ending: Reached) -> Reached:
+        """What operators said against rows and windows; flaws of windows go to their sequences, the rest is carried."""
+        coming = Reached()
+        for step in steps:
+            told = step.take_told()
+            closings[step.digest] = told.closings
+            for port in told.late:
+                ending += self._routes.of_input(step, port, RowMark(_LATE, {}))
+            for port, mark in told.given_up:
+                coming += self._routes.of_input(step, port, mark)
+            for port, mark in told.marks:
+                coming += self._routes.of_rows(step, port, mark)
+            for number, reason in told.flaws:
+                verdict = Verdict(frozenset({reason}))
+                if isinstance(step.plan, MakesWindows):
+                    sequence = self._ends[step.digest].sequence
+                    assert sequence is not None, "it makes windows"
+                    sequence.flaws.add(number, reason)
+                elif (window := self._finished.get(step.digest)) is not None:
+                    shown = shown_windows(window, on_windows(range(number, number + 1), verdict))
+                    coming += self._routes.of_input(step, 0, shown)
+                else:
+                    coming += self._routes.of_rows(step, 0, _flawed(step.plan, number, verdict))
+        return coming
+
+    def _to_carry(self, end: _End, spans: Iterable[WindowRun]) -> Iterator[tuple[range, Verdict]]:
+        """The windows against which something is known; and, where a later step has to know in which panes rows can
+        lie, all that have closed. It has to at its first window and at its last."""
+        assert end.sequence is not None
+        first, stop = end.sequence.first, end.sequence.next
+        if first is not None and stop is not None and any(map(self._opens_or_ends, end.leads_to)):
+            yield range(first, stop), EXACT.verdict
+        for span in spans if end.leads_on or end.shown else ():
+            if span.finding.verdict != EXACT.verdict:
+                yield span.windows, span.finding.verdict
+
+    def _opens_or_ends(self, digest: str) -> bool:
+        """Whether a step has not had its first window, or all its rows have come."""
+        end = self._ends[digest]
+        opens = isinstance(end.sequence, WindowSequence) and end.sequence.next is None
+        return opens or (end.sequence is not None and end.front == FOREVER)
+
+    def _take(self, end: _End, marks: Iterable[RowMark], before: int, unknown: int) -> None:
         """Marks against rows that come out while panes of the step from `before` on end. Rows of which no pane is known
         lie below `unknown`."""
-        sequence, since = self._sequences.get(step), _since(self._routes[step], before)
+        since = end.since(before)
         for mark in marks:
             start, stop = mark.extents.get(PANE, (since, unknown))
-            if isinstance(sequence, WindowSequence) and NEVER < start < stop < FOREVER and PANE in mark.extents:
-                sequence.spread(start, stop - 1)
+            if isinstance(end.sequence, WindowSequence) and NEVER < start < stop < FOREVER and PANE in mark.extents:
+                end.sequence.spread(start, stop - 1)
             if mark.verdict != EXACT.verdict:
-                self.marks_of(step).add(Mark(max(start, since), stop, mark.verdict))
+                self._mark(end, Mark(max(start, since), stop, mark.verdict))
 
-    def spread(self) -> None:
+    def _mark(self, end: _End, mark: Mark) -> None:
+        """Mark panes of a step that makes windows or sends."""
+        if end.sequence is not None:
+            end.sequence.marks.add(mark)
+        elif end.sends is not None:
+            query, number = end.sends
+            self._known[query].sent.append((number, mark))
+
+    def _show(self, shown: Iterable[tuple[str, RowMark]]) -> None:
+        for query, mark in shown:
+            self._known[query].marks.append(mark)
+
+    def _spread_joined(self) -> None:
         """Tell the steps with windows in which panes rows of nodes can lie after joins."""
         for node in self._joined:
             ledger = self._ledgers[node]
             if ledger.low is None or ledger.high is None or self._spread.get(node) == (ledger.low, ledger.high):
                 continue
             self._spread[node] = ledger.low, ledger.high
-            for step, mark in self.of_node(node, Mark(ledger.low, ledger.high + 1, EXACT.verdict)).steps:
+            for digest, mark in self._of_granules(node, Mark(ledger.low, ledger.high + 1, EXACT.verdict)).steps:
                 if mark.joined:
-                    self.take(step, (mark,), NEVER, FOREVER)
+                    self._take(self._ends[digest], (mark,), NEVER, FOREVER)
 
-    def learn(self, node: str, start: int, stop: int, found: Finding, fronts: Mapping[int, int]) -> Learned:
-        """Something became known of the granules of a node from `start` up to `stop`, which have ended; its ledger has
-        it. Mark all panes and windows still to come that their rows go into."""
-        mark, learned = Mark(start, stop, found.verdict), Learned()
-        coming: dict[int, list[RowMark]] = {}
-        reached = self.of_node(node, mark)
-        for route in self._routes.values():
-            _deliver(reached, coming, learned)
-            reached = Reached()
-            step, sequence = route.step, self._sequences.get(route.step)
-            shown = min(fronts[step], FOREVER - 1) + 1
-            panes = [(*each.extents.get(PANE, (NEVER, shown)), each.verdict) for each in coming.get(step, ())]
-            marks = [Mark(*extent) for extent in panes]
-            for each in marks:
-                self.marks_of(step).add(each)
-            if sequence is None:
-                continue
-            marks += [mark] if node in route.nodes else []
-            told = [(sequence.closed_with(each.start, each.stop), each.verdict) for each in marks]
-            if isinstance(sequence, FollowedSequence | MeldedSequence):
-                for member in route.follows:
-                    for windows, verdict in learned.told.get(member, ()):
-                        told.append((sequence.learn(member, windows, replace(found, verdict=verdict)), verdict))
-            elif any(windows for windows, _ in told):
-                sequence.lost(found)
-            for windows, verdict in told:
-                if windows:
-                    learned.told.setdefault(step, []).append((windows, verdict))
-                    more = self.of_windows(step, windows, verdict)
-                    reached.steps += more.steps
-                    reached.shown += more.shown
-        _deliver(reached, coming, learned)
-        return learned
+    def _of_granules(self, node: str, mark: Mark, shifts: bool = False) -> Reached:
+        """Carry a mark on granules of a node."""
+        panes = mark.start, mark.stop
+        times = of_panes(panes, self._ledgers[node].node.reduction.pane)
+        extents = {PANE: panes, **{name: through(times, way) for name, way in self._columns[node].items()}}
+        return self._routes.of_node(node, RowMark(mark.verdict, extents, times, shifts or bool(mark.verdict.reasons)))
 
-    @staticmethod
-    def _passes_joins(reached: Reached) -> bool:
-        return any(mark.joined for mark in (*reached.shown, *(mark for _, mark in reached.steps)))
+    def _of_windows(self, digest: str, windows: range, verdict: Verdict) -> Reached:
+        """Carry a verdict against windows that a step makes. Steps that merge these windows follow them anyway."""
+        reached = self._routes.of_windows(self._ends[digest].step, windows, verdict)
+        reached.steps = [(at, mark) for at, mark in reached.steps if digest not in self._ends[at].follows]
+        return reached
 
+    def _reading_ends(self, node: str) -> Iterator[tuple[str, _End]]:
+        return ((step.digest, self._ends[step.digest]) for step in self._reading[node] if step.digest in self._ends)
 
-def _deliver(reached: Reached, coming: dict[int, list[RowMark]], learned: Learned) -> None:
-    for step, mark in reached.steps:
-        coming.setdefault(step, []).append(mark)
-    learned.times += (Mark(*mark.times, mark.verdict) for mark in reached.shown)
+    def _add(self, answer: Answer) -> None:
+        """The ends of a query's steps."""
+        plan, digests = answer.plan, step_digests(answer.plan)
+        steps = {step.digest: step for step in self._graph.steps}
+        shown = answer_step(plan)
+        for number, (at, digest) in enumerate(zip(plan.steps, digests, strict=True)):
+            if isinstance(at.plan, Finish) and isinstance(source := at.inputs[0], StepInput):
+                below = plan.steps[source.step].plan
+                window = below.window if isinstance(below, MakesWindows) else self._finished.get(digests[source.step])
+                if window is not None:
+                    self._finished[digest] = window
+            if digest not in self._ends and isinstance(at.plan, MakesWindows | Send):
+                nodes = tuple(source.node for source in at.inputs if isinstance(source, NodeInput))
+                follows = tuple(digests[below] for below in _followed(plan, number))
+                sequence = None
+                if isinstance(at.plan, MakesWindows):
+                    sequence = self._sequence(at.plan.window, nodes, follows)
+                    if (row := steps[digest].state.get(_WINDOWS, 0)) is not None:
+                        sequence.restore(row)  # type: ignore[arg-type]  # the step's digest tells of which kind it is
+                sends = (plan.name, number) if sequence is None else None
+                self._ends[digest] = _End(steps[digest], nodes, follows, sequence, sends)
+            if number == shown:
+                self._ends[digest].shown_by.append(plan.name)
 
-
-def _progressing(plan: QueryPlan, ledger: Ledger) -> Iterator[tuple[str, Progress]]:
-    """The columns of a node's rows, as the query reads them, that progress with its panes."""
-    reduction = ledger.node.reduction
-    ways = {
-        item.name: way
-        for item in (*reduction.keys, *reduction.details)
-        if (way := progress(item.expr, (reduction.pane.attribute,))) is not None
-    }
-    view = next((view for view in plan.views if view.node == ledger.node.name), None)
-    names = zip(view.columns, view.schema.names, strict=True) if view is not None else ((name, name) for name in ways)
-    return ((own, ways[name]) for name, own in names if name in ways)
+    def _sequence(self, window: Window, nodes: Sequence[str], follows: Sequence[str]) -> StepWindows:
+        own = [self._ledgers[node] for node in nodes]
+        if not follows:
+            return WindowSequence(window, own, not own)
+        return FollowedSequence(window, *own) if own else MeldedSequence(window, follows)
 
 
-def _since(route: Route, front: int) -> int:
-    """The first pane that has not ended. For row numbers it is that of the first row, as long as none has ended."""
-    rows = route.window is not None and route.window.axis.attribute == ROW_NUMBER
-    return 0 if rows and front == NEVER else front
+def _followed(plan: QueryPlan, number: int) -> Iterator[int]:
+    """The steps whose windows this step merges."""
+    at = plan.steps[number]
+    if not isinstance(at.plan, Gather | Totals):
+        return
+    nodes = [source.node for source in at.inputs if isinstance(source, NodeInput)]
+    senders = [of for of, each in enumerate(plan.steps) if isinstance(each.plan, Send) and each.plan.node in nodes]
+    members = [source.step for source in at.inputs if isinstance(source, StepInput)]
+    yield from dict.fromkeys(_windowed_below(plan, of) for of in (senders if nodes else members))
+
+
+def _windowed_below(plan: QueryPlan, step: int) -> int:
+    """The step whose windows' rows this step passes on."""
+    while not isinstance(plan.steps[step].plan, MakesWindows):
+        source = plan.steps[step].inputs[0]
+        if isinstance(source, NodeInput):
+            raise ValueError(f"query {plan.name}: step {step} passes no windows on")
+        step = source.step
+    return step
+
+
+def _flawed(plan: StepPlan, number: int, verdict: Verdict) -> RowMark:
+    """A mark on the rows that show a window of a step whose windows are no sequence."""
+    assert isinstance(plan, Counted | Finish)
+    if Reason.NUMBERING in verdict.reasons:
+        return RowMark(verdict, dict.fromkeys(plan.output.names, EVERYWHERE), shifts=True)
+    if plan.window is None or plan.window.kind is not WindowKind.SLIDE_BY_TUPLE:
+        return RowMark(verdict, {}, shifts=True)
+    times = number - plan.window.size, number + 1
+    return RowMark(verdict, {"window_start": (times[0], times[0] + 1), "window_end": (number, times[1])}, times, True)
+
+
+def _progressing(reduction: Reduction) -> Iterator[tuple[str, Progress]]:
+    """The columns of a node's rows that progress with its panes."""
+    for item in (*reduction.keys, *reduction.details):
+        if (way := progress(item.expr, (reduction.pane.attribute,))) is not None:
+            yield item.name, way
+
+
+def _landmark(end: _End) -> bool:
+    return end.sequence is not None and end.sequence.window.kind is WindowKind.LANDMARK
+
+
+def _passes_joins(reached: Reached) -> bool:
+    return any(mark.joined for _, mark in (*reached.shown, *reached.steps))
+
+
+def _after(front: int) -> int:
+    return min(front, FOREVER - 1) + 1

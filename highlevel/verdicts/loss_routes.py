@@ -1,47 +1,115 @@
-"""The steps of a plan at which marks end: those that make windows, and those that send rows into an exchange."""
+"""The ways of marks through the graph: from granules of nodes, rows and windows of steps to where they end. These are
+steps that make windows, steps that send rows into an exchange, and answers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from lowmark.query.plan.nodes import (
-    Aggregate,
-    Finish,
-    Gather,
-    NodeInput,
-    QueryPlan,
-    Send,
-    StepInput,
-    StepPlan,
-    Totals,
-)
-from lowmark.query.windows.window import Window, WindowKind
+from highlevel.graph import Graph, GraphStep
+from highlevel.row_marks import RowMark, on_windows
+from lowmark.query.plan.nodes import Finish, MakesWindows, NodeInput, QueryPlan, Send
+from lowmark.query.windows.window import WindowKind
+from lowmark.wire.records.partials import PANE
+from lowmark.wire.records.verdicts import Verdict
 
-__all__ = ["Route", "answer_step", "routes"]
+__all__ = ["Reached", "Routes", "answer_step"]
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """The input of a step that makes windows, or that sends rows into an exchange."""
+@dataclass(slots=True)
+class Reached:
+    """Where marks end: by the digest of a step, on the rows of its input; by query, on those of its answer."""
 
-    step: int
-    window: Window | None  # None: it makes none, but sends
-    nodes: tuple[str, ...]  # it reads their panes
-    finishes: tuple[int, ...]  # steps that pass the rows of its windows on
-    follows: tuple[int, ...]
-    """Steps whose windows it merges: one step, for those of all buckets behind an exchange; without a node, the members
-    of a union."""
+    steps: list[tuple[str, RowMark]] = field(default_factory=list)
+    shown: list[tuple[str, RowMark]] = field(default_factory=list)
 
-
-_Windowed = Aggregate | Gather | Totals
+    def __iadd__(self, other: Reached) -> Reached:
+        self.steps += other.steps
+        self.shown += other.shown
+        return self
 
 
-def routes(plan: QueryPlan) -> tuple[Route, ...]:
-    """The routes of all steps that make windows or send, in the order of the steps: a step's inputs stand before it."""
-    return tuple(
-        _route(plan, step, at.plan) for step, at in enumerate(plan.steps) if isinstance(at.plan, _Windowed | Send)
-    )
+class _Out:
+    """The `Out` of an operator that maps a mark."""
+
+    def __init__(self) -> None:
+        self.marks: list[tuple[int, RowMark]] = []
+
+    def mark(self, port: int, mark: RowMark) -> None:
+        self.marks.append((port, mark))
+
+
+_Coming = dict[tuple[int, int], RowMark]
+"""Marks on their way: by the place of a step in the graph, and its port."""
+
+
+class Routes:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._steps = graph.steps
+        self._places = {step.digest: place for place, step in enumerate(self._steps)}
+
+    def of_node(self, node: str, mark: RowMark) -> Reached:
+        """Carry a mark on rows of a node, whose columns it names as the node does. Steps that make windows of the
+        node's granules read them in the ledger."""
+        coming: _Coming = {}
+        for view, readers in self._graph.readers(node).items():
+            seen = mark
+            if view is not None:
+                names = {PANE: PANE, **dict(zip(view.schema.names, view.columns, strict=True))}
+                seen = mark.at({own: mark.extents[name] for own, name in names.items() if name in mark.extents})
+            self._meet(coming, (reader for reader in readers if not isinstance(reader[0].plan, MakesWindows)), seen)
+        return self._carried(coming, Reached())
+
+    def of_input(self, step: GraphStep, port: int, mark: RowMark) -> Reached:
+        """Carry a mark on rows of a step's input."""
+        return self._carried({(self._places[step.digest], port): mark}, Reached())
+
+    def of_rows(self, step: GraphStep, port: int, mark: RowMark) -> Reached:
+        """Carry a mark on rows that a step puts out on a port."""
+        return self._from([(port, mark)], step)
+
+    def of_windows(self, step: GraphStep, windows: range, verdict: Verdict) -> Reached:
+        """Carry a mark on windows that a step makes."""
+        return self._from(_mapped(step, 0, on_windows(windows, verdict)), step)
+
+    def _from(self, marks: Iterable[tuple[int, RowMark]], step: GraphStep) -> Reached:
+        coming, reached = _Coming(), Reached()
+        for port, mark in marks:
+            self._out(coming, reached, step, port, mark)
+        return self._carried(coming, reached)
+
+    def _carried(self, coming: _Coming, reached: Reached) -> Reached:
+        while coming:
+            place, port = first = min(coming)  # inputs come before their readers
+            mark, step = coming.pop(first), self._steps[place]
+            if isinstance(step.plan, MakesWindows):
+                reached.steps.append((step.digest, mark))
+                continue
+            for at, made in _mapped(step, port, mark):
+                if isinstance(step.plan, Send):
+                    reached.steps.append((step.digest, made))
+                else:
+                    self._out(coming, reached, step, at, made)
+        return reached
+
+    def _out(self, coming: _Coming, reached: Reached, step: GraphStep, port: int, mark: RowMark) -> None:
+        readers, answers = step.outlet(port)
+        reached.shown += ((answer.plan.name, mark) for answer in answers)
+        self._meet(coming, readers, mark)
+
+    def _meet(self, coming: _Coming, readers: Iterable[tuple[GraphStep, int]], mark: RowMark) -> None:
+        """Marks that meet at a port go on as one, so there are no more than ports."""
+        for step, number in readers:
+            at = self._places[step.digest], step.ports[number]
+            coming[at] = coming[at] + mark if at in coming else mark
+
+
+def _mapped(step: GraphStep, port: int, mark: RowMark) -> list[tuple[int, RowMark]]:
+    """The marks on a step's output, by port, for one on its input."""
+    out = _Out()
+    step.operator.on_mark(port, mark, step.state, out)
+    return out.marks
 
 
 def answer_step(plan: QueryPlan) -> int | None:
@@ -49,7 +117,7 @@ def answer_step(plan: QueryPlan) -> int | None:
     if plan.window is None or plan.window.kind is WindowKind.NONE:
         return None
     step = len(plan.steps) - 1
-    while not isinstance(plan.steps[step].plan, _Windowed):
+    while not isinstance(plan.steps[step].plan, MakesWindows):
         source = plan.steps[step].inputs[0]
         if isinstance(source, NodeInput) or not isinstance(plan.steps[step].plan, Finish):
             raise ValueError(f"query {plan.name}: the answer has windows, and no step makes them")
@@ -57,38 +125,3 @@ def answer_step(plan: QueryPlan) -> int | None:
     if "window_end" not in plan.output.names:
         raise ValueError(f"query {plan.name}: an answer with windows shows window_end")
     return step
-
-
-def _route(plan: QueryPlan, step: int, sink: StepPlan) -> Route:
-    window = sink.window if isinstance(sink, _Windowed) else None
-    nodes = tuple(source.node for source in plan.steps[step].inputs if isinstance(source, NodeInput))
-    follows: tuple[int, ...] = ()
-    if isinstance(sink, Gather | Totals):
-        members = (source.step for source in plan.steps[step].inputs if isinstance(source, StepInput))
-        behind = map(partial(_sender, plan), nodes) if nodes else members
-        follows = tuple(dict.fromkeys(_windowed_below(plan, at) for at in behind))
-    return Route(step, window, nodes, _finishes(plan, step), follows)
-
-
-def _sender(plan: QueryPlan, node: str) -> int:
-    """The step that sends into the exchange of this node."""
-    return next(at for at, item in enumerate(plan.steps) if isinstance(item.plan, Send) and item.plan.node == node)
-
-
-def _windowed_below(plan: QueryPlan, step: int) -> int:
-    """The step whose windows' rows this step passes on."""
-    while not isinstance(plan.steps[step].plan, _Windowed):
-        source = plan.steps[step].inputs[0]
-        if isinstance(source, NodeInput):
-            raise ValueError(f"query {plan.name}: step {step} passes no windows on")
-        step = source.step
-    return step
-
-
-def _finishes(plan: QueryPlan, step: int) -> tuple[int, ...]:
-    found: list[int] = []
-    for index, at in enumerate(plan.steps):
-        reads = [source.step for source in at.inputs if not isinstance(source, NodeInput)]
-        if isinstance(at.plan, Finish) and any(source == step or source in found for source in reads):
-            found.append(index)
-    return tuple(found)

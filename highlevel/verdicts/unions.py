@@ -14,7 +14,7 @@ from itertools import pairwise
 from highlevel.events import Closing
 from highlevel.verdicts.marks import EXACT, Finding, MarkRow, Marks
 from highlevel.verdicts.untellable_values import FlawRow, Flaws
-from highlevel.verdicts.window_sequence import WindowRun, WindowRunRow, learned
+from highlevel.verdicts.window_sequence import WindowRun, WindowRunRow
 from lowmark.query.windows.window import Window
 from lowmark.wire.rows.values import NEVER
 
@@ -26,17 +26,17 @@ MeldedRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], list[lis
 
 class MeldedSequence:
     """Contiguous, like the members' sequences, from the first window that a member reports. Tuples count once for each
-    member into which they were merged."""
+    member into which they were merged. Pane k of `marks` is window k."""
 
-    def __init__(self, window: Window, members: Sequence[int]) -> None:
+    def __init__(self, window: Window, members: Sequence[str]) -> None:
         self.window = window
         self.marks = Marks()
         self.flaws = Flaws()
         self.first: int | None = None  # the first window of all
         self.next: int | None = None
-        self._told: dict[int, list[WindowRun]] = {member: [] for member in members}
+        self._told: dict[str, list[WindowRun]] = {member: [] for member in members}
 
-    def follow(self, member: int, spans: Iterable[WindowRun]) -> None:
+    def follow(self, member: str, spans: Iterable[WindowRun]) -> None:
         """A member has closed these windows."""
         self._told[member] += spans
 
@@ -46,7 +46,7 @@ class MeldedSequence:
         told = [span for spans in self._told.values() for span in spans]
         if front == NEVER or not told:
             return []
-        start = min(span.first for span in told) if self.next is None else self.next
+        start = self._begin(told) if self.next is None else self.next
         stop = min(front, max(span.to for span in told) + 1)
         edges = {start, stop}
         for span in told:
@@ -64,6 +64,13 @@ class MeldedSequence:
         given = [replace(span, finding=span.finding + self.marks.finding(span.first, span.to + 1)) for span in given]
         self.marks.prune(stop)
         return given
+
+    def _begin(self, told: Sequence[WindowRun]) -> int:
+        """The first window that a member reports, or an earlier one that it has skipped, and of which a loss became
+        known since."""
+        low = self.marks.low()
+        first = min(span.first for span in told)
+        return first if low is None else min(first, low)
 
     def needs(self, front: int) -> int:
         """Nothing below `front`: the members keep what they need."""
@@ -83,19 +90,6 @@ class MeldedSequence:
         if self.first is None or self.next is None:
             return range(0)
         return range(self.first if start == NEVER else start, min(stop, self.next))
-
-    def learn(self, member: int, windows: range, finding: Finding) -> range:
-        """Add a finding about windows that a member has closed, or skipped. Returns those that were already output. The
-        others are still to come, even if this member skipped them: another member may report them."""
-        told, given = self._told[member], windows.start if self.next is None else self.next
-        passed_over, start = list[WindowRun](), max(windows.start, given)
-        for span in [*told, WindowRun(windows.stop, windows.stop, 0, EXACT)]:
-            if start < min(span.first, windows.stop):
-                passed_over.append(WindowRun(start, min(span.first, windows.stop) - 1, 0, finding))
-            start = max(start, span.to + 1)
-        known = [*passed_over, *learned(told, windows, finding)]
-        self._told[member] = sorted(known, key=lambda span: span.first)
-        return range(windows.start, min(windows.stop, given))
 
     def row(self) -> MeldedRow:
         told = [[span.row() for span in spans] for spans in self._told.values()]

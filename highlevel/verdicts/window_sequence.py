@@ -20,7 +20,7 @@ from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.rows.schema import Schema
 from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["SequenceRow", "WindowRun", "WindowRunRow", "WindowSequence", "learned", "rows_by_window"]
+__all__ = ["SequenceRow", "WindowRun", "WindowRunRow", "WindowSequence", "rows_by_window"]
 
 SequenceRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], FindingRow, int | None, int | None]
 """A sequence in state."""
@@ -49,21 +49,6 @@ class WindowRun:
     def of_row(cls, row: WindowRunRow) -> WindowRun:
         first, to, tuples, found = row
         return cls(first, to, tuples, Finding.of_row(found))
-
-
-def learned(spans: Iterable[WindowRun], windows: range, finding: Finding) -> list[WindowRun]:
-    """Add a finding about these windows to the spans."""
-    found: list[WindowRun] = []
-    for span in spans:
-        start, stop = max(span.first, windows.start), min(span.to + 1, windows.stop)
-        if start >= stop:
-            found.append(span)
-            continue
-        for first, after in ((span.first, start), (start, stop), (stop, span.to + 1)):
-            if first < after:
-                known = span.finding + finding if first == start else span.finding
-                found.append(WindowRun(first, after - 1, span.tuples, known))
-    return found
 
 
 def rows_by_window(parts: Iterable[Words], window: Window, schema: Schema) -> dict[int, list[Words]]:
@@ -109,7 +94,7 @@ class WindowSequence:
         for closing in told:
             windows = closing.windows
             if self.next is None or windows.start < self.next:
-                raise ValueError(f"step {closing.step} closed window {windows.start} twice, or out of order")
+                raise ValueError(f"window {windows.start} has closed twice, or out of order")
             # A landmark window has rows even if the tuples of its own slide went to other buckets.
             if not closing.tuples and (self.window.kind is not WindowKind.LANDMARK or len(windows) > 1):
                 continue

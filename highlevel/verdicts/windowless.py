@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, field, replace
 
-from highlevel.events import Events
 from highlevel.graph import Answer
+from highlevel.interface import Space, State, Words
 from highlevel.progress.granules import ROW_NUMBER
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.place import Place, Witness
 from highlevel.row_marks import EVERYWHERE, RowMark
-from highlevel.verdicts.loss_propagation import Losses
-from highlevel.verdicts.loss_routes import Route
-from highlevel.verdicts.marks import EXACT, NOTHING, Finding, Mark, Marks
-from highlevel.verdicts.state import Saved
-from highlevel.verdicts.window_sequence import WindowRun
-from lowmark.query.plan.nodes import Counted, Number, QueryPlan
+from highlevel.verdicts.marks import EXACT, NOTHING, Finding, FindingRow, Mark, MarkRow, Marks
 from lowmark.wire.records.verdicts import Amendment, Complete, OpenCount, Reason, Verdict
 from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.values import FOREVER, NEVER, show
@@ -25,104 +21,113 @@ from lowmark.wire.rows.values import FOREVER, NEVER, show
 __all__ = ["Windowless"]
 
 _NUMBERING = frozenset({Reason.NUMBERING})
-_OF_VALUES = frozenset({Reason.OVERFLOW, Reason.TIE})
-"""Reasons that do not change the number of rows."""
+
+
+@dataclass(slots=True)
+class _Saved:
+    """A query's piece of state."""
+
+    announced: int | None = None  # the bound announced last
+    rows: int = 0  # … rows since then
+    since: FindingRow = NOTHING  # … findings since then
+    shifted: bool = False  # tuples were lost that would have been counted: all later numbers are wrong
+    marks: list[MarkRow] = field(default_factory=list)  # on times not yet announced
+    open: tuple[int, int] = (0, 0)  # of partitions that number their rows: the last counts announced
+
+    def encode(self) -> bytes:
+        return json.dumps(astuple(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, piece: bytes) -> _Saved:
+        return cls(*json.loads(piece))
 
 
 class Windowless:
-    """A query without windows in its bucket; for a query with windows nothing is announced here. `saved`, the query's
-    piece of state, holds what was announced. `marks` are on the times before which the answer's rows are complete."""
+    """A query without windows in its bucket. What is known against rows is told by the times of their tuples: with the
+    first bound beyond the earliest of them."""
 
     def __init__(
-        self, plan: QueryPlan, place: Place, answer: Answer, ledgers: Mapping[str, Ledger], routes: Sequence[Route],
-        losses: Losses, witness: Callable[[tuple[str, ...]], Witness], saved: Saved,
+        self, answer: Answer, ledgers: Mapping[str, Ledger], place: Place, state: State,
+        witness: Callable[[tuple[str, ...]], Witness],
     ) -> None:  # fmt: skip
-        self._plan = plan
+        self._plan = plan = answer.plan
         self._place = place
         self._answer = answer
         self._ledgers = ledgers
-        self._routes = routes
-        self._losses = losses
         self._witness = witness
-        self._saved = saved
-        self.marks = Marks.of_rows(saved.marks)
-        self._counting = [
-            number
-            for number, plan_of in enumerate(step.plan for step in plan.steps)
-            if isinstance(plan_of, Counted) or (isinstance(plan_of, Number) and plan_of.number)
-        ]
+        self._state = state
+        self._space: Space[_Saved] = Space(f"query.{plan.name}", _Saved.encode, _Saved.decode)
+        self._saved = state.get(self._space, 0) or _Saved()
+        self._marks = Marks.of_rows(self._saved.marks)
         self._returning = {node for node in ledgers if plan.exchange(node) is not None}
-        windowed = (route for route in routes if route.window is not None and losses.joined(route.step))
-        self._carried = {*(node for route in windowed for node in route.nodes), *filter(losses.joined, ledgers)}
 
     def save(self) -> None:
-        self._saved.marks = self.marks.rows()
-
-    def mark(self, marks: Iterable[Mark]) -> None:
-        for mark in marks:
-            self.marks.add(mark)
+        self._saved.marks = self._marks.rows()
+        self._state.put(self._space, 0, self._saved)
 
     def take(self, marks: Iterable[RowMark]) -> None:
-        """Marks on rows of the answer, which are still to be announced."""
-        self.mark(
-            Mark(*mark.times, mark.verdict)
-            for mark in marks
-            if mark.times != EVERYWHERE and mark.verdict != EXACT.verdict
-        )
+        """Marks on rows that are still to be announced."""
+        announced = self._saved.announced
+        for mark in marks:
+            told_next = mark.times == EVERYWHERE or (announced is not None and mark.times[1] <= announced)
+            self._keep(mark, told_next)
 
-    def shift(self) -> None:
-        """Tuples were lost: rows counted from now on get wrong numbers."""
-        self._saved.shifted |= bool(self._counting)
-
-    def wrong_below(self, step: int) -> None:
-        """Rows of this step are wrong, and steps after it may count them."""
-        self._saved.shifted |= any(step < counting for counting in self._counting)
+    def _keep(self, mark: RowMark, told_next: bool) -> None:
+        """Where rows are counted, all later ones have wrong numbers, too."""
+        saved, reasons = self._saved, mark.verdict.reasons
+        saved.shifted |= Reason.NUMBERING in reasons
+        verdict = replace(mark.verdict, reasons=reasons - _NUMBERING)
+        if told_next:
+            saved.since = (Finding.of_row(saved.since) + Finding(verdict)).row()
+        elif verdict != EXACT.verdict:
+            self._marks.add(Mark(*mark.times, verdict))
 
     def announce(
-        self, events: Events, settled: Mapping[str, Finding], spans: Mapping[int, list[WindowRun]],
-        complete_to: int | None, flaws: frozenset[Reason],
+        self, rows: Sequence[Words], settled: Mapping[str, Finding], complete_to: int | None
     ) -> Iterator[Output]:  # fmt: skip
         """Output the rows, and how far they are complete. A completion needs a moved bound and one of: rows or losses
         since the last one, a change in the open windows of partitions, or the end of all input. `complete_to`: the
-        current value of `Completions`. `flaws` concern these rows."""
+        current value of `Completions`."""
         saved = self._saved
-        for output in ResultRows.together(self._plan.name, events.rows, self._plan.output):
+        for output in ResultRows.together(self._plan.name, rows, self._plan.output):
             saved.rows += len(output.rows)
             yield output
-        found = self._found(settled, spans, flaws)
+        found = self._found(settled)
         saved.since = found.row()
         bound = self._bound(complete_to)
         moved = bound is not None and (saved.announced is None or bound > saved.announced)
         if not settled or not moved or bound is None:
             return
         ended = complete_to == FOREVER
-        found += self.marks.finding(NEVER if saved.announced is None else saved.announced, FOREVER if ended else bound)
+        found += self._marks.finding(NEVER if saved.announced is None else saved.announced, FOREVER if ended else bound)
         counted = self._answer.open()
         opened = counted is not None and counted != OpenCount(*saved.open)
         if saved.rows or opened or not found.verdict.exact or ended:
             yield self._complete(bound, found, counted)
             saved.announced, saved.rows, saved.since = bound, 0, NOTHING
             saved.open = astuple(counted or OpenCount())
-            self.marks.prune(bound)
+            self._marks.prune(bound)
 
-    def amend(self, times: Sequence[Mark], found: Finding) -> Iterator[Amendment]:
-        """Something became known against these times: amend what was announced of them; the next announcement reports
+    def amend(self, marks: Sequence[RowMark], found: Finding) -> Iterator[Amendment]:
+        """Something became known against these rows: amend what was announced of them; the next announcement reports
         the rest."""
-        saved = self._saved
-        self.mark(times)
-        start = min((mark.start for mark in times), default=FOREVER)
-        stop = max((mark.stop for mark in times), default=FOREVER)
-        if saved.announced is None or start >= saved.announced:
+        saved, announced = self._saved, self._saved.announced
+        start = min((mark.times[0] for mark in marks), default=FOREVER)
+        if announced is None or start >= announced:
             saved.since = (Finding.of_row(saved.since) + replace(found, verdict=EXACT.verdict)).row()
         elif found.verdict.reasons:
-            yield self._amendment(start, saved.announced if self._counting else min(stop, saved.announced), found)
+            reasons = found.verdict.reasons.union(*(mark.verdict.reasons for mark in marks))
+            stop = announced if Reason.NUMBERING in reasons else min(announced, max(mark.times[1] for mark in marks))
+            yield self._amendment(start, stop, replace(found, verdict=Verdict(reasons)))
+        for mark in marks:
+            self._keep(mark, mark.times == EVERYWHERE)
 
     def _amendment(self, start: int, stop: int, found: Finding) -> Amendment:
         _, kind = self._attribute
-        reasons = found.verdict.reasons | (_NUMBERING if self._counting else frozenset())
         return Amendment(
             self._plan.name, self._place.generation, self._place.bucket, None,
-            None if start == NEVER else show(kind, start), show(kind, stop), found.late, found.dropped, reasons,
+            None if start == NEVER else show(kind, start), show(kind, stop), found.late, found.dropped,
+            found.verdict.reasons,
         )  # fmt: skip
 
     @property
@@ -131,24 +136,13 @@ class Windowless:
         attribute = next(iter(self._ledgers.values())).node.reduction.pane.attribute
         return attribute, Kind.INT if attribute == ROW_NUMBER else Kind.TIME
 
-    def _found(
-        self, settled: Mapping[str, Finding], spans: Mapping[int, list[WindowRun]], flaws: frozenset[Reason]
-    ) -> Finding:  # fmt: skip
-        """What is known since the last announced bound."""
-        saved = self._saved
-        found = Finding.of_row(saved.since)
+    def _found(self, settled: Mapping[str, Finding]) -> Finding:
+        """What is known since the last announced bound, but for marks on times: counts of tuples, each once."""
+        found = Finding.of_row(self._saved.since)
         for node, finding in settled.items():
-            if node in self._returning:
-                finding = Finding(finding.verdict)  # it counts rows, and their tuples were counted before
-            found += replace(finding, verdict=EXACT.verdict) if node in self._carried else finding
-        for route in self._routes:
-            for span in () if self._losses.joined(route.step) else spans.get(route.step, ()):
-                found += Finding(span.finding.verdict)
-        # In a node an overflow may have decided which tuples pass.
-        passed = any(Reason.OVERFLOW in finding.verdict.reasons for finding in settled.values())
-        saved.shifted |= bool(self._counting) and (passed or bool(found.verdict.reasons - _OF_VALUES))
-        found += Finding(Verdict(_NUMBERING)) if saved.shifted else EXACT
-        return found + Finding(Verdict(flaws))
+            if node not in self._returning:  # what returns counts rows, and their tuples were counted before
+                found += replace(finding, verdict=EXACT.verdict)
+        return found + (Finding(Verdict(_NUMBERING)) if self._saved.shifted else EXACT)
 
     def _complete(self, bound: int, found: Finding, counted: OpenCount | None) -> Complete:
         (attribute, kind), witness = self._attribute, self._witness(self._answer.nodes)
@@ -168,7 +162,7 @@ class Windowless:
         reached = [(ledger.node.reduction.pane, ledger.reach()) for ledger in self._ledgers.values()]
         # A loss whose time is unknown begins before all times.
         ends = [(max(pane.start(high + 1), NEVER), pane.width) for pane, high in reached if high is not None]
-        high = self.marks.high()
+        high = self._marks.high()
         ends += [(high + 1, reached[0][0].width)] if high is not None and high > NEVER else []
         last = max(ends, default=None)
         if last is None:

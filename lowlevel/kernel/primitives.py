@@ -3,12 +3,14 @@ the bits of a double. The checked build has `machine` and `bytewise` instead."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from lowmark.jit.llvm_values import FLOAT, SIGNED, Array, Const, Scalar, TranslationError, Value, Writer
 from lowmark.jit.translate import Primitive
 
 __all__ = ["PRIMITIVES"]
+
+_Write = Callable[[Writer, Sequence[Value]], Value]
 
 
 def _array(value: Value) -> Array:
@@ -17,7 +19,7 @@ def _array(value: Value) -> Array:
     return value
 
 
-def _big_endian(bits: int) -> Primitive:
+def _big_endian(bits: int) -> _Write:
     """Loads a number at any position of an array of bytes."""
 
     def write(writer: Writer, arguments: Sequence[Value]) -> Value:
@@ -56,7 +58,7 @@ def _copy_row(writer: Writer, arguments: Sequence[Value]) -> Value:
     return None
 
 
-def _wrapping(sign: str) -> Primitive:
+def _wrapping(sign: str) -> _Write:
     return lambda writer, arguments: writer.computed(sign, *arguments)
 
 
@@ -96,8 +98,10 @@ def _double_of(writer: Writer, arguments: Sequence[Value]) -> Value:
 
 
 PRIMITIVES: Mapping[str, Primitive] = {
-    "be16": _big_endian(16), "be32": _big_endian(32), "be64": _big_endian(64), "prefetch": _prefetch,
-    "of_width": _of_width, "copy_row": _copy_row, "wrap_add": _wrapping("+"), "wrap_sub": _wrapping("-"),
-    "wrap_mul": _wrapping("*"), "high_product": _high_product, "high_unsigned": _high_unsigned,
-    "fold_product": _fold_product, "word_of": _word_of, "double_of": _double_of,
+    "be16": Primitive(_big_endian(16)), "be32": Primitive(_big_endian(32)), "be64": Primitive(_big_endian(64)),
+    "prefetch": Primitive(_prefetch), "of_width": Primitive(_of_width, frozenset({1})),
+    "copy_row": Primitive(_copy_row, frozenset({4})), "wrap_add": Primitive(_wrapping("+")),
+    "wrap_sub": Primitive(_wrapping("-")), "wrap_mul": Primitive(_wrapping("*")),
+    "high_product": Primitive(_high_product), "high_unsigned": Primitive(_high_unsigned),
+    "fold_product": Primitive(_fold_product), "word_of": Primitive(_word_of), "double_of": Primitive(_double_of),
 }  # fmt: skip

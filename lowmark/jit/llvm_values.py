@@ -22,6 +22,8 @@ LLVM_TYPES = {SIGNED: "i64", UNSIGNED: "i64", FLOAT: "double", BOOL: "i1"}
 _ELEMENTS = {"uint8": ("i8", "zext"), "int32": ("i32", "sext"), "uint32": ("i32", "zext"), "int64": ("i64", "")}
 """Of an array's elements: the type in memory, and how it becomes 64 bits."""
 
+_RANGES = {SIGNED: (-(1 << 63), (1 << 63) - 1), UNSIGNED: (0, (1 << 64) - 1)}
+
 _FOLDS: dict[str, Callable[..., int | float]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
     "%": operator.mod, "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift,
@@ -133,7 +135,7 @@ class Writer:
     def as_integer(self, value: Value, type_: str) -> Scalar:
         """np.int64 and np.uint64."""
         if isinstance(value, Const):
-            return _operand(int(value.value), type_)
+            return _operand(_whole(value.value), type_)
         given = self.scalar(value)
         if given.type == BOOL:
             return Scalar(type_, self.let(f"zext i1 {given.text} to i64"))
@@ -144,7 +146,7 @@ class Writer:
     def whole(self, value: Value) -> Const | Scalar:
         """int."""
         if isinstance(value, Const):
-            return Const(int(value.value))
+            return Const(_whole(value.value))
         given = self.scalar(value)
         return given if given.type == UNSIGNED else self.as_integer(given, SIGNED)
 
@@ -173,7 +175,7 @@ class Writer:
 
     def computed(self, sign: str, a: Value, b: Value) -> Const | Scalar:
         if isinstance(a, Const) and isinstance(b, Const):
-            return Const(_FOLDS[sign](a.value, b.value))
+            return Const(_folded(sign, a.value, b.value))
         left, right = self.alike(a, b)
         if sign == "/":
             left, right = self.as_double(left), self.as_double(right)
@@ -225,7 +227,7 @@ class Writer:
 
     def inverted(self, value: Value) -> Const | Scalar:
         if isinstance(value, Const):
-            return Const(~int(value.value))
+            return Const(~_whole(value.value))
         given = self.scalar(value)
         if given.type not in (SIGNED, UNSIGNED):
             raise TranslationError(f"~ of {given.type}")
@@ -288,6 +290,21 @@ def _type_of(value: int | float | bool) -> str:
     return BOOL if isinstance(value, bool) else SIGNED if isinstance(value, int) else FLOAT
 
 
+def _folded(sign: str, a: int | float, b: int | float) -> int | float:
+    try:
+        return _FOLDS[sign](a, b)
+    except (ArithmeticError, ValueError, TypeError) as error:
+        raise TranslationError(f"{a} {sign} {b}: {error}") from None
+
+
+def _whole(value: int | float) -> int:
+    """An integer constant, towards 0 as Python has it."""
+    try:
+        return int(value)
+    except (ArithmeticError, ValueError):
+        raise TranslationError(f"{value} is no integer") from None
+
+
 def _operand(value: int | float | bool, type_: str) -> Scalar:
     if type_ == BOOL:
         if not isinstance(value, bool):
@@ -297,8 +314,10 @@ def _operand(value: int | float | bool, type_: str) -> Scalar:
         return Scalar(FLOAT, f"0x{struct.unpack('>Q', struct.pack('>d', float(value)))[0]:016X}")
     if isinstance(value, float):
         raise TranslationError(f"{value} is no integer")
-    word = int(value) & (1 << 64) - 1
-    return Scalar(type_, str(word - (1 << 64) if word >> 63 else word))
+    least, most = _RANGES[type_]
+    if not least <= value <= most:
+        raise TranslationError(f"{value} is outside {type_}")
+    return Scalar(type_, str(int(value)))
 
 
 def key_of(value: Value) -> object:

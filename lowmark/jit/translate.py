@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from lowmark.jit.llvm_values import (
     FLOAT,
@@ -35,12 +36,6 @@ from lowmark.jit.llvm_values import (
 
 __all__ = ["Module", "Primitive"]
 
-Primitive = Callable[[Writer, Sequence[Value]], Value]
-"""A function that is written as instructions."""
-
-WIDTHS = {"of_width": frozenset({1}), "copy_row": frozenset({4})}
-"""Of primitives, the places of arguments that are constants."""
-
 _SIGNS: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.BitAnd: "&",
     ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<",
@@ -48,6 +43,14 @@ _SIGNS: dict[type[ast.AST], str] = {
 }  # fmt: skip
 _NUMPY = {"nan": Const(math.nan), "inf": Const(math.inf)}
 _CASTS = {"int64": SIGNED, "uint64": UNSIGNED, "float64": FLOAT}
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """A function that is written as instructions. `widths`: the places of its arguments that are constants."""
+
+    write: Callable[[Writer, Sequence[Value]], Value]
+    widths: frozenset[int] = frozenset()
 
 
 class Module:
@@ -66,7 +69,8 @@ class Module:
                 case ast.Assign(targets=[ast.Name(name)], value=ast.UnaryOp(ast.USub(), ast.Constant(int() as value))):
                     self.constants[name] = Const(-value)
         self._made: dict[tuple[object, ...], tuple[str, str]] = {}  # name and returned type
-        self._widths: dict[str, frozenset[int]] = {}
+        self._widths = {name: primitive.widths for name, primitive in primitives.items()}
+        self._within: list[str] = []  # the functions that are being translated, each called by the one before
         self._texts: list[str] = []
 
     def text(self) -> str:
@@ -80,7 +84,7 @@ class Module:
     def call(self, writer: Writer, name: str, arguments: Sequence[Value]) -> Value:
         """Write a call; the function is translated if it was not before."""
         if name in self.primitives:
-            return self.primitives[name](writer, arguments)
+            return self.primitives[name].write(writer, arguments)
         if name not in self.functions:
             raise TranslationError(f"there is no function {name}")
         widths = self._places_of_widths(name)
@@ -90,7 +94,11 @@ class Module:
         ]
         key = (name, *map(key_of, arguments))
         if key not in self._made:
+            if name in self._within:
+                raise TranslationError(f"{name} calls itself")
+            self._within.append(name)
             self._made[key] = self._translated(name, arguments)
+            self._within.pop()
         called, returned = self._made[key]
         given = ", ".join(f"{type_} {text}" for value in arguments for type_, text in operands_of(value))
         if returned == "":
@@ -105,15 +113,15 @@ class Module:
 
     def _places_of_widths(self, name: str) -> frozenset[int]:
         """The places of a function's arguments that have to be constants."""
-        if name in WIDTHS:
-            return WIDTHS[name]
         if name not in self._widths:
+            self._widths[name] = frozenset()  # of a function that calls itself, which is refused
             function = self.functions[name]
             calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
             fixed = {
                 argument.id
                 for call in calls
-                if isinstance(call.func, ast.Name) and (call.func.id in self.functions or call.func.id in WIDTHS)
+                if isinstance(call.func, ast.Name)
+                and (call.func.id in self.functions or call.func.id in self.primitives)
                 for place, argument in enumerate(call.args)
                 if isinstance(argument, ast.Name) and place in self._places_of_widths(call.func.id)
             }

@@ -335,12 +335,15 @@ def joins(draw: st.DrawFn, of: tuple[int, ...] = (2, 2, 2, 3), windowless: bool 
     else:
         source = " JOIN ".join(written[:-1]) + f" ON {conditions[0]}" if len(names) == 3 else written[0]
         source += f" JOIN {written[-1]}{last} ON {' AND '.join(conditions)}"
-    head = draw(st.sampled_from(_JOIN_HEADS))
+    head, hints = draw(st.sampled_from(_JOIN_HEADS)), []
     if draw(st.booleans()):
-        at = head.rindex("SELECT ") + len("SELECT ")
         orders = draw(st.lists(st.permutations(names), min_size=1, max_size=3, unique_by=lambda order: order[0]))
-        hints = " ".join(f"probe({', '.join(order)})" for order in orders)
-        head = f"{head[:at]}/*+ {hints} */ {head[at:]}"
+        hints += [f"probe({', '.join(order)})" for order in orders]
+    if len(names) == 2 and timed is None and draw(st.integers(0, 2)) == 0:
+        hints.append("algorithm(punctuated)")
+    if hints:
+        at = head.rindex("SELECT ") + len("SELECT ")
+        head = f"{head[:at]}/*+ {' '.join(hints)} */ {head[at:]}"
     return head.format(source)
 
 

@@ -19,6 +19,7 @@ from lowmark.query.plan.nodes import Join, QueryPlan
 from lowmark.wire.records.verdicts import Reason
 from tests.acceptance.bucketrun import run_plan
 from tests.acceptance.interleaved import packets_of
+from tests.acceptance.queries import joins
 from tests.acceptance.test_cases import CASES, FOLDERS, Case
 from tests.acceptance.test_interleavings import BUCKETS, SEEDS
 from tests.acceptance.traffic import Traffic, traffic
@@ -80,32 +81,49 @@ def shown(row: dict[str, object]) -> tuple[tuple[str, object], ...]:
     return tuple(sorted(row.items(), key=str))
 
 
+@given(text=joins(of=(2,)), sent=traffic(), seed=SEEDS, buckets=BUCKETS)
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+def test_random_joins(text: str, sent: Traffic, seed: int, buckets: int) -> None:
+    streams, random = packets_of(sent), Random(seed)
+    plan = forced(compile_query(text, streams={name: len(each) for name, each in streams.items()}, buckets=buckets))
+    ran = run_plan(plan, streams, random, more=lambda lane: with_values(plan, lane, random))
+    assert not differences(ran.rows, rows_of(text, streams)), f"{text}\n{sent}, seed {seed}, {buckets} buckets"
+    assert (ran.unfinished, ran.broken) == (0, 0)
+
+
 def test_public_cases_of_joins() -> None:
     if not FOLDERS:
         pytest.skip(f"the public cases are not at {CASES}")
-    joins = 0
+    found = 0
     for case in map(Case, FOLDERS):
         if case.exit_code or not (case.folder / "query.sql").is_file():
             continue
         counts = Counter(stream for stream, _ in case.captures)
         plan = compile_query(case.query, streams=counts, buckets=2, ends=True)
-        steps = tuple(
-            replace(step, plan=replace(step.plan, punctuated=Punctuated(asked=True)))
-            if isinstance(step.plan, Join) and can_be(step.plan)
-            else step
-            for step in plan.steps
-        )
-        if steps == plan.steps:
+        chosen = forced(plan)
+        if chosen == plan:
             continue
-        joins += 1
+        found += 1
         streams: dict[str, list] = {name: [] for name in counts}
         for name, path in case.captures:
             streams[name].append(read_source(name, len(streams[name]), path).packets)
-        forced, random = replace(plan, steps=steps), Random(joins)
-        ran = run_plan(forced, streams, random, more=partial(with_values, forced, random=random))
+        random = Random(found)
+        ran = run_plan(chosen, streams, random, more=partial(with_values, chosen, random=random))
         assert not case.wrong(ran.rows), case.folder.name
-    assert joins > 2
+    assert found > 2
+
+
+def forced(plan: QueryPlan) -> QueryPlan:
+    """The plan, in which all joins that can use promises about values do."""
+    steps = (
+        replace(step, plan=replace(step.plan, punctuated=Punctuated(asked=True)))
+        if isinstance(step.plan, Join) and can_be(step.plan)
+        else step
+        for step in plan.steps
+    )
+    return replace(plan, steps=tuple(steps))
 
 
 def can_be(join: Join) -> bool:
-    return join.kind is JoinKind.INNER and len(join.inputs) == 2 and bool(join.equal) and join.in_order is None
+    two = join.kind is JoinKind.INNER and len(join.inputs) == 2
+    return two and bool(join.equal) and join.in_order is None and not join.windowless

@@ -62,11 +62,15 @@ def test_other_problems_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
         epochs.refuse_former_epochs(KAFKA, "", [TOPIC], {"tap": 3})
 
 
-@pytest.mark.parametrize(("registered", "refused"), [(7, True), (3, True), (8, False)])
+@pytest.mark.parametrize(
+    ("registered", "end", "refused"), [(7, 91, True), (3, 91, True), (8, 91, False), (8, 90, True), (8, 9, True)]
+)
 def test_an_epoch_that_was_there_before_is_refused(
-    monkeypatch: pytest.MonkeyPatch, registered: int, refused: bool
+    monkeypatch: pytest.MonkeyPatch, registered: int, end: int, refused: bool
 ) -> None:
+    """Its own, or that of another source: what a source sent that has been silent for long is not looked for."""
     monkeypatch.setattr(epochs, "_epochs", lambda *_: {"tap": 7, "other": 90})
+    monkeypatch.setattr(epochs, "_next_epoch", lambda *_: end)
     if not refused:
         epochs.refuse_former_epochs(KAFKA, "", [TOPIC], {"tap": registered})
         return

@@ -159,7 +159,7 @@ class _Conversation(socketserver.StreamRequestHandler):
 
 
 ASKING = """\
-import sys
+import sys, time
 from prometheus_client import CollectorRegistry
 from lowmark.app.kafka import reachability
 from lowmark.wire.kafka.clients import KafkaSettings
@@ -168,6 +168,7 @@ with reachability.KafkaReach(KafkaSettings(sys.argv[1]), "of-sources", Collector
     for line in sys.stdin:
         while reach.ok != (line == "ok\\n"):
             reach.helper.check()
+            time.sleep(0.02)
         print(reach.detail["kafka"], flush=True)
 """
 

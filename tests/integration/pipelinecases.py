@@ -130,6 +130,12 @@ OWN = {
     "syn.tcp_flags & 18 = 2 AND ack.tcp_flags & 18 = 18 GROUP BY syn.srcIP",
     "unanswered": "SELECT ts, srcIP, destPort FROM Left AS syn [RANGE 5 s] WHERE tcp_flags & 18 = 2 AND NOT EXISTS "
     "(SELECT ts FROM Right AS ack [RANGE 1 s] WHERE syn.srcIP = ack.destIP AND syn.srcPort = ack.destPort)",
+    "taps": "SELECT /*+ buffer(hybrid) */ a.ts, b.ts, c.ts, a.len + b.len AS bytes FROM (SELECT * FROM Left WHERE "
+    "tcp_flags & 18 = 2) AS a, (SELECT * FROM Right WHERE tcp_flags & 2 = 2) b, (SELECT * FROM Main WHERE len > 999) "
+    "AS c WHERE a.ts/200 ms = b.ts/200 ms AND b.ts/200 ms = c.ts/200 ms",
+    "twice-met": "SELECT m.t, m.host, c.len FROM (SELECT /*+ buffer(sort) */ a.ts AS t, a.srcIP AS host FROM (SELECT * "
+    "FROM Left WHERE tcp_flags & 2 = 2) AS a, (SELECT * FROM Right WHERE tcp_flags & 2 = 2) AS b WHERE a.ts/2 = b.ts/2 "
+    "AND a.srcIP = b.destIP) AS m, (SELECT * FROM Left WHERE proto = 6) AS c WHERE m.t/2 = c.ts/2 AND m.host = c.srcIP",
     "both-ends": "CREATE STREAM sent AS SELECT srcIP AS host, count(*) AS n [RANGE 10 s, SLIDE 5 s] FROM Left "
     "GROUP BY srcIP; CREATE STREAM best AS SELECT destIP AS host, count(*) AS n [RANGE 10 s, SLIDE 5 s] FROM Right "
     "GROUP BY destIP ORDER BY n DESC LIMIT 3; SELECT * FROM sent UNION best WHERE n > 1",

@@ -179,11 +179,31 @@ def test_small_elements_become_64_bits() -> None:
         ("def run(a):\n    return -(a > 1)", "- of a boolean"),
         ("def run(a):\n    b = 1, 2\n    if a > 1:\n        b = 3, 4\n    return b[a]", "not always be the same array"),
         ("def run(a):\n    b = 1, 2\n    b = a\n    return b", "not always be an array"),
+        ("def run(a):\n    return a + 0x8000000000000000", "9223372036854775808 is outside int64, in `return a"),
+        ("def run(a):\n    return a - -0x8000000000000001", "-9223372036854775809 is outside int64"),
+        ("def run(a):\n    return a & 1 << 63", "9223372036854775808 is outside int64"),
+        ("def run(a):\n    return np.int64(0xFFFFFFFFFFFFFFFF)", "18446744073709551615 is outside int64"),
+        ("def run(a):\n    return np.uint64(a) + -1", "-1 is outside uint64"),
+        ("def run(a):\n    return np.uint64(a) > 1 << 64", "18446744073709551616 is outside uint64"),
+        ("def run(a):\n    return np.int64(np.nan) + a", "nan is no integer"),
+        ("def run(a):\n    return a + 1 // 0", "1 // 0: .*zero"),
+        ("def run(a):\n    return a + (1 << -1)", "1 << -1: negative shift"),
+        ("def run(a):\n    return run(a)", "run calls itself"),
+        (
+            "def run(a):\n    return one(a)\ndef one(a):\n    return two(a)\ndef two(a):\n    return one(1.5)",
+            "one calls itself",
+        ),
     ],
 )
 def test_what_cannot_be_translated_is_refused(text: str, said: str) -> None:
     with pytest.raises(TranslationError, match=said):
         _native(text, ["int64"])
+
+
+def test_the_least_and_the_greatest_integers_are_constants() -> None:
+    least, most = -(1 << 63), (1 << 63) - 1
+    run = _native(f"def run(a):\n    return a ^ {least}, a ^ {most}, np.uint64(a) + {2**64 - 1}", ["int64"])
+    assert run(5) == (5 ^ least, 5 ^ most, 4)
 
 
 def test_an_array_has_one_name_on_every_way() -> None:

@@ -95,3 +95,26 @@ def test_what_runs_ahead_waits_on_disk_under_a_bound(tmp_path: Path) -> None:
     assert admission.on_disk(0, state) == 0
     assert admission.strategy(state) is Strategy.KEEP
     assert room.used == 0
+
+
+def test_what_waited_under_a_bound_that_was_lifted_comes_in(tmp_path: Path) -> None:
+    """The bound is no part of the stage: the next start may have none. Rows do not pass those that wait."""
+    room, state = DiskRoom(tmp_path, 1 << 20, block=1024), MemoryState()
+    inputs, came = [InputRows(2, 0), InputRows(2, 0)], list[int]()
+
+    def arrive(admission: Admission, first: int, last: int) -> None:
+        keys = np.arange(first, last)
+        for port, rows in admission.arrive(0, np.column_stack((keys, keys)).astype(np.uint64), state):
+            assert port == 0
+            came.extend(rows[:, 0].tolist())
+
+    bounded = Admission(inputs, MemoryPolicy((16, 16), bound=16 * 100), room)
+    for first in range(0, 5000, 100):
+        arrive(bounded, first, first + 100)
+    assert bounded.on_disk(0, state) > 4000
+    free = Admission(inputs, MemoryPolicy((16, 16)), room)
+    assert free.strategy(state) is Strategy.KEEP
+    arrive(free, 5000, 5100)
+    arrive(free, 5100, 5200)
+    assert came == list(range(5200))
+    assert free.on_disk(0, state) == free.sorting(0, state) == 0

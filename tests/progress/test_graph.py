@@ -29,6 +29,7 @@ from lowmark.query.plan.fingerprint import step_digests
 from lowmark.query.plan.nodes import Aggregate, Finish, QueryPlan, StepPlan
 from lowmark.query.plan.sharing import share
 from lowmark.wire.records.punctuations import Promise
+from lowmark.wire.records.verdicts import Complete, Reason
 from tests.acceptance.bucketrun import records_of
 from tests.acceptance.interleaved import packets_of
 from tests.acceptance.test_shared import sets
@@ -216,6 +217,22 @@ def test_a_query_that_comes_goes_or_is_renamed_leaves_the_others_their_state() -
         alone.take(bucket, record)
     assert changing.said["stays"] == alone.said["stays"]
     assert changing.steps(stays) == alone.steps(stays)
+
+
+def test_what_one_query_cannot_compute_is_not_said_of_one_that_shares_the_step_below() -> None:
+    text = "SELECT srcIP, sum(len) AS s [RANGE 10 s, WA ts] FROM A GROUP BY srcIP"
+    both = text + " HAVING sum(len) * 4000000000000000000 > 0"
+    above = f"SELECT max(s) AS top [RANGE 20 s, WA window_end] FROM ({both})"
+    plans = [compiled(name, sql, 1) for name, sql in (("above", above), ("lossy", both), ("whole", text))]
+    assert len({step_digests(plan)[0] for plan in plans}) == 1
+    roster, records = sent_of(plans[0], SENT, 3, whole=True)
+    driver = BucketDriver(plans[0].stage, tuple(plans), 0, MemoryState(), roster, 1)
+    take_all(driver, records)
+    reasons: dict[str, set[Reason]] = defaultdict(set)
+    for each in driver.flush().outputs:
+        if isinstance(each, Complete):
+            reasons[each.query] |= each.verdict.reasons
+    assert reasons == {"whole": set(), "lossy": {Reason.OVERFLOW}, "above": {Reason.OVERFLOW}}
 
 
 class _Failing(FinishOperator):

@@ -36,12 +36,12 @@ class Both:
             for name, node in zip("ab", self._nodes, strict=True)
         )
 
-    def packets(self, sender: Sender, *times: int):
+    def packets(self, sender: Sender, *times: int, length: int = 1):
         node = self._nodes["ab".index(sender.source)]
         schema = node.reduction.schema
         rows = np.zeros((len(times), schema.words), np.uint64)
         for row, time in zip(rows, times, strict=True):
-            for name, value in (("pane", time), ("tuples", 1), ("ts", time * SECOND), ("proto", 6)):
+            for name, value in (("pane", time), ("tuples", 1), ("ts", time * SECOND), ("proto", 6), ("len", length)):
                 if name in schema.names:
                     row[schema.offset(name)] = value
         panes: dict[int, int] = {}
@@ -91,6 +91,22 @@ def test_a_loss_is_told_with_the_rows_that_it_may_be_missing_from(cut: bool) -> 
     exact_again = [end for end, _, reasons in told(outcomes) if end > max(end for end, _ in lossy)]
     assert exact_again
     assert 51 <= max(end for end, _ in lossy) <= 60
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_an_overflow_above_a_join_is_told_with_the_rows_that_it_decides(cut: bool) -> None:
+    """The pair is found when it comes, long before all rows of its time have come."""
+    both = Both(f"SELECT x.ts, y.ts {BAND} AND x.len * y.len * 4000000000000000000 <> 5")
+    a, b = both.a, both.b
+    records = [both.packets(s, *range(0, 100, 5)) for s in (a, b)]
+    records += [both.packets(s, 77, length=2) for s in (a, b)]
+    for time in range(10, 130, 10):
+        records += [a.promise(time), b.promise(time)]
+    outcomes = drive(both.plan, [*records, a.end(), b.end()], cut=cut, roster=ROSTER)
+    bounds = [end for end, _, _ in told(outcomes)]
+    after = min(end for end in bounds if end > 77)
+    assert [(end, reasons) for end, _, reasons in told(outcomes) if reasons] == [(after, frozenset({Reason.OVERFLOW}))]
+    assert bounds[0] < 77 - 20, "the completion before is that of the pairs that come first"
 
 
 @pytest.mark.parametrize("cut", [False, True])

@@ -53,6 +53,7 @@ MODELLED = (
 WINDOWED = (
     f"SELECT count(*) AS c, sum(x.len) AS s [RANGE 10 s, SLIDE 5 s, WA x.ts] FROM {BAND}",
     f"SELECT count(*) AS c [RANGE 10 s, WA y.ts] FROM {BAND}",
+    f"SELECT /*+ algorithm(punctuated) */ count(*) AS c, sum(y.len) AS s [RANGE 10 s, SLIDE 5 s, WA y.ts] FROM {BAND}",
     f"SELECT x.proto, count(*) AS c [RANGE 6 s, WA x.ts] FROM {LEFT} GROUP BY x.proto",
     f"SELECT count(*) AS n [RANGE 6 s, WA x.window_end] FROM {PAIR}",
     f"SELECT max(c) AS top [RANGE 6 s, SLIDE 2 s, WA window_start] FROM {INNER.format('A')} HAVING max(c) > 0",

@@ -47,6 +47,7 @@ class Report:
     waiting: list[tuple[str, str]] = field(default_factory=list)
     heard: dict[str, int] = field(default_factory=dict)
     state_bytes: int = 0
+    buffers: list[tuple[str, str, int, int, int, int]] = field(default_factory=list)
 
 
 @dataclass
@@ -106,6 +107,18 @@ def test_the_delay_of_results_is_counted_where_windows_closed():
     job.metrics.micro_batch([ended], 0.3)
     assert job.shown("result_delay_seconds_count", query="q") == 1
     assert job.shown("result_delay_seconds_sum", query="q") == 3
+
+
+def test_buffers_of_joins_are_those_of_all_buckets():
+    job = Job()
+    one = Report(0, buffers=[("q", "A", 10, 4, 100, 100), ("q", "B", 7, 7, 100, 100)])
+    job.metrics.micro_batch([one, Report(1, buffers=[("q", "A", 5, 9, 100, 90), ("q", "B", 1, 1, 100, 90)])], 0.1)
+    assert job.shown("join_rows_predicted", query="q", input="A") == 15
+    assert job.shown("join_rows_used", query="q", input="A") == 13
+    assert job.shown("join_rows_used", query="q", input="B") == 8
+    assert job.shown("join_accuracy_ratio", query="q") == 0.95
+    job.metrics.micro_batch([Report(2, buffers=[("empty", "A", 0, 0, 0, 0)])], 0.1)
+    assert job.shown("join_accuracy_ratio", query="empty") == 1
 
 
 def test_the_phases_of_a_batch_add_up():

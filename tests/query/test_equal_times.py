@@ -236,6 +236,13 @@ def test_options_for_joins_that_are_not_there_are_refused() -> None:
         Joins(limit_mib=0)
 
 
+def test_rows_are_expected_to_meet_some_of_their_granule() -> None:
+    """Half a second of 1000 rows/s, of which the equality holds for a thousandth."""
+    plan = compile_query("SELECT A.len FROM A, B WHERE A.ts = B.ts", expected=Expected.of({"A": 1000, "B": 1000}, {}))
+    (join,) = (step.plan for step in plan.steps if isinstance(step.plan, Join))
+    assert [probe.meets for probe in join.probes] == [(0.5,), (0.5,)]
+
+
 def test_explain_predicts_the_rows() -> None:
     """Equation 6: k of the input, and what comes of it while a row of the other is late."""
     text = "SELECT A.len, B.len FROM A, B WHERE A.ts = B.ts"

@@ -29,10 +29,10 @@ def plans(**texts: str) -> list[QueryPlan]:
 
 
 def test_queries_whose_joins_run_as_one_stop_together() -> None:
-    of = plans(small=JOIN.format(5), large=JOIN.format(10))
-    assert [each.queries for each in shares(of)] == [(("small",), ("large",))]
+    of = plans(small=JOIN.format(6), middle=JOIN.format(8), large=JOIN.format(10))
+    assert [each.queries for each in shares(of)] == [(("small",), ("middle",), ("large",))]
     of += plans(other=JOIN.format(5).replace("srcIP", "destIP"))
-    assert together(of, ["small"]) == {"small", "large"}
+    assert together(of, ["small"]) == {"small", "middle", "large"}
     assert together(of, ["other"]) == {"other"}
     assert together(of, []) == frozenset()
 

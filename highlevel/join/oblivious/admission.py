@@ -55,7 +55,8 @@ class Admission:
         self._sorting = [sort_space(f"sorting.{at}", one.words, one.key) for at, one in enumerate(inputs)]
         self._orders = [scrambling_space(f"order.{at}") for at in range(len(inputs))]
         # What is known of the rows as they arrive holds for the join unless they may be sorted before.
-        unsorted = policy.forced in (Strategy.KEEP, Strategy.DISK) or (policy.forced is None and policy.bound is None)
+        self._only = Strategy.KEEP if policy.forced is None and policy.bound is None else policy.forced
+        unsorted = self._only in (Strategy.KEEP, Strategy.DISK)
         self._given = [one.scrambling if unsorted else None for one in inputs]
         self._monitor = monitor_space()
         self._promised: Space[int] = Space("untold", lambda n: json.dumps(n).encode(), json.loads)  # and not yet told
@@ -68,7 +69,7 @@ class Admission:
         return state.get(self._monitor, _ONLY) or Monitor(self._given)
 
     def strategy(self, state: State) -> Strategy:
-        return state.get(self._strategy, _ONLY) or self._policy.forced or Strategy.KEEP
+        return self._only or state.get(self._strategy, _ONLY) or Strategy.KEEP
 
     def sorting(self, port: int, state: State) -> int:
         """Rows of an input that wait to be sorted."""
@@ -94,6 +95,9 @@ class Admission:
     def arrive(self, port: int, rows: Words, state: State) -> Iterator[Admitted]:
         """Take rows of an input; the rows that are admitted, of any input."""
         if not len(rows):
+            return
+        if self._only is Strategy.KEEP and not self._waits(state):
+            yield self._admit(port, rows, state)
             return
         order = self._order(port, state)
         order.observe(self._keys(port, rows))
@@ -130,8 +134,14 @@ class Admission:
             monitor.forget()
             state.put(self._monitor, _ONLY, monitor)
 
+    def _waits(self, state: State) -> bool:
+        """Whether any row waits: also where nothing is to wait any more, after a bound of memory was lifted."""
+        return any(state.keys(space) for space in self._sorting) or any(
+            self.on_disk(port, state) for port in range(len(self._inputs))
+        )
+
     def _decide(self, state: State) -> None:
-        if self._policy.forced is not None or self._policy.bound is None:
+        if self._only is not None:
             return
         current, monitor = self.strategy(state), self.monitor(state)
         waiting = [self.on_disk(port, state) for port in range(len(self._inputs))]

@@ -178,13 +178,16 @@ class Monitor:
         return tuple(max(self._need(at, settled[of]) for of in ports if of != at) for at in ports)
 
     def lags(self) -> tuple[tuple[int, ...], ...]:
-        """Definition 2.6, from what has come: what an input has to keep for another one beyond what scrambling asks."""
+        """Definition 2.6, from what has come: what an input has to keep for another one beyond what scrambling asks.
+        All, as long as nothing is known of the other one."""
         settled, traits = [one.settled() for one in self.inputs], self.traits()
 
         def lag(at: int, of: int) -> int:
             key, mine, other = settled[of], self.inputs[at], traits[of]
-            if key is None or at == of:
+            if at == of:
                 return 0
+            if key is None:
+                return mine.arrived
             return mine.arrived - mine.through(key) - round(traits[at].rate * other.scrambling / other.rate)
 
         ports = range(len(self.inputs))

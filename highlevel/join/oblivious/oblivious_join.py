@@ -24,7 +24,7 @@ from highlevel.join.lookups import matchable
 from highlevel.join.oblivious.admission import Admission, Admitted, InputRows
 from highlevel.join.oblivious.disk_buffer import DiskRoom, room_of
 from highlevel.join.oblivious.memory_policy import MemoryPolicy
-from highlevel.join.oblivious.usage import Usage, usage_space
+from highlevel.join.oblivious.usage import Buffer, Usage, usage_space
 from lowmark.query.options import Memory
 from lowmark.query.plan.nodes import Join
 from lowmark.wire.records.punctuations import Promise
@@ -72,6 +72,12 @@ class ObliviousJoinOperator(JoinOperator):
     def usage(self, state: State) -> Usage:
         """What was predicted and needed."""
         return state.get(self._usage, ONLY) or Usage.of(len(self._ports))
+
+    def buffers(self, state: State) -> tuple[Buffer, ...]:
+        """The same by input, for metrics."""
+        usage = self.usage(state)
+        of = zip(self._plan.inputs, usage.predicted, usage.used, strict=True)
+        return tuple(Buffer(port.label, rows, used, usage.found, usage.within) for port, rows, used in of)
 
     def kept(self, port: int, state: State) -> int:
         """Rows of an input that can still meet others, those that wait included."""

@@ -13,10 +13,22 @@ from dataclasses import dataclass, field
 
 from highlevel.interface import Space
 
-__all__ = ["Usage", "usage_space"]
+__all__ = ["Buffer", "Usage", "usage_space"]
 
 _PERIOD = 4096
 """Rows of all inputs over which the greatest buffer is told: in this period and the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Of an input of a join in one bucket: the rows that the model predicts, and those that were needed of late.
+    `found` and `within` are of the join."""
+
+    input: str
+    predicted: int
+    used: int
+    found: int
+    within: int
 
 
 @dataclass(slots=True)

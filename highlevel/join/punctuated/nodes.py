@@ -144,8 +144,6 @@ class Nodes:
         self._arrivals = 0
         self.loaded = True
         """Whether the rows that were written are in the lists."""
-        self.purged = 0
-        """Rows removed by promises of values since somebody has looked."""
         self._some_promised = False
 
     @property
@@ -224,7 +222,6 @@ class Nodes:
             i.waiting, i.bounds, done,
         )  # fmt: skip
         t.removed += purged
-        self.purged += purged
         return done[:count]
 
     def promise(self, keys: Words, bound: int) -> tuple[Ints, Ints]:

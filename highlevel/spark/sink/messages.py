@@ -80,6 +80,8 @@ class Report:
     heard: dict[str, int]  # by source: when its last record of this micro-batch was appended, in ns; FOREVER: it ended
     ended: bool
     state_bytes: int  # written in this micro-batch
+    buffers: list[tuple[str, str, int, int, int, int]]
+    """Of joins without windows: query, input; rows predicted and used of it; rows found, those within the former."""
     parcel: str | None  # the file with its results; None: no results
 
     def row(self) -> Row:
@@ -90,6 +92,7 @@ def read_report(row: Row) -> Report:
     fields = json.loads(row.report)
     fields["windows"] = [(query, reason, count) for query, reason, count in fields["windows"]]
     fields["amended"] = [(query, reason, count) for query, reason, count in fields["amended"]]
+    fields["buffers"] = [tuple(each) for each in fields["buffers"]]
     for pairs in ("waiting", "returned"):
         fields[pairs] = [(node, source) for node, source in fields[pairs]]
     return Report(**fields)

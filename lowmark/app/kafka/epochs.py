@@ -37,8 +37,8 @@ _ANSWER_WITHIN_S = 60.0
 
 def refuse_former_epochs(kafka: KafkaSettings, prefix: str, topics: Sequence[str], epochs: Mapping[str, int]) -> None:
     """Raises EnvironmentNotReady if a source has just registered with an epoch that its records in these topics of
-    partials had already: the job would ignore all that it sends. A capture needs no right to read these topics, and is
-    not refused where it may not."""
+    partials had already, or any source had one that nobody has registered: the job would ignore what sources send. A
+    capture needs no right to read these topics, and is not refused where it may not."""
     try:
         former = _epochs(kafka, topics)
     except KafkaRefused as refused:
@@ -46,13 +46,24 @@ def refuse_former_epochs(kafka: KafkaSettings, prefix: str, topics: Sequence[str
             "not known whether epochs begin again, because this user may not read topics of partials: %s", refused
         )
         return
-    behind = {source: former[source] for source, epoch in epochs.items() if former.get(source, -1) >= epoch}
+    sources = Topic(TopicKind.SOURCES, None, prefix).name
+    behind = [
+        f"source {source}: it registered as {epoch}, after {former[source]}"
+        for source, epoch in epochs.items()
+        if former.get(source, -1) >= epoch
+    ]
+    # Epochs are places in one topic, so those of other sources tell of sources that have been silent for long.
+    latest = max(former, key=lambda source: former[source], default=None)
+    if latest is not None and former[latest] > max(epochs.values(), default=-1):
+        end = _next_epoch(kafka, sources)
+        if former[latest] >= end:
+            behind.append(f"source {latest}: it has sent as {former[latest]}, and {sources} ends at {end}")
     if behind:
         raise EnvironmentNotReady(
-            f"topic {Topic(TopicKind.SOURCES, None, prefix).name} was deleted and made anew: epochs begin again, and "
-            "the job would ignore all that these sources send",
+            f"topic {sources} was deleted and made anew: epochs begin again, and the job would ignore what its sources "
+            "send",
             "run `lowmark sources renumber`, and start this capture again",
-            tuple(f"source {source}: it registered as {epochs[source]}, after {behind[source]}" for source in behind),
+            tuple(behind),
         )
 
 

@@ -25,9 +25,9 @@ from lowmark.wire.rows.schema import Column, Kind, Schema
 
 __all__ = [
     "AT", "Aggregate", "AggregateCall", "Closing", "Counted", "Exchange", "Exchanges", "Extreme", "Finish", "Fold",
-    "FoldOp", "Gather", "Join", "JoinInput", "Node", "NodeInput", "NodeView", "Number", "Order", "Pane", "Probe",
-    "QueryPlan", "Reduce", "Reduction", "Send", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan", "Total",
-    "Totals", "has_every_row", "keeping",
+    "FoldOp", "Gather", "Join", "JoinInput", "MakesWindows", "Node", "NodeInput", "NodeView", "Number", "Order", "Pane",
+    "Probe", "QueryPlan", "Reduce", "Reduction", "Send", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan",
+    "Total", "Totals", "has_every_row", "keeping",
 ]  # fmt: skip
 
 
@@ -275,6 +275,9 @@ class Counted:
     """In panes: a partition starts anew if no tuple came for longer than this, measured by the latest panes. Its
     windows over rows close as at the end of the input. Slide-by-tuple: panes of `at`. None: it counts for ever."""
 
+
+MakesWindows = Aggregate | Gather | Totals
+"""Steps that make windows, in one sequence."""
 
 StepPlan = Aggregate | Counted | Finish | Gather | Join | Number | Reduce | Send | Totals
 
