@@ -65,7 +65,7 @@ def measure_buffers(results: Path, *, query_1: Setting, query_2: Setting, repeat
     all_known = known[Tells.COUNT]
     write_csv(
         results, "wu_accuracy", ("what", "least", "mean", "runs"),
-        [(name, min(run.accuracy for run in runs), fmean(run.accuracy for run in runs), len(runs))
+        [(name, str(min(run.accuracy for run in runs)), str(fmean(run.accuracy for run in runs)), len(runs))
          for name, runs in accuracies.items()],
     )  # fmt: skip
     for port in range(3):

@@ -113,6 +113,7 @@ class Known:
         self._ordered = [np.sort(stream.keys) for stream in streams]
         self._k = [stream.scrambling for stream in streams]
         self._rates = rates_of(setting)
+        self._multiplicity = setting.multiplicity
         self._tells = tells
 
     def sizes(self, now: int) -> tuple[int, ...]:
@@ -125,7 +126,7 @@ class Known:
         place = int(np.searchsorted(other.times, now)) - self._k[of]
         if place < 1:
             return max(1, arrived)
-        index = int(np.searchsorted(self._ordered[at], self._ordered[of][place - 1], "right"))
+        index = self._index(at, int(self._ordered[of][place - 1]))
         since = int(other.times[place - 1])
         before = int(np.searchsorted(own.times, since, "right"))
         if self._tells is Tells.COUNT:
@@ -135,6 +136,13 @@ class Known:
         else:
             came = int(np.ceil(self._rate(at, now) * self._k[of] / self._rate(of, now)))
         return max(1, self._k[at] + came + before - index)
+
+    def _index(self, port: int, key: int) -> int:
+        """The virtual index of the last tuple whose key is at most this one, as if the stream went on."""
+        ordered = self._ordered[port]
+        if key > ordered[-1]:
+            return (key + 1) * self._multiplicity
+        return int(np.searchsorted(ordered, key, "right"))
 
     def _rate(self, port: int, now: int) -> float:
         return next(rate for since, rate in reversed(self._rates[port]) if now >= since * _NS)

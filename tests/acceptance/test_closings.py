@@ -273,6 +273,16 @@ def test_what_comes_after_the_promise_is_late_and_said_to_be(stored: bool) -> No
     assert all(complete.verdict.exact for complete in seen.completes if complete is not first)
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_what_a_row_that_leaves_early_overflows_is_said_of_its_window(stored: bool) -> None:
+    """HAVING drops it long before the window closes."""
+    specs = in_order(BEATS[:120], conversation(1, 2, 5))
+    text = f"{CONNECTIONS} HAVING count(*) < 50 AND count(*) * 3000000000000000000 <> 1 PUNCTUATE ON conn"
+    seen = run(text, [specs], every_second(specs), Random(1), stored=stored)
+    reasons = [complete.verdict.reasons for complete in seen.completes if complete.merged]
+    assert reasons == [{Reason.OVERFLOW}, set()]
+
+
 def test_the_filter_of_the_operating_system_lets_closing_packets_through() -> None:
     """The FIN of a server does not go to its port."""
     asked = CONNECTIONS.replace("FROM A", "FROM A WHERE destPort = 443")

@@ -22,6 +22,7 @@ from lowlevel.config import LowLevelConfig, QueueConfig
 from lowmark.app.config.file import CaptureSource, Config, Query, QueryLimits, Stream, load_config
 from lowmark.app.config.queries import plan_queries
 from lowmark.app.kafka.rights import Role, rights_of
+from lowmark.query.options import Joins
 from lowmark.wire.kafka.topics import Provision
 from tests.helm.chart import (
     CASES,
@@ -178,6 +179,7 @@ def test_no_value_hides() -> None:
         ("sources.*", CaptureSource, set()),
         ("queries.*", Query, set()),
         ("queries.*.limits", QueryLimits, set()),
+        ("queries.*.join", Joins, set()),
         ("topics", Provision, {"prefix", "create"}),
         ("capture.table", LowLevelConfig, set()),
         ("capture.queue", QueueConfig, set()),

@@ -189,3 +189,17 @@ def test_the_policy_follows_the_bound() -> None:
     assert tight.strategy(INPUTS, TOGETHER, Strategy.DISK) is Strategy.DISK
     assert MemoryPolicy((24, 24), bound=24).strategy(INPUTS, AHEAD, Strategy.KEEP) is Strategy.HYBRID
     assert MemoryPolicy((24, 24)).strategy(INPUTS, AHEAD, Strategy.HYBRID) is Strategy.KEEP
+
+
+def test_blocks_may_be_collected_while_the_room_is_at_work(tmp_path: Path) -> None:
+    """The collector of garbage runs anywhere, also in a thread that has just locked the room."""
+    room, state = DiskRoom(tmp_path, 8 * BLOCK, block=BLOCK), MemoryState()
+    buffer = DiskBuffer("in.0", room, 2, 0)
+    buffer.put(rows_of(list(range(1024))), state)
+    assert room.used == 4 * BLOCK
+    cycle: list[object] = [state]
+    cycle.append(cycle)
+    with room._lock:
+        del state, cycle
+        gc.collect()
+    assert (room.used, room.size) == (0, 0)

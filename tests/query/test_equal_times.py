@@ -173,6 +173,7 @@ def test_a_hint_chooses_the_algorithm() -> None:
         ("A [RANGE 3 s], B [RANGE 3 s] WHERE A.ts + 1 second = B.ts", "no equality of the times"),
         ("A LEFT JOIN B ON A.ts = B.ts", "outer, semi and anti joins have one algorithm"),
         ("A", "it is of inner joins"),
+        ("A, B WHERE A.ts = B.ts ORDER BY ts", "a join with ORDER BY ts"),
     ],
 )
 def test_a_hint_that_cannot_be_followed_is_refused(text: str, message: str) -> None:
@@ -234,6 +235,13 @@ def test_options_for_joins_that_are_not_there_are_refused() -> None:
         compile_query("SELECT A.len, B.len FROM A, B WHERE A.ts = B.ts", joins=Joins(scrambling={"C": 4}))
     with pytest.raises(ValueError, match="limit_mib is 0"):
         Joins(limit_mib=0)
+
+
+def test_rows_are_expected_to_meet_some_of_their_granule() -> None:
+    """Half a second of 1000 rows/s, of which the equality holds for a thousandth."""
+    plan = compile_query("SELECT A.len FROM A, B WHERE A.ts = B.ts", expected=Expected.of({"A": 1000, "B": 1000}, {}))
+    (join,) = (step.plan for step in plan.steps if isinstance(step.plan, Join))
+    assert [probe.meets for probe in join.probes] == [(0.5,), (0.5,)]
 
 
 def test_explain_predicts_the_rows() -> None:

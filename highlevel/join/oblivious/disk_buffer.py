@@ -14,6 +14,7 @@ import struct
 import tempfile
 import threading
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -61,7 +62,9 @@ class DiskRoom:
         self._free: list[int] = []  # a heap: the lowest is taken first, so that the end of the file becomes free
         self._used: set[int] = set()
         self._end = 0  # slots that the file has
-        self._lock = threading.Lock()  # slots are freed wherever the collector of garbage runs
+        self._lock = threading.Lock()
+        # Slots whose blocks are gone. The collector of garbage adds to them, in any thread, also one that has the lock.
+        self._returned: deque[int] = deque()
         if not self._slots:
             raise DiskBufferError(
                 f"the disk buffer may take {limit:,} bytes: less than one block; give it {block:,} bytes or more"
@@ -77,16 +80,19 @@ class DiskRoom:
     @property
     def used(self) -> int:
         """Bytes of slots that hold rows."""
+        self.tidy()
         return len(self._used) * self.block
 
     @property
     def size(self) -> int:
         """Bytes of the file."""
+        self.tidy()
         return os.fstat(self._file.fileno()).st_size
 
     def write(self, data: bytes) -> int:
         """Returns the slot. Raises DiskFull."""
         assert len(data) <= self.block, "a block fits into its slot"
+        self.tidy()
         with self._lock:
             slot = heappop(self._free) if self._free else self._end
             if slot == self._slots:
@@ -97,7 +103,7 @@ class DiskRoom:
             if os.pwrite(self._file.fileno(), data, slot * self.block) < len(data):
                 raise OSError(None, "no more room")
         except OSError as error:
-            self.free(slot)
+            self.give_back(slot)
             raise DiskFull(
                 f"the disk behind {self.folder} takes no more: {error.strerror}; {self.used:,} bytes of rows are on it"
             ) from None
@@ -113,20 +119,24 @@ class DiskRoom:
             raise DiskBufferError(f"rows in {self.folder} cannot be read: the file has been cut")
         return data
 
-    def free(self, slot: int) -> None:
-        """A second time, or after `close`, does nothing."""
+    def give_back(self, slot: int) -> None:
+        """Nobody needs this slot any more. Takes no lock."""
+        self._returned.append(slot)
+
+    def tidy(self) -> None:
+        """Free the slots that were given back."""
+        if not self._returned:
+            return
         with self._lock:
-            if slot not in self._used:
-                return
-            self._used.remove(slot)
-            heappush(self._free, slot)
+            while self._returned:
+                slot = self._returned.popleft()
+                self._used.remove(slot)
+                heappush(self._free, slot)
             end = max(self._used, default=-1) + 1
             if end < self._end // 2 or not end:  # not at each block: a file that shrinks and grows costs more
-                self._free = [slot for slot in self._free if slot < end]
+                self._free = sorted(slot for slot in self._free if slot < end)
                 self._end = end
-                with suppress(
-                    OSError, ValueError
-                ):  # what is not cut off is used again; a closed file has nothing to cut
+                with suppress(OSError, ValueError):  # what is not cut off is used again; a closed file has nothing
                     os.ftruncate(self._file.fileno(), end * self.block)
 
     def close(self) -> None:
@@ -161,7 +171,7 @@ class _Block:
         self._slot = room.write(data)
         self._check = crc32(data)
         self._room, self._rows = room, None
-        self._freed = weakref.finalize(self, room.free, self._slot)
+        self._freed = weakref.finalize(self, room.give_back, self._slot)
 
     def rows(self) -> Words:
         if self._rows is not None:
@@ -173,8 +183,9 @@ class _Block:
         return np.frombuffer(data, np.uint64).reshape(self.shape)
 
     def free(self) -> None:
-        if self._freed is not None:
+        if self._freed is not None and self._room is not None:
             self._freed()
+            self._room.tidy()
 
     def encode(self) -> bytes:
         return _WORDS.pack(self.shape[1]) + self.rows().astype("<u8", copy=False).tobytes()

@@ -33,6 +33,7 @@ class Hints:
 
     def __init__(self, hints: Sequence[s.Hint], text: str) -> None:
         self._left = list(hints)
+        self._all = tuple(hints)
         self._text = text
         self._algorithm: s.Hint | None = None  # as `algorithm` has taken it
         for hint in hints:
@@ -109,6 +110,12 @@ class Hints:
         """Raise QueryError if a hint asked for an algorithm that cannot run."""
         if self._algorithm is not None:
             raise QueryError(f"{ALGORITHM} says nothing here: {why}", self._text, self._algorithm.span)
+
+    def refuse_memory(self, why: str) -> None:
+        """Raise QueryError if a hint asked for an algorithm, or for memory, of a join that has no choice."""
+        for hint in self._all:
+            if hint.word.text.casefold() in (ALGORITHM, MEMORY, BUFFER):
+                raise QueryError(f"{hint.word.text.casefold()} says nothing here: {why}", self._text, hint.span)
 
     def bucket(self) -> tuple[s.FieldRef, ...]:
         """The keys that should choose the bucket; () if none are named."""

@@ -41,6 +41,9 @@ def in_order(relation: Relation, hints: Hints) -> Relation:
         key = relation.arms[0].values.get(_name(relation.order[0].expr))
         extreme = next((each for each in base.extremes if key is not None and each.name == _name(key)), None)
         if extreme is not None and extreme.greatest and set(extreme.of) == _times(base):
+            known = base.oblivious
+            if known is not None and (known.asked or known.chosen or known.buffer is not None):
+                hints.refuse_memory("a join with ORDER BY ts keeps its rows until all inputs have passed them")
             hint = hints.release()
             choice = InOrder() if hint is None else InOrder(hint, asked=True)
             if base.punctuated is not None:

@@ -63,7 +63,9 @@ class JoinRates:
             if (share := _selectivity(base.sides[one], base.sides[other], self._expected)) is not None
         }
         tied = tuple(frozenset(n for n, key in enumerate(keys) if key is not None) for keys in base.equal)
-        bands = Bands(tuple(side.size for side in base.sides), base.tumbling)
+        # Of an equality of times, too, it is assumed that it holds for some share of the rows of a granule.
+        sizes = (max(side.size, side.unit) if base.windowless else side.size for side in base.sides)
+        bands = Bands(tuple(sizes), base.tumbling)
         return Costs(bands, tuple(rate.rows for rate in rates), tied, shares)
 
 
