@@ -15,7 +15,7 @@ from lowmark.query.bind.script import analyse, texts
 from lowmark.query.catalog import packet_field
 from lowmark.query.explain.notes import notes
 from lowmark.query.optimize.idle_partitions import CannotExpire, expiring
-from lowmark.query.optimize.join_memory import NoSuchJoin, with_memory
+from lowmark.query.optimize.join_options import NoSuchJoin, with_options
 from lowmark.query.optimize.late_corrections import CannotCorrect, merges
 from lowmark.query.optimize.partitioning import NoSuchKey
 from lowmark.query.optimize.push_down import pushed
@@ -161,14 +161,12 @@ def plan_steps(draft: Draft) -> Draft:
 
 
 def bound_joins(draft: Draft) -> Draft:
-    """Give joins without windows the memory that the options allow them."""
+    """Give joins the memory and the costs that the options name."""
     assert draft.halves is not None
     try:
-        steps = with_memory(draft.halves.steps, draft.asked.joins)
+        steps = with_options(draft.halves.steps, draft.asked.joins)
     except NoSuchJoin as error:
-        raise draft.error(
-            f"{error}, and this query has none", "give its inputs no windows: WHERE A.ts = B.ts"
-        ) from None
+        raise draft.error(f"{error}, and this query has none", error.hint) from None
     return replace(draft, halves=replace(draft.halves, steps=steps))
 
 

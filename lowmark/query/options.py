@@ -3,6 +3,7 @@ have a module of their own because the command line needs no other part of a pla
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -69,17 +70,20 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joins:
-    """How joins without windows use memory. Raises ValueError for impossible values."""
+    """How joins without windows use memory, and what pairs of rows cost. Raises ValueError for impossible values."""
 
     memory: Memory = Memory.FRONTIER
     buffer: Buffering | None = None  # how rows wait before they come into the join; None: as the limit asks for
     limit_mib: int | None = None  # of memory, for the rows of one join in one bucket; None: no limit
     disk_mib: int = 1024  # of the file on which rows of all joins of a process may wait
     scrambling: Mapping[str, int] = field(default_factory=dict)  # by input: how many rows late a row may come
+    pair_ns: float = 100.0  # a pair takes so long, about (`bench.shared_joins`); joins in order of time go by it
 
     def __post_init__(self) -> None:
         if self.limit_mib is not None and self.limit_mib < 1:
             raise ValueError(f"limit_mib is {self.limit_mib}: it is 1 or more")
+        if not 0 < self.pair_ns < math.inf:
+            raise ValueError(f"pair_ns is {self.pair_ns:g}: it is a number of nanoseconds above 0")
         if self.disk_mib < 1:
             raise ValueError(f"disk_mib is {self.disk_mib}: it is 1 or more")
         for name, rows in self.scrambling.items():

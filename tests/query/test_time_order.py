@@ -7,6 +7,7 @@ import pytest
 from lowmark.query.compile import compile_query
 from lowmark.query.explain.report import render
 from lowmark.query.optimize.stream_statistics import Expected
+from lowmark.query.options import Joins
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.joins import InOrder, Release
 from lowmark.query.plan.nodes import Join
@@ -49,6 +50,20 @@ def test_a_hint_forces_the_way() -> None:
     for release in Release:
         found = join_of(f"SELECT /*+ release({release.value}) */ A.len {FROM} ORDER BY ts")
         assert found.in_order == InOrder(release, asked=True)
+
+
+def test_what_a_pair_costs_is_an_option() -> None:
+    ordered, dear = f"SELECT A.len {FROM} ORDER BY ts", Joins(pair_ns=5000)
+    plan = compile_query(ordered, joins=dear)
+    assert [step.plan.in_order for step in plan.steps if isinstance(step.plan, Join)] == [InOrder(cost_ns=5000)]
+    assert plan.stage == compile_query(ordered).stage
+    assert "at 5000 ns a pair" in render(plan)
+    for text in (f"SELECT A.len {FROM}", ordered.replace("SELECT", "SELECT /*+ release(sync) */"), "SELECT len FROM A"):
+        with pytest.raises(QueryError, match="pair_ns of `join` is for joins that choose"):
+            compile_query(text, joins=dear)
+    for impossible in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="pair_ns is"):
+            Joins(pair_ns=impossible)
 
 
 @pytest.mark.parametrize(

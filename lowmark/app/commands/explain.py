@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lowmark.app.commands.expected_options import Groups, Rates, Selectivities, expected_of, known_names
-from lowmark.app.commands.join_options import JoinBuffer, JoinDisk, JoinLimit, JoinMemory, Scrambling, joins_of
+from lowmark.app.commands.join_options import (
+    JoinBuffer,
+    JoinDisk,
+    JoinLimit,
+    JoinMemory,
+    PairNs,
+    Scrambling,
+    joins_of,
+)
 from lowmark.app.commands.limit_options import ExpireIdle, LimitGroups, limits_of
 from lowmark.app.commands.query import query_text
 from lowmark.app.console import error_console
@@ -43,6 +51,7 @@ def explain(
     join_limit: JoinLimit = None,
     join_disk: JoinDisk = DEFAULT_JOINS.disk_mib,
     scrambling: Scrambling = None,
+    pair_ns: PairNs = DEFAULT_JOINS.pair_ns,
     strategy: Annotated[Strategy, typer.Option(help="How groups of open windows are kept.")] = Strategy.AUTO,
     disorder: Annotated[
         str | None,
@@ -88,7 +97,7 @@ def explain(
     declared = None if disorder is None else _declared(disorder)
     expected = expected_of(rate, selectivity, groups)
     limits = limits_of(limit_groups, expire_idle)
-    joins = joins_of(join_memory, join_buffer, join_limit, join_disk, scrambling)
+    joins = joins_of(join_memory, join_buffer, join_limit, join_disk, scrambling, pair_ns)
     from lowmark.query.compile import compile_query
     from lowmark.query.explain.report import describe, render
     from lowmark.query.explain.sharing import describe_beside, render_beside

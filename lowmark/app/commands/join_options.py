@@ -1,4 +1,4 @@
-"""Options about the memory of joins without windows."""
+"""Options about the memory of joins without windows, and about joins in order of time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from lowmark.query.options import DEFAULT_JOINS, Buffering, Joins, Memory
 
-__all__ = ["JoinBuffer", "JoinDisk", "JoinLimit", "JoinMemory", "Scrambling", "joins_of"]
+__all__ = ["JoinBuffer", "JoinDisk", "JoinLimit", "JoinMemory", "PairNs", "Scrambling", "joins_of"]
 
 JoinMemory = Annotated[
     Memory,
@@ -51,10 +51,19 @@ Scrambling = Annotated[
     ),
 ]
 
+PairNs = Annotated[
+    float,
+    typer.Option(
+        metavar="NS",
+        help="Time that a pair of rows takes. A join in order of time chooses by it whether rows meet at once.",
+    ),
+]
+
 
 def joins_of(
     memory: Memory = DEFAULT_JOINS.memory, buffer: Buffering | None = None, limit: int | None = None,
     disk: int = DEFAULT_JOINS.disk_mib, scrambling: Sequence[str] | None = None,
+    pair_ns: float = DEFAULT_JOINS.pair_ns,
 ) -> Joins:  # fmt: skip
     given = {}
     for item in scrambling or ():
@@ -62,4 +71,9 @@ def joins_of(
         if not sign or not name.strip() or not rows.strip().isdecimal():
             raise typer.BadParameter(f"{item!r} is not NAME=ROWS", param_hint="'--scrambling'")
         given[name.strip()] = int(rows)
-    return Joins(memory=memory, buffer=buffer, limit_mib=limit, disk_mib=disk, scrambling=given)
+    try:
+        return Joins(
+            memory=memory, buffer=buffer, limit_mib=limit, disk_mib=disk, scrambling=given, pair_ns=pair_ns
+        )  # fmt: skip
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--pair-ns'") from None

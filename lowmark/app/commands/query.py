@@ -9,7 +9,15 @@ import typer
 
 from lowlevel.config import Flush, Order
 from lowmark.app.commands.expected_options import Groups, Rates, Selectivities, expected_of, known_names
-from lowmark.app.commands.join_options import JoinBuffer, JoinDisk, JoinLimit, JoinMemory, Scrambling, joins_of
+from lowmark.app.commands.join_options import (
+    JoinBuffer,
+    JoinDisk,
+    JoinLimit,
+    JoinMemory,
+    PairNs,
+    Scrambling,
+    joins_of,
+)
 from lowmark.app.commands.limit_options import ExpireIdle, LimitGroups, limits_of
 from lowmark.app.local.formats import Format
 from lowmark.query.options import DEFAULT_JOINS, DEFAULT_LIMITS, Late, Names, Strategy
@@ -140,6 +148,7 @@ def query(
     join_limit: JoinLimit = None,
     join_disk: JoinDisk = DEFAULT_JOINS.disk_mib,
     scrambling: Scrambling = None,
+    pair_ns: PairNs = DEFAULT_JOINS.pair_ns,
     table: Annotated[
         str,
         typer.Option(
@@ -171,7 +180,7 @@ def query(
     text, name = query_text(sql, file)
     expected = expected_of(rate, selectivity, groups)
     limits = limits_of(limit_groups, expire_idle)
-    joins = joins_of(join_memory, join_buffer, join_limit, join_disk, scrambling)
+    joins = joins_of(join_memory, join_buffer, join_limit, join_disk, scrambling, pair_ns)
     # Imported late: loading kernels and operators is slow, and --help and a mistyped option need none of them.
     from lowmark.app.local.answer import Request, answer
 

@@ -14,7 +14,6 @@ from lowmark.wire.rows.schema import Schema
 
 __all__ = [
     "AT",
-    "DEFAULT_COST_NS",
     "DEFAULT_GAIN",
     "SHAPES_NO_ROW",
     "Algorithm",
@@ -76,9 +75,6 @@ class Probe:
     most: float
     hinted: bool  # whether the query's text asks for this order
 
-
-DEFAULT_COST_NS = 100.0
-"""Of looking at one row that might match: what `python -m bench.shared_joins` finds, about."""
 
 DEFAULT_GAIN = 0.3
 """FILTER from the load on at which it answers about a quarter sooner (α / (1 + α), section 6)."""
@@ -143,7 +139,7 @@ class InOrder:
     """How the rows of a join come out in order of time (Hammad 2005): by the greatest time in each."""
 
     release: Release = Release.ADAPTIVE
-    cost_ns: float = field(default=DEFAULT_COST_NS, metadata=SHAPES_NO_ROW)  # c
+    cost_ns: float = field(default=DEFAULT_JOINS.pair_ns, metadata=SHAPES_NO_ROW)  # c
     gain: float = field(default=DEFAULT_GAIN, metadata=SHAPES_NO_ROW)  # α
     asked: bool = field(default=False, metadata=SHAPES_NO_ROW)  # by a hint in the query's text
 
