@@ -87,11 +87,6 @@ class Admission:
         waiting = self.sorting(port, state) * self._inputs[port].words * 8
         return waiting + (0 if disk is None else disk.held(state))
 
-    @property
-    def refused(self) -> str | None:
-        """Why rows that should be on disk are in memory."""
-        return next((disk.refused for disk in self._disks if disk is not None and disk.refused), None)
-
     def arrive(self, port: int, rows: Words, state: State) -> Iterator[Admitted]:
         """Take rows of an input; the rows that are admitted, of any input."""
         if not len(rows):
