@@ -30,6 +30,9 @@ __all__ = ["Held", "ValuePromises", "about_values", "in_panes", "keys_of", "news
 _MOST = 1 << 14
 """Values kept per input and set of columns; beyond this limit the promises of the least bounds are lost, never rows."""
 
+_MOST_SETS = 16
+"""Sets of columns of which an input's promises are kept. A query has a few; a source may name any."""
+
 Keys = npt.NDArray[np.bytes_]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -108,6 +111,8 @@ class ValuePromises:
         columns, values = named[0]
         if not len(values):
             return True
+        if columns not in self._tables and len(self._tables) >= _MOST_SETS:
+            return False
         keys = _keys(values)
         table = self._tables.setdefault(columns, _Table(keys[:0], np.zeros(0, np.int64)))
         table.raise_to(keys, np.full(len(keys), min(times, default=FOREVER)))
@@ -120,7 +125,9 @@ class ValuePromises:
     def room(self, columns: Columns) -> int:
         """How many more values of these columns it keeps without losing others."""
         table = self._tables.get(columns)
-        return self._most - (0 if table is None else len(table.keys))
+        if table is None:
+            return self._most if len(self._tables) < _MOST_SETS else 0
+        return self._most - len(table.keys)
 
     def prune(self, front: int) -> None:
         """Forget what says no more than that all panes below `front` have ended."""

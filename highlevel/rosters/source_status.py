@@ -85,10 +85,12 @@ class Standing:
             self._heard_ns[source] = appended_ns
 
     def heard(self) -> Iterator[tuple[str, int]]:
-        """When the last record of each source that has sent any was appended; FOREVER: the source has ended."""
-        going = {lane.source for lane in self._lanes if lane.promised < FOREVER}
+        """When the last record of each source that has sent any was appended; FOREVER: the source has ended. One whose
+        lanes are forgotten has stopped, and may come again."""
+        ended = {lane.source: True for lane in self._lanes}
+        ended |= {lane.source: False for lane in self._lanes if lane.promised < FOREVER}
         for source, appended_ns in self._heard_ns.items():
-            yield source, appended_ns if source in going else FOREVER
+            yield source, FOREVER if ended.get(source) else appended_ns
 
     def witness(self, nodes: tuple[str, ...]) -> Witness:
         """Who has promised everything below the frontiers of these nodes. All completions of one advance share most of

@@ -252,9 +252,9 @@ class Losses:
         closings: dict[str, list[Closing]] = {}
         coming = self._told(steps, closings, ending)
         spans: dict[str, list[WindowRun]] = {}
-        for digest, end in ((step.digest, self._ends[step.digest]) for step in steps if step.digest in self._ends):
-            self._take(end, (mark for at, mark in ending.steps if at == digest), before[digest], _after(end.front))
-            self._take(end, (mark for at, mark in coming.steps if at == digest), before[digest], FOREVER)
+        settled = {step.digest: self._ends[step.digest] for step in steps if step.digest in self._ends}
+        for digest, end in settled.items():
+            self._end_here(digest, before[digest], ending, coming)
             if (sequence := end.sequence) is None:
                 continue
             if isinstance(sequence, FollowedSequence | MeldedSequence):
@@ -268,6 +268,12 @@ class Losses:
                 ending += self._of_windows(digest, windows, verdict)
             for query in end.shown_by:
                 self._known[query].windows += spans[digest]
+        # A step that queries share also leads to ends of queries that do not read the node.
+        for digest, end in ((at, end) for at, end in self._ends.items() if at not in settled):
+            self._end_here(digest, before[digest], ending, coming)
+            if isinstance(end.sequence, FollowedSequence | MeldedSequence):
+                for member in end.follows:
+                    end.sequence.follow(member, spans.get(member, ()))
         self._show(ending.shown)
         self._show(coming.shown)
 
@@ -312,6 +318,12 @@ class Losses:
         end = self._ends[digest]
         opens = isinstance(end.sequence, WindowSequence) and end.sequence.next is None
         return opens or (end.sequence is not None and end.front == FOREVER)
+
+    def _end_here(self, digest: str, before: int, ending: Reached, coming: Reached) -> None:
+        """Let the marks end that have reached this step."""
+        end = self._ends[digest]
+        self._take(end, (mark for at, mark in ending.steps if at == digest), before, _after(end.front))
+        self._take(end, (mark for at, mark in coming.steps if at == digest), before, FOREVER)
 
     def _take(self, end: _End, marks: Iterable[RowMark], before: int, unknown: int) -> None:
         """Marks against rows that come out while panes of the step from `before` on end. Rows of which no pane is known

@@ -267,6 +267,12 @@ def choose_window_strategies(draft: Draft) -> Draft:
     for number, strategy in strategies.items():
         aggregate = steps[number].plan
         assert isinstance(aggregate, Aggregate)
+        if aggregate.closes and strategy is not Strategy.PANED:
+            raise draft.error(
+                f'strategy = "{strategy.value}" holds groups until their window ends, and PUNCTUATE ON lets them go '
+                "before",
+                "leave the strategy out, or PUNCTUATE ON",
+            )
         steps[number] = replace(steps[number], plan=replace(aggregate, strategy=strategy))
     return replace(draft, plan=replace(plan, steps=tuple(steps), rates=rates))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from random import Random
 
@@ -19,7 +20,7 @@ from highlevel.join.output_promises import Promising
 from highlevel.limits import GroupLimit
 from highlevel.operators.aggregate import AggregateOperator
 from highlevel.progress.driver import BucketDriver
-from highlevel.progress.outputs import Counts, Outcome, ResultRows
+from highlevel.progress.outputs import Counts, Forward, Outcome, ResultRows
 from highlevel.progress.records import Arrival
 from highlevel.rosters.roster import Roster
 from highlevel.row_marks import RowMark, in_panes, of_panes, through
@@ -27,7 +28,9 @@ from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.expr.expressions import Op
 from lowmark.query.options import Joins, Memory
+from lowmark.query.plan.fingerprint import step_digests
 from lowmark.query.plan.nodes import Aggregate, Join, Pane, QueryPlan, StepPlan
+from lowmark.query.plan.sharing import share
 from lowmark.query.windows.progressing import Progress as ProgressOf
 from lowmark.wire.records.verdicts import Amendment, Complete, Reason, Verdict
 from lowmark.wire.rows.values import show
@@ -174,6 +177,53 @@ def test_rows_given_up_by_policy_are_counted_and_make_their_windows_lossy(text, 
         assert changed == lossy, "every window that held a row that was given up, and no other"
     counts = sum((outcome.counts for outcome in outcomes), Counts())
     assert counts.shed.get(("q", reason), 0) >= bool(lossy)
+
+
+def said_beside(plans: Sequence[QueryPlan], roster: Roster, records: Sequence, at_once: int) -> list[Outcome]:
+    """What the first query says, by bucket, when joins give up rows; micro-batches have so many records."""
+    stage = plans[0].stage
+    drivers = [BucketDriver(stage, tuple(plans), at, MemoryState(), roster, 1, shedding) for at in range(stage.buckets)]
+    waiting = [[record for of, record in records if of == at] for at in range(stage.buckets)]
+    said = [Outcome((), Counts()) for _ in drivers]
+    position = 0
+    while any(waiting):
+        returning: list[list] = [[] for _ in drivers]
+        for at, driver in enumerate(drivers):
+            now, waiting[at] = waiting[at][:at_once], waiting[at][at_once:]
+            for record in now:
+                driver.take(record, Arrival(position))
+                position += 1
+            outputs = driver.flush().outputs
+            for output in outputs:
+                if isinstance(output, Forward):
+                    returning[output.partition].append(output.record)
+            own = tuple(each for each in outputs if not isinstance(each, Forward) and each.query == plans[0].name)
+            said[at] = replace(said[at], outputs=(*said[at].outputs, *own))
+        # What returns comes after some of what waits: in one micro-batch with rows that are given up.
+        waiting = [[*of[:2], *more, *of[2:]] for of, more in zip(waiting, returning, strict=True)]
+    return said
+
+
+@pytest.mark.parametrize("at_once", [1, 6])
+def test_a_mark_of_a_shared_join_reaches_both_queries_though_one_waits_for_its_exchange(at_once: int) -> None:
+    pairs = f"(SELECT x.ts AS t, x.proto AS proto, x.srcIP AS a FROM {BAND}) AS p"
+    own = f"SELECT proto, count(*) AS c, max(a) AS m [RANGE 10 s, WA t] FROM {pairs} GROUP BY proto"
+    sent_on = f"SELECT a, count(*) AS c, max(proto) AS m [RANGE 2 s, WA t] FROM {pairs} GROUP BY a"
+    streams = {"A": 1, "B": 1}
+    plans = share([
+        compile_query(text, name=f"q{n}", streams=streams, buckets=2) for n, text in enumerate((own, sent_on))
+    ])  # fmt: skip
+    assert step_digests(plans[0])[0] == step_digests(plans[1])[0]
+    assert plans[0].exchanges is None
+    assert plans[1].exchanges is not None
+    lossy = 0
+    for seed in range(5):
+        roster, records = sent_of(plans[0], Traffic(seed, (("A", 40), ("B", 60)), 2, True), seed, whole=True)
+        alone, beside = (said_beside(of, roster, records, at_once) for of in (plans[:1], plans))
+        for one, other in zip(alone, beside, strict=True):
+            assert told([one])[1] == told([other])[1], seed
+            lossy += sum(map(bool, told([one])[1].values()))
+    assert lossy > 10
 
 
 @pytest.mark.parametrize(

@@ -106,3 +106,18 @@ def test_nobody_notices_that_they_are_forgotten(named: bool, excluded: bool, dat
     assert excluded or all(complete.verdict.exact for complete in later)
     tuples = sum(complete.merged for complete in later)
     assert tuples == 2 * (LIVES * 6 - 6), tuples  # each granule is in two windows
+
+
+def test_a_source_that_is_forgotten_has_not_ended() -> None:
+    """Else nobody would ever take it for silent in its next life."""
+    stays, guest = (Sender(name, kind=SourceKind.LIVE, start_ns=0) for name in ("stays", "guest"))
+    stays.promised = guest.promised = FIRST
+    both = Roster.of({"Main": ("stays", "guest")})
+    bucket = driver(PLANS, PiecewiseState(MemoryByteStore(), FINGERPRINT), both)
+    records = [
+        stays.promise(FIRST), guest.promise(FIRST), change(1, FIRST + 1, "stays"), guest.promise(FIRST + 1),
+        stays.promise(FIRST + 9), guest.stop(FIRST + 2),
+    ]  # fmt: skip
+    for position, record in enumerate(records):
+        bucket.take(record, Arrival(position, SourceKind.LIVE, 10**12 + position))
+    assert dict(bucket.progress().heard) == {"stays": 10**12 + 4, "guest": 10**12 + 5}

@@ -105,6 +105,15 @@ def test_what_is_kept_is_bounded() -> None:
     assert all(bounds["a", value] == 9 for value in range(1 << 14, (1 << 14) + 10))
 
 
+def test_a_source_that_names_ever_other_columns_takes_no_more_memory() -> None:
+    kept = ValuePromises()
+    found = [kept.take(about(f"c{number}", [1])) for number in range(100)]
+    assert found == [True] * 16 + [False] * 84
+    assert kept.take(about("c3", [2]))
+    assert len(kept.rows()) == 16
+    assert (kept.room(("c3",)), kept.room(("c16",))) == ((1 << 14) - 2, 0)
+
+
 @pytest.mark.parametrize(
     ("kind", "values"),
     [

@@ -6,6 +6,7 @@ import pytest
 
 from lowmark.query.compile import compile_query
 from lowmark.query.explain.report import render
+from lowmark.query.options import Strategy
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.closings import CONNECTION, TUPLE
 from lowmark.query.plan.nodes import Aggregate, Join
@@ -110,3 +111,14 @@ def test_it_is_refused_where_nobody_could_use_it(text: str, said: str) -> None:
 def test_its_words_are_names_elsewhere() -> None:
     plan = compile_query("SELECT len AS punctuate, ts AS linger FROM Main AS punctuate")
     assert plan.output.names == ("punctuate", "linger")
+
+
+@pytest.mark.parametrize("strategy", [Strategy.WID, Strategy.ADAPT])
+def test_a_strategy_that_holds_groups_until_their_window_ends_is_refused(strategy: Strategy) -> None:
+    asked = f"{GROUPED} PUNCTUATE ON conn"
+    for text, option in ((asked, strategy), (f"SELECT /*+ strategy({strategy.value}) */ {asked[7:]}", Strategy.AUTO)):
+        with pytest.raises(QueryError, match="PUNCTUATE ON lets them go before"):
+            compile_query(text, strategy=option)
+    first = compile_query(asked, strategy=Strategy.PANED).steps[0].plan
+    assert isinstance(first, Aggregate)
+    assert first.strategy is Strategy.PANED

@@ -91,6 +91,8 @@ def run_job(
             with ExitStack() as stack:
                 return job.run(stack, until_last, anew, progress)
         except _Quarantined:
+            if job.told_to_end:
+                return 0
             anew = None  # it has begun
 
 
@@ -136,6 +138,7 @@ class _Job:
         self._query: JobQuery | None = None
         self._spark: Spark | None = None
         self._stopping = False
+        self.told_to_end = False  # by a signal, which may come while it ends for another reason
         self._failed: Exception | None = None
         self._quarantined: Mapping[str, str] = {}  # by query: why
 
@@ -207,7 +210,7 @@ class _Job:
         )  # fmt: skip
         java = find_java()
         jars = obtain(SPARK_KAFKA, java=java, progress=progress)
-        stack.enter_context(_signals(self._stop))
+        stack.enter_context(_signals(self._be_told_to_end))
         self._begin_step("starting Spark", progress)
         self._spark = Spark(self._spark_settings(folder, java, jars))
         with watchdog.within(_START_WITHIN_S, "Spark's start"):
@@ -257,6 +260,10 @@ class _Job:
         for name, reason in found.items():
             _LOG.error("query %s is quarantined: %s. The other queries go on. %s", name, reason, RELEASE)
         raise _Quarantined(f"{', '.join(found)}: quarantined")
+
+    def _be_told_to_end(self) -> None:
+        self.told_to_end = True
+        self._stop()
 
     def _stop(self) -> None:
         if not self._stopping:

@@ -113,8 +113,8 @@ def _decided(plan: Aggregate, asked: Strategy, rates: Rates) -> Strategy:
 
 
 def cheapest(plan: Aggregate, rates: Rates) -> Strategy:
-    """The cheapest strategy of an aggregate that `can_choose`."""
-    if plan.crowded:
+    """The cheapest strategy of an aggregate that `can_choose`. Groups leave early from panes alone."""
+    if plan.crowded or plan.closes:
         return Strategy.PANED
     paned, wid, _ = weigh(plan.window, plan.folds, rates)
     if plan.window.size > 1 and paned.dense * partials_of(plan.window, rates) > _MUCH_STATE:
