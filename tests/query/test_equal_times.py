@@ -224,6 +224,7 @@ def test_options_say_how_memory_is_used_and_a_hint_goes_before_them() -> None:
     assert plain == Oblivious(Memory.MODEL, (None, 40), Buffering.SORT, bound=2 << 20, disk=3 << 20)
     assert hinted is not None
     assert (hinted.memory, hinted.buffer) == (Memory.FRONTIER, Buffering.DISK)
+    compile_query(text.format("/*+ memory(model) */"), joins=Joins(memory=Memory.MODEL))  # both say the same
 
 
 def test_options_for_joins_that_are_not_there_are_refused() -> None:

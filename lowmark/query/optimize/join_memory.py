@@ -18,7 +18,7 @@ class NoSuchJoin(Exception):
 def with_memory(steps: Sequence[Step], options: Joins) -> tuple[Step, ...]:
     """The steps, with the options in the plans of joins without windows. A hint in the text goes before them."""
     found = tuple(map(_bound, steps, [options] * len(steps)))
-    if options != DEFAULT_JOINS and found == tuple(steps):
+    if options != DEFAULT_JOINS and found == tuple(steps) and not any(map(_hinted, steps)):
         raise NoSuchJoin(f"{', '.join(_named(options))} of `join` is for inner joins without windows")
     return found
 
@@ -39,6 +39,11 @@ def _bound(step: Step, options: Joins) -> Step:
         disk=options.disk,
     )
     return replace(step, plan=replace(join, oblivious=made))
+
+
+def _hinted(step: Step) -> bool:
+    known = step.plan.oblivious if isinstance(step.plan, Join) else None
+    return known is not None and (known.chosen or known.buffer is not None)
 
 
 def _named(options: Joins) -> Iterator[str]:
