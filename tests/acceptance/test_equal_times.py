@@ -4,6 +4,8 @@ evaluator."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,6 +29,8 @@ TREES = (
         "CREATE STREAM j2 AS SELECT a.ts AS t, b.len AS len FROM B a, B b, A c WHERE a.ts = b.ts AND b.ts = c.ts; "
         "SELECT j1.t, j1.len, j2.t, j2.len FROM j1, j2 WHERE j1.t/2 = j2.t/2"
     ),
+    # One operator of three inputs, one of which shows nothing.
+    "SELECT a.ts, b.len FROM A AS a, B AS b, A AS c WHERE a.ts/2 = b.ts/2 AND b.ts/2 = c.ts/2 AND a.proto = c.proto",
     # An aggregate above a tree, and one below it.
     (
         "SELECT proto, count(*) AS n [RANGE 9 s, SLIDE 3 s, WA t] FROM (SELECT x.ts AS t, y.proto AS proto FROM A x, "
@@ -44,17 +48,24 @@ TREES = (
 )
 
 
+_JOINING = re.compile(r"SELECT (?=[^();]*? FROM (?:\w+ (?:AS )?\w+|\w+), )")
+"""The beginning of a SELECT from several streams."""
+
+
 @given(text=windowless(), sent=traffic(), seed=SEEDS, buckets=BUCKETS)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 def test_rows_are_those_of_loops_over_everything(text: str, sent: Traffic, seed: int, buckets: int) -> None:
     check(text, sent, seed, buckets)
 
 
 @pytest.mark.parametrize("text", TREES)
-@given(sent=traffic(), seed=SEEDS, buckets=BUCKETS)
+@given(sent=traffic(), seed=SEEDS, buckets=BUCKETS, buffer=st.sampled_from(("keep", "disk", "sort", "hybrid")))
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-def test_trees(text: str, sent: Traffic, seed: int, buckets: int) -> None:
-    check(text, sent, seed, buckets)
+def test_trees(text: str, sent: Traffic, seed: int, buckets: int, buffer: str) -> None:
+    """However rows wait before they join."""
+    hinted = _JOINING.sub(f"SELECT /*+ buffer({buffer}) */ ", text)
+    assert hinted != text
+    check(hinted, sent, seed, buckets)
 
 
 @pytest.mark.parametrize("kind", ["LEFT JOIN", "JOIN"])

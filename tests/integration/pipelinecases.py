@@ -125,6 +125,10 @@ OWN = {
     "SELECT srcIP, max(n) AS peak [RANGE 20 s, WA window_end] FROM seconds GROUP BY srcIP",
     "pairs": "SELECT l.ts, r.ts, l.srcIP, l.len + r.len AS bytes FROM Left AS l [RANGE 3 s], Right AS r [RANGE 2 s] "
     "WHERE l.srcIP = r.destIP AND l.destIP = r.srcIP AND l.proto = r.proto",
+    "punctuated": "SELECT /*+ algorithm(punctuated) */ l.ts, r.ts, l.srcIP, l.len + r.len AS bytes FROM Left AS l "
+    "[RANGE 3 s], Right AS r [RANGE 2 s] WHERE l.srcIP = r.destIP AND l.destIP = r.srcIP AND l.proto = r.proto",
+    "connections": "SELECT s.conn, count(*) AS packets [RANGE 10 s, WA r.ts] FROM Left AS s [RANGE 20 s], Right AS r "
+    "[RANGE 1 s] WHERE s.tcp_flags & 18 = 2 AND s.conn = r.conn GROUP BY s.conn PUNCTUATE ON conn LINGER 1 s",
     "answered": "SELECT syn.srcIP, count(*), max(ack.ts) AS latest [RANGE 10 s, SLIDE 5 s, WA syn.ts] FROM Left AS syn "
     "[RANGE 5 s], Right AS ack [RANGE 1 s] WHERE syn.srcIP = ack.destIP AND syn.destIP = ack.srcIP AND "
     "syn.tcp_flags & 18 = 2 AND ack.tcp_flags & 18 = 18 GROUP BY syn.srcIP",

@@ -82,11 +82,6 @@ class Admission:
         """Bytes of memory in which rows of an input wait, also on their way to the disk."""
         return self.sorting(port, state) * self._inputs[port].words * 8 + self._disks[port].held(state)
 
-    @property
-    def refused(self) -> str | None:
-        """Why rows that should be on disk are in memory."""
-        return next((disk.refused for disk in self._disks if disk.refused), None)
-
     def arrive(self, port: int, rows: Words, state: State) -> Iterator[Admitted]:
         """Take rows of an input; the rows that are admitted, of any input."""
         if not len(rows):
