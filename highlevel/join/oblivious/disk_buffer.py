@@ -258,8 +258,9 @@ class DiskBuffer:
             return
         queue = self._known(state)
         queue.tail = np.concatenate((queue.tail, rows))
-        while self._room is not None and len(queue.tail) >= self._block_rows:
-            part = queue.tail[: self._block_rows].copy()
+        written = 0  # rows; the tail is cut once, because it is long after a disk was full
+        while self._room is not None and len(queue.tail) - written >= self._block_rows:
+            part = queue.tail[written : written + self._block_rows]
             block = _Block(part)
             try:
                 block.spill(self._room)
@@ -272,7 +273,8 @@ class DiskBuffer:
             state.put(self._blocks, queue.next, block)
             queue.blocks.append((queue.next, len(part), int(part[:, self._key].view(np.int64).min())))
             queue.next += 1
-            queue.tail = queue.tail[self._block_rows :].copy()
+            written += len(part)
+        queue.tail = queue.tail[written:].copy() if written else queue.tail
         state.put(self._queue, _ONLY, queue)
 
     def take(self, least: int, through: int | None, state: State) -> Iterator[Words]:
