@@ -46,8 +46,8 @@ class DiskFull(Exception):
     """The disk buffer takes no more rows. The message says why."""
 
 
-class DiskBufferError(Exception):
-    """The disk buffer cannot be used, or rows cannot be read back."""
+class DiskBufferError(OSError):
+    """The disk buffer cannot be used, or rows cannot be read back: the fault of a host, not of a query."""
 
 
 class DiskRoom:
