@@ -256,3 +256,11 @@ def test_explain_predicts_the_rows() -> None:
     model = render(compile_query(text.replace("SELECT", "SELECT /*+ memory(model) buffer(hybrid) */")))
     assert "what goes too early makes windows lossy" in model
     assert "then on disk" in model
+
+
+def test_rates_that_are_far_apart_give_estimates() -> None:
+    text, options = "SELECT A.len FROM A, B WHERE A.ts = B.ts", Joins(scrambling={"A": 9, "B": 9})
+    said = render(compile_query(text, expected=Expected.of({"A": 1e-12, "B": 1e12}, {}), joins=options))
+    assert "predicted" in said
+    with pytest.raises(ValueError, match="the rate of A is 1e-300 rows a second; it is from 1e-12 to 1e"):
+        Expected.of({"A": 1e-300, "B": 1e12}, {})
