@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import inf
 from typing import ParamSpec, TypeVar
 
 import numpy as np
@@ -344,6 +345,7 @@ class Graph:
         self._readers: dict[str, dict[NodeView | None, list[_Input]]] = {}  # by node, and how it is read
         self._viewers: dict[NodeView, Viewer] = {}
         limits = _limits(plans)
+        self._oblivious = _oblivious(plans)
         self._shares = {digest: share for share in shares(plans) for digest in share.members}
         for plan in plans:
             self._add(plan, build, limits, state)
@@ -421,7 +423,10 @@ class Graph:
                     continue
             else:
                 scoped = ScopedState(state, f"step.{digest}.")
-                self._steps[digest] = made = GraphStep(self, digest, step, build(step.plan, limits[digest]), scoped)
+                run = step.plan
+                if isinstance(run, Join):
+                    run = replace(run, oblivious=self._oblivious.get(digest))
+                self._steps[digest] = made = GraphStep(self, digest, step, build(run, limits[digest]), scoped)
             for number, source in enumerate(step.inputs):
                 if isinstance(source, NodeInput):
                     by_view = self._readers.setdefault(source.node, {})
@@ -477,6 +482,16 @@ def _limits(plans: Iterable[QueryPlan]) -> dict[str, GroupLimit]:
         for digest in step_digests(plan):
             limit = GroupLimit(plan.name, plan.limits.groups)
             found[digest] = min(found.get(digest, limit), limit, key=lambda limit: limit.most)
+    return found
+
+
+def _oblivious(plans: Iterable[QueryPlan]) -> dict[str, Oblivious]:
+    """By step that is a join without windows, how it runs: with the least memory of the queries that share it."""
+    found: dict[str, Oblivious] = {}
+    for plan in plans:
+        for step, digest in zip(plan.steps, step_digests(plan), strict=True):
+            if isinstance(step.plan, Join) and (how := step.plan.oblivious) is not None:
+                found[digest] = min(found.get(digest, how), how, key=lambda each: each.bound or inf)
     return found
 
 

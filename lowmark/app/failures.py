@@ -45,8 +45,8 @@ def failure_of(error: Exception) -> Failure | None:
             return Failure(str(error), 2)
         case CaptureError():
             return Failure(str(error), 3)
-    # Kafka's client is slow to load: recognize its errors by module name instead of importing them.
-    if type(error).__module__ == "lowmark.wire.kafka.clients":
+    # Kafka's client and numpy are slow to load: recognize their users' errors by module name instead of importing them.
+    if type(error).__module__ in ("lowmark.wire.kafka.clients", "highlevel.join.oblivious.disk_buffer"):
         return Failure(str(error), 1)
     if (type(error).__module__, type(error).__name__) == ("cimpl", "KafkaException"):  # of a call between two answers
         from lowmark.wire.kafka.clients import translate

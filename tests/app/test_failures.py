@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from highlevel.join.oblivious.disk_buffer import DiskBufferError
 from highlevel.spark.errors import CheckpointRefused, JobFailed, RowsWouldRepeat, TakenOver, TopicsDeleted
 from ingest.disorder.declarations import DisorderError
 from ingest.files.damage import CaptureError
@@ -28,6 +29,7 @@ from lowmark.wire.kafka.settings import KafkaSettingsError
         (KafkaUnavailable("no broker"), 1),
         (KafkaRefused("no rights"), 1),
         (JobFailed("Spark was killed"), 1),
+        (DiskBufferError("nothing can be written there"), 1),
         (TakenOver("another process runs the job"), 1),
         (CheckpointRefused("another job's"), 2),
         (RowsWouldRepeat("rows would come twice"), 2),

@@ -72,6 +72,19 @@ def test_no_strategy_loses_a_result(
     room.close()
 
 
+def test_level_inputs_do_not_wait_on_disk_for_each_other(tmp_path: Path) -> None:
+    """Although no row is to be read before it is needed (C = 0)."""
+    policy, room = MemoryPolicy((16,) * 3, forced=Strategy.HYBRID, reserve=0), DiskRoom(tmp_path, 1 << 16, block=64)
+    state, admission = MemoryState(), Admission([InputRows(2, 0, 0)] * 3, policy, room)
+    for port in (1, 2):
+        for key in range(1, 5):
+            list(admission.arrive(port, np.array([[key, 0]], np.int64).view(np.uint64), state))
+    for port in range(3):
+        list(admission.promise(port, FOREVER, state))
+    assert [admission.on_disk(port, state) for port in range(3)] == [0, 0, 0]
+    room.close()
+
+
 def test_what_runs_ahead_waits_on_disk_under_a_bound(tmp_path: Path) -> None:
     """And the join sees inputs that are nearly level. When they are, nothing goes to disk any more."""
     policy = MemoryPolicy((16, 16), bound=16 * 1000)

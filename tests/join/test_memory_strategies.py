@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from highlevel.interface import State, Words
-from highlevel.join.oblivious.disk_buffer import DiskBuffer, DiskBufferError, DiskFull, DiskRoom
+from highlevel.join.oblivious.disk_buffer import DiskBuffer, DiskBufferError, DiskFull, DiskRoom, room_of
 from highlevel.join.oblivious.memory_policy import Handling, MemoryPolicy
 from highlevel.join.oblivious.sort_buffer import SortBuffer, sort_space
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
@@ -126,6 +126,15 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         DiskRoom(tmp_path / "file" / "inside", 1 << 20)
     with pytest.raises(DiskBufferError, match="less than one block; give it 262,144 bytes or more"):
         DiskRoom(tmp_path, 1000)
+
+
+def test_a_host_without_a_folder_for_temporary_files_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.gettempdir", nowhere)
+    with pytest.raises(DiskBufferError, match="No usable temporary directory found; set TMPDIR"):
+        room_of(12_345_678)
 
 
 @pytest.mark.parametrize(("change", "words"), [(b"", "has been cut"), (b"x" * BLOCK, "not those that were written")])

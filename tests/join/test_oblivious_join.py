@@ -240,3 +240,27 @@ def test_an_input_that_runs_ahead_waits_on_disk(folder: Path) -> None:
     assert sum(map(len, sink.matrices)) == len(rows)
     assert room.used == 0
     room.close()
+
+
+def test_rows_that_waited_are_there_after_the_bound_was_lifted(folder: Path) -> None:
+    """The next start reads the state with another bound, and has no file: nothing is to wait there any more."""
+    plan = plan_of((1, 1), True, [("t", "t")], False, windowless=True)
+    room = DiskRoom(folder, 10**7, 4096)
+    bounded, stored, sink = (
+        ObliviousJoinOperator(strategic(plan, Memory.FRONTIER, None, 20_000), room),
+        Stored(),
+        Sink(),
+    )
+    rows = [Tuple(t, t, 1, 0.0, 1) for t in range(2000)]
+    for at in range(0, len(rows), 50):
+        send(bounded, Event(0, tuple(rows[at : at + 50])), stored.state, sink)
+    assert bounded.admission.on_disk(0, stored.state) > 0
+    stored.again()
+    operator = ObliviousJoinOperator(strategic(plan, Memory.FRONTIER, None))
+    assert operator.kept(0, stored.state) == len(rows)
+    send(operator, Event(0, (Tuple(2000, 2000, 1, 0.0, 1),)), stored.state, sink)
+    assert operator.admission.on_disk(0, stored.state) == 0
+    for at in range(0, len(rows), 50):
+        send(operator, Event(1, tuple(rows[at : at + 50])), stored.state, sink)
+    assert sum(map(len, sink.matrices)) == len(rows)
+    room.close()

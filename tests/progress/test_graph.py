@@ -24,9 +24,9 @@ from highlevel.scheduler import IN_ORDER, Scheduler, Waiting
 from highlevel.spark.quarantine import together as stop_together
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.compile import compile_query
-from lowmark.query.options import Limits
+from lowmark.query.options import Joins, Limits
 from lowmark.query.plan.fingerprint import step_digests
-from lowmark.query.plan.nodes import Aggregate, Finish, QueryPlan, StepPlan
+from lowmark.query.plan.nodes import Aggregate, Finish, Join, QueryPlan, StepPlan
 from lowmark.query.plan.sharing import share
 from lowmark.wire.records.punctuations import Promise
 from lowmark.wire.records.verdicts import Complete, Reason
@@ -333,3 +333,20 @@ def test_a_scheduler_is_told_what_is_left() -> None:
     take_all(driver, records)
     assert None in scheduler.lefts
     assert max(left or 0 for left in scheduler.lefts) > 0
+
+
+def test_a_join_that_queries_share_is_within_the_least_of_their_limits() -> None:
+    built: list[StepPlan] = []
+
+    def counted(plan: StepPlan, limit: GroupLimit) -> Operator:
+        built.append(plan)
+        return build(plan, limit)
+
+    roster = Roster.of({"A": ("A-0",), "B": ("B-0",)})
+    text, limits = "SELECT A.len, B.len FROM A, B WHERE A.ts = B.ts", (None, 3, 2)
+    plans = [
+        compile_query(text, name=f"q{n}", streams={"A": 1, "B": 1}, buckets=1, joins=Joins(limit_mib=limit))
+        for n, limit in enumerate(limits)
+    ]
+    BucketDriver(plans[0].stage, tuple(plans), 0, MemoryState(), roster, 1, counted)
+    assert [plan.oblivious.bound for plan in built if isinstance(plan, Join) and plan.oblivious] == [2 << 20]

@@ -224,6 +224,7 @@ def test_options_say_how_memory_is_used_and_a_hint_goes_before_them() -> None:
     assert plain == Oblivious(Memory.MODEL, (None, 40), Buffering.SORT, bound=2 << 20, disk=3 << 20)
     assert hinted is not None
     assert (hinted.memory, hinted.buffer) == (Memory.FRONTIER, Buffering.DISK)
+    compile_query(text.format("/*+ memory(model) */"), joins=Joins(memory=Memory.MODEL))  # both say the same
 
 
 def test_options_for_joins_that_are_not_there_are_refused() -> None:
@@ -255,3 +256,23 @@ def test_explain_predicts_the_rows() -> None:
     model = render(compile_query(text.replace("SELECT", "SELECT /*+ memory(model) buffer(hybrid) */")))
     assert "what goes too early makes windows lossy" in model
     assert "then on disk" in model
+
+
+def test_rates_that_are_far_apart_give_estimates() -> None:
+    text, options = "SELECT A.len FROM A, B WHERE A.ts = B.ts", Joins(scrambling={"A": 9, "B": 9})
+    said = render(compile_query(text, expected=Expected.of({"A": 1e-12, "B": 1e12}, {}), joins=options))
+    assert "predicted" in said
+    with pytest.raises(ValueError, match="the rate of A is 1e-300 rows a second; it is from 1e-12 to 1e"):
+        Expected.of({"A": 1e-300, "B": 1e12}, {})
+
+
+def test_what_is_predicted_of_a_join_over_a_join_follows_from_its_inputs() -> None:
+    """Theorem 3.1: rates add up, and scrambling. Then r_J k_C / r_C = 2000 · 5 / 10, r_C k_J / r_J = 10 · 30 / 2000."""
+    text = "SELECT J.x FROM (SELECT A.ts AS t, A.len AS x FROM A, B WHERE A.ts = B.ts) AS J, C WHERE J.t = C.ts"
+    expected = Expected.of({"A": 1000, "B": 1000, "C": 10}, {})
+    given = {"A": 10, "B": 20, "C": 5}
+    said = render(compile_query(text, expected=expected, joins=Joins(scrambling=given)))
+    assert "30 rows of A, 30 rows of B" in said
+    assert f"{30 + 1000:,} rows of J, {5 + 1} rows of C" in said
+    unknown = render(compile_query(text, expected=expected, joins=Joins(scrambling={"A": 10, "C": 5})))
+    assert unknown.count("`--scrambling` and `--rate` of each input tell") == 2

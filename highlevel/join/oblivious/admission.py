@@ -43,15 +43,13 @@ class InputRows:
 
 
 class Admission:
-    """Of all inputs of one join. `room`: where rows wait on disk; None: nothing is ever written there."""
+    """Of all inputs of one join. `room`: where rows wait on disk; None: no more are written, but those that an earlier
+    process wrote are in the state, and come first."""
 
     def __init__(self, inputs: Sequence[InputRows], policy: MemoryPolicy, room: DiskRoom | None) -> None:
         self._inputs = tuple(inputs)
         self._policy = policy
-        self._disks = [
-            None if room is None else DiskBuffer(f"disk.{at}", room, one.words, one.key)
-            for at, one in enumerate(inputs)
-        ]
+        self._disks = [DiskBuffer(f"disk.{at}", room, one.words, one.key) for at, one in enumerate(inputs)]
         self._sorting = [sort_space(f"sorting.{at}", one.words, one.key) for at, one in enumerate(inputs)]
         self._orders = [scrambling_space(f"order.{at}") for at in range(len(inputs))]
         # What is known of the rows as they arrive holds for the join unless they may be sorted before.
@@ -78,14 +76,11 @@ class Admission:
 
     def on_disk(self, port: int, state: State) -> int:
         """Rows of an input that wait on disk."""
-        disk = self._disks[port]
-        return 0 if disk is None else disk.waiting(state)
+        return self._disks[port].waiting(state)
 
     def held(self, port: int, state: State) -> int:
         """Bytes of memory in which rows of an input wait, also on their way to the disk."""
-        disk = self._disks[port]
-        waiting = self.sorting(port, state) * self._inputs[port].words * 8
-        return waiting + (0 if disk is None else disk.held(state))
+        return self.sorting(port, state) * self._inputs[port].words * 8 + self._disks[port].held(state)
 
     def arrive(self, port: int, rows: Words, state: State) -> Iterator[Admitted]:
         """Take rows of an input; the rows that are admitted, of any input."""
@@ -110,15 +105,14 @@ class Admission:
     def release(self, before: int, state: State) -> Iterator[Admitted]:
         """The rows on disk that are older than this time, of any input."""
         for port, disk in enumerate(self._disks):
-            if disk is not None and (least := disk.least(state)) is not None and least < before:
+            if (least := disk.least(state)) is not None and least < before:
                 for rows in disk.take(0, before - 1, state):
                     yield self._admit(port, rows, state)
         yield from self._read(state)
 
     def least(self, port: int, state: State) -> int:
         """The least time of a row of an input that waits; FOREVER: none does."""
-        disk, piece = self._disks[port], state.get(self._sorting[port], _ONLY)
-        on_disk = None if disk is None else disk.least(state)
+        on_disk, piece = self._disks[port].least(state), state.get(self._sorting[port], _ONLY)
         sorting = int(piece.rows[0, piece.key].view(np.int64)) if piece is not None else FOREVER
         return sorting if on_disk is None else min(sorting, on_disk)
 
@@ -170,7 +164,7 @@ class Admission:
                 state.drop(space, _ONLY)
         if not len(rows):
             return
-        if handling.spills and disk is not None:
+        if handling.spills:
             disk.put(rows, state)
         else:
             yield self._admit(port, rows, state)
@@ -188,10 +182,9 @@ class Admission:
             if not any(self.on_disk(port, state) for port in range(len(self._inputs))):
                 return
             for port, one in enumerate(self._handling(state)):
-                disk = self._disks[port]
-                if disk is not None and one.reads:
+                if one.reads:
                     reads = True
-                    for rows in disk.take(one.reads, None, state):
+                    for rows in self._disks[port].take(one.reads, None, state):
                         yield self._admit(port, rows, state)
 
     def _tell(self, port: int, below: int, state: State) -> None:

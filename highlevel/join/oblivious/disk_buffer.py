@@ -46,8 +46,8 @@ class DiskFull(Exception):
     """The disk buffer takes no more rows. The message says why."""
 
 
-class DiskBufferError(Exception):
-    """The disk buffer cannot be used, or rows cannot be read back."""
+class DiskBufferError(OSError):
+    """The disk buffer cannot be used, or rows cannot be read back: the fault of a host, not of a query."""
 
 
 class DiskRoom:
@@ -145,8 +145,15 @@ class DiskRoom:
 
 @cache
 def room_of(limit: int) -> DiskRoom:
-    """The file of this process for so many bytes, in the system's folder for temporary files (TMPDIR)."""
-    return DiskRoom(Path(tempfile.gettempdir()), limit)
+    """The file of this process for so many bytes, in the system's folder for temporary files (TMPDIR). Raises
+    DiskBufferError if nothing can be written there."""
+    try:
+        folder = tempfile.gettempdir()
+    except OSError as error:
+        raise DiskBufferError(
+            f"the disk buffer has no folder: {error.strerror}; set TMPDIR to one that can be written"
+        ) from None
+    return DiskRoom(Path(folder), limit)
 
 
 class _Block:
@@ -219,13 +226,14 @@ class DiskBuffer:
     """The rows of one input that wait, in order of arrival. The last ones wait in memory until they fill a block; those
     that the disk does not take, too. `refused`: why, until it takes rows again."""
 
-    def __init__(self, name: str, room: DiskRoom, words: int, key: int) -> None:
-        """`key`: the word of a row that holds its key."""
+    def __init__(self, name: str, room: DiskRoom | None, words: int, key: int) -> None:
+        """`key`: the word of a row that holds its key. Without a room all wait in memory: those that an earlier process
+        had on disk, and what comes behind them."""
         self.refused: str | None = None
         self._room = room
         self._words = words
         self._key = key
-        self._block_rows = max(1, room.block // (words * 8))
+        self._block_rows = max(1, (BLOCK_BYTES if room is None else room.block) // (words * 8))
         self._blocks: Space[_Block] = Space(f"{name}.blocks", _Block.encode, _Block.decode)
         self._queue: Space[_Queue] = Space(f"{name}.queue", _Queue.encode, _Queue.decode)
 
@@ -250,8 +258,9 @@ class DiskBuffer:
             return
         queue = self._known(state)
         queue.tail = np.concatenate((queue.tail, rows))
-        while len(queue.tail) >= self._block_rows:
-            part = queue.tail[: self._block_rows].copy()
+        written = 0  # rows; the tail is cut once, because it is long after a disk was full
+        while self._room is not None and len(queue.tail) - written >= self._block_rows:
+            part = queue.tail[written : written + self._block_rows]
             block = _Block(part)
             try:
                 block.spill(self._room)
@@ -264,7 +273,8 @@ class DiskBuffer:
             state.put(self._blocks, queue.next, block)
             queue.blocks.append((queue.next, len(part), int(part[:, self._key].view(np.int64).min())))
             queue.next += 1
-            queue.tail = queue.tail[self._block_rows :].copy()
+            written += len(part)
+        queue.tail = queue.tail[written:].copy() if written else queue.tail
         state.put(self._queue, _ONLY, queue)
 
     def take(self, least: int, through: int | None, state: State) -> Iterator[Words]:

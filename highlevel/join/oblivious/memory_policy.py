@@ -59,7 +59,8 @@ class MemoryPolicy:
         behind; `waiting`: its rows on disk. Rows never pass those that wait before them."""
         sorts = strategy in (Strategy.SORT, Strategy.HYBRID)
         spilling = strategy in (Strategy.DISK, Strategy.HYBRID)
-        ahead = reserve_for(inputs, strategy) if self.reserve is None else self.reserve
+        # At least one row: inputs that are level and all wait on disk would wait there for each other.
+        ahead = max(1, reserve_for(inputs, strategy) if self.reserve is None else self.reserve)
         from_ = ahead + _WORTH_SPILLING * self.in_flight
         return tuple(
             Handling(

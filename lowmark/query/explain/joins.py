@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import log2
 
 from lowmark.query.expr.print import span_text, text_of
-from lowmark.query.optimize.buffer_model import Traits, buffers
+from lowmark.query.optimize.buffer_model import Traits, buffers, joined
 from lowmark.query.optimize.join_order import DEFAULT_SELECTIVITY
 from lowmark.query.options import Buffering, Memory
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.joins import Oblivious, Release
-from lowmark.query.plan.nodes import Join
+from lowmark.query.plan.nodes import Join, Reduce, Step, StepInput
 from lowmark.wire.records.json_fields import Json
 from lowmark.wire.rows.schema import Kind
 
-__all__ = ["describe_join"]
+__all__ = ["Known", "describe_join", "known_inputs"]
+
+Known = Sequence[Traits | None]
+"""What is known of each input of a join without windows."""
 
 
-def describe_join(plan: Join) -> dict[str, Json]:
+def known_inputs(steps: Sequence[Step]) -> list[Known]:
+    """For each step what is known of its inputs: of a tuple stream from rates and scrambling as they were given, of
+    what earlier joins put out from their inputs (theorem 3.1). () if it is no join without windows."""
+    found: list[Known] = []
+    made: list[Traits | None] = []  # what each step puts out
+    for step in steps:
+        plan = step.plan
+        fed = [made[source.step] if isinstance(source, StepInput) else None for source in step.inputs]
+        if isinstance(plan, Join) and plan.oblivious is not None:
+            ports = [step.port(number) for number in range(len(fed))]
+            below = [fed[ports.index(port)] if ports.count(port) == 1 else None for port in range(len(plan.inputs))]
+            given = plan.oblivious.scrambling or (None,) * len(plan.inputs)
+            known = tuple(
+                Traits(port.rate, rows) if port.rate is not None and rows is not None else earlier
+                for port, rows, earlier in zip(plan.inputs, given, below, strict=True)
+            )
+            all_known = [one for one in known if one is not None]
+            found.append(known)
+            made.append(joined(all_known) if len(all_known) == len(known) else None)
+        else:
+            found.append(())
+            made.append(fed[0] if isinstance(plan, Reduce) and len(fed) == 1 and not plan.reduction.grouped else None)
+    return found
+
+
+def describe_join(plan: Join, inputs: Known) -> dict[str, Json]:
     """The facts about a join; times are those of the attributes of the inputs' windows."""
     return {
         "joins": [port.label for port in plan.inputs],
@@ -31,7 +59,7 @@ def describe_join(plan: Join) -> dict[str, Json]:
         "expects": list(_expects(plan)),
         "state": list(_state(plan)),
         "memory": list(_memory(plan)),
-        **({"predicted": list(_predicted(plan))} if plan.oblivious is not None else {}),
+        **({"predicted": list(_predicted(plan, inputs))} if plan.oblivious is not None else {}),
     }
 
 
@@ -82,13 +110,12 @@ _WAITING = {
 }
 
 
-def _predicted(plan: Join) -> Iterator[str]:
+def _predicted(plan: Join, inputs: Known) -> Iterator[str]:
     """Rows that the model expects a window-oblivious join to need, if its inputs run together."""
     choice = plan.oblivious
     if choice is None:
         return
-    inputs = zip(plan.inputs, choice.scrambling or (None,) * len(plan.inputs), strict=True)
-    known = [Traits(port.rate, rows) for port, rows in inputs if port.rate is not None and rows is not None]
+    known = [one for one in inputs if one is not None]
     if len(known) < len(plan.inputs):
         yield "as many rows as their scrambling and rates ask for: `--scrambling` and `--rate` of each input tell"
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from lowmark.query.explain.joins import describe_join
+from lowmark.query.explain.joins import Known, describe_join, known_inputs
 from lowmark.query.explain.strategy import describe_strategy
 from lowmark.query.expr.expressions import Named
 from lowmark.query.expr.print import length_text, pane_text, text_of
@@ -62,7 +62,10 @@ def describe(plan: QueryPlan, names: Mapping[str, str] = MappingProxyType({})) -
         "buckets": plan.stage.buckets,
         "nodes": [_node(node) for node in plan.stage.nodes],
         "exchanges": [_exchange(exchange, plan.stage.buckets) for exchange in _exchanges(plan)],
-        "steps": [_step(step, plan.strategy, plan.rates) for step in plan.steps],
+        "steps": [
+            _step(step, plan.strategy, plan.rates, known)
+            for step, known in zip(plan.steps, known_inputs(plan.steps), strict=True)
+        ],
         "window": None if plan.window is None else _window(plan.window),
         "ordered": plan.ordered,
         "late": _late(plan),
@@ -89,8 +92,8 @@ def render(plan: QueryPlan, names: Mapping[str, str] = MappingProxyType({})) -> 
     for node in plan.stage.nodes:
         lines += _block(f"node {node.name}", _node(node))
     lines += ["", "above, in each bucket"]
-    for index, step in enumerate(plan.steps):
-        lines += _block(f"step {index}", _step(step, plan.strategy, plan.rates))
+    for index, (step, known) in enumerate(zip(plan.steps, known_inputs(plan.steps), strict=True)):
+        lines += _block(f"step {index}", _step(step, plan.strategy, plan.rates, known))
     if plan.exchanges is not None:
         lines += ["", f"between the buckets, topic exchange.{plan.exchanges.fingerprint}"]
         for exchange in plan.exchanges.each:
@@ -198,7 +201,7 @@ def _reduction(reduction: Reduction, kind: Kind = Kind.TIME) -> dict[str, Json]:
     }
 
 
-def _step(step: Step, asked: Strategy, rates: Rates) -> dict[str, Json]:
+def _step(step: Step, asked: Strategy, rates: Rates, known: Known) -> dict[str, Json]:
     inputs = [item.node if isinstance(item, NodeInput) else f"step {item.step}" for item in step.inputs]
     head: dict[str, Json] = {"step": type(step.plan).__name__.lower(), "does": _does(step.plan), "reads": inputs}
     match step.plan:
@@ -214,7 +217,7 @@ def _step(step: Step, asked: Strategy, rates: Rates) -> dict[str, Json]:
         case Finish() as plan:
             return head | _finish(plan)
         case Join() as plan:
-            return head | describe_join(plan)
+            return head | describe_join(plan, known)
         case Number() as plan:
             return head | {"order": list(plan.order) or "as they come", "numbers": plan.number}
         case Counted() as plan:

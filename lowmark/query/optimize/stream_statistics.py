@@ -11,7 +11,8 @@ from lowmark.query.parse import syntax as s
 __all__ = ["UNKNOWN", "Expected", "UnknownInput", "check_names"]
 
 
-_MOST = 1e12
+_LEAST, _MOST = 1e-12, 1e12
+"""Rates, in rows a second: what is computed from them stays finite."""
 
 
 class UnknownInput(Exception):
@@ -41,8 +42,8 @@ class Expected:
                 raise ValueError(f"the selectivity of {pair} is {share:g}; it is above 0 and at most 1")
             pairs[names] = share
         for name, rate in rates.items():
-            if not 0 < rate <= _MOST:
-                raise ValueError(f"the rate of {name} is {rate:g} rows a second; it is above 0 and at most {_MOST:g}")
+            if not _LEAST <= rate <= _MOST:
+                raise ValueError(f"the rate of {name} is {rate:g} rows a second; it is from {_LEAST:g} to {_MOST:g}")
         if groups is not None and groups < 1:
             raise ValueError(f"groups is {groups}; it is a number above 0")
         written = {name.casefold(): name for name in rates}
