@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -34,7 +35,34 @@ class Quarantining(process._Job):
         raise process._Quarantined("q: quarantined")
 
 
-def test_a_signal_while_a_query_is_being_quarantined_ends_the_job(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+class Left(process._Job):
+    """A job whose sources have ended and whose query is quarantined."""
+
+    signalled = False
+
+    def _run(self, stack: ExitStack, *_: object) -> None:
+        self._quarantined = {"q": "it failed"}
+        self.told_to_end = self.signalled
+
+
+@pytest.mark.parametrize(("until_last", "signalled", "status"), [(True, False, 2), (True, True, 0), (False, True, 0)])
+def test_the_last_windows_of_a_quarantined_query_are_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until_last: bool, signalled: bool, status: int
+) -> None:
+    path = tmp_path / "lowmark.toml"
+    path.write_text(CONFIG.format(tmp_path / "checkpoint"))
+    monkeypatch.setattr(process, "_Job", Left)
+    monkeypatch.setattr(Left, "signalled", signalled)
+    config = load_config(path)
+    found = process.run_job(
+        config, queries=None, master=None, until_last=until_last, new_generation=None, progress=lambda _: None
+    )
+    assert found == status
+
+
+def test_a_signal_while_a_query_is_being_quarantined_ends_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "lowmark.toml"
     path.write_text(CONFIG.format(tmp_path / "checkpoint"))
     monkeypatch.setattr(process, "_Job", Quarantining)

@@ -79,7 +79,7 @@ def run_job(
     new_generation: NewGeneration | None, progress: Callable[[str], None],
 ) -> int:  # fmt: skip
     """Runs until SIGTERM or SIGINT, or with `until_last` until all sources have ended and their windows are written;
-    then returns 0.
+    then returns 0, or 2 if a query is quarantined.
 
     JobStopped, EnvironmentNotReady, ConfigError or QueryError say why it could not start or why it stopped. Call it
     from the main thread, which gets signals.
@@ -161,6 +161,11 @@ class _Job:
         finally:
             self._stop()  # a failed job gets no more time to end than one that was told to
         progress("ending")
+        if until_last and self._quarantined and not self.told_to_end:
+            _LOG.error(
+                "not written, since they are quarantined: the windows of %s", ", ".join(sorted(self._quarantined))
+            )
+            return 2
         return 0
 
     def _run(
