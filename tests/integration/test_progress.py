@@ -116,8 +116,7 @@ def test_one_silent_source_holds_up_a_join_a_window_over_rows_and_an_exchange(br
         going = Pipe(stack, config, "going", [1, 2, 3, 15, 27, 47])
         quiet = Pipe(stack, config, "quiet", [4, 22])
         job = stack.enter_context(JobProcess(config))
-        await_true(lambda: all(held(row) == ["quiet"] for row in told(config).values()))
-        await_true(lambda: all(overdue(row) for row in told(config).values()))
+        await_true(lambda: all(map(only_quiet_is_awaited, told(config).values())))
         for columns in (80, 120):
             view_names_the_quiet_source(config, columns)
         found = told(config)
