@@ -14,14 +14,13 @@ from highlevel.join.probe_kernel import START, equal_at, hash_of
 from lowmark.jit.compiled import compiled
 
 __all__ = [
-    "drop_before",
     "find_nodes",
     "link_nodes",
     "link_rows",
     "make_nodes",
     "probe_lists",
     "promise",
-    "purge_lists",
+    "remove_older",
 ]
 
 Words = npt.NDArray[np.uint64]
@@ -151,50 +150,23 @@ def _remove(
 
 
 @compiled
-def drop_before(
-    old: Ints, alive: int, next_time: Shorts, bin_heads: Shorts, owners: Shorts, times: Ints, bins: Shorts,
-    bin_counts: Shorts, bin_changed: Shorts, counts: Shorts, waiting: Shorts, bounds: Ints, done: Ints,
-) -> int:  # fmt: skip
-    """Invalidate: remove the rows of these bins that are older than `alive`. Returns how many I-nodes are in `done`:
-    those of promised values that have no row below their bound any more."""
-    count = 0
-    for n in range(old.shape[0]):
-        before = -1
-        at = bin_heads[old[n]]
-        while at >= 0:
-            after = next_time[at]
-            if owners[at] >= 0 and times[at] < alive:
-                node = _remove(at, owners, times, bins, bin_counts, bin_changed, counts, waiting, bounds)
-                if node >= 0:
-                    done[count] = node
-                    count += 1
-            if owners[at] >= 0:
-                before = at
-            elif before < 0:
-                bin_heads[old[n]] = after
-            else:
-                next_time[before] = after
-            at = after
-    return count
-
-
-@compiled
-def purge_lists(
-    nodes: Ints, alive: int, heads: Shorts, next_value: Shorts, owners: Shorts, times: Ints, bins: Shorts,
+def remove_older(
+    lists: Ints, alive: int, heads: Shorts, following: Shorts, owners: Shorts, times: Ints, bins: Shorts,
     bin_counts: Shorts, bin_changed: Shorts, counts: Shorts, waiting: Shorts, bounds: Ints, done: Ints,
 ) -> tuple[int, int]:  # fmt: skip
-    """Purge: the other input has promised the values of these I-nodes: remove their rows that are older than `alive`.
-    Returns the number of rows, and how many I-nodes are in `done`, as above."""
-    purged, count = 0, 0
-    for n in range(nodes.shape[0]):
-        if nodes[n] < 0:
+    """Remove the rows of these lists, of values or of times, that are older than `alive`; a list below 0 is none.
+    Returns the number of rows, and how many I-nodes are in `done`: those of promised values that have no row below
+    their bound any more."""
+    removed, count = 0, 0
+    for n in range(lists.shape[0]):
+        if lists[n] < 0:
             continue
         before = -1
-        at = heads[nodes[n]]
+        at = heads[lists[n]]
         while at >= 0:
-            after = next_value[at]
+            after = following[at]
             if owners[at] >= 0 and times[at] < alive:
-                purged += 1
+                removed += 1
                 node = _remove(at, owners, times, bins, bin_counts, bin_changed, counts, waiting, bounds)
                 if node >= 0:
                     done[count] = node
@@ -202,11 +174,11 @@ def purge_lists(
             if owners[at] >= 0:
                 before = at
             elif before < 0:
-                heads[nodes[n]] = after
+                heads[lists[n]] = after
             else:
-                next_value[before] = after
+                following[before] = after
             at = after
-    return purged, count
+    return removed, count
 
 
 @compiled

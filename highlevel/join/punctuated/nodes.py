@@ -23,14 +23,13 @@ from highlevel.interface import Space, State, Words
 from highlevel.join.bounds import ONLY
 from highlevel.join.probe_kernel import START
 from highlevel.join.punctuated.node_kernel import (
-    drop_before,
     find_nodes,
     link_nodes,
     link_rows,
     make_nodes,
     probe_lists,
     promise,
-    purge_lists,
+    remove_older,
 )
 from lowmark.wire.rows.values import FOREVER, NEVER
 
@@ -198,31 +197,15 @@ class Nodes:
             self._arrivals += len(rows)
 
     def drop_before(self, alive: int) -> Ints:
-        """Remove rows older than this time; returns the I-nodes of promised values that thereby are done."""
+        """Remove rows older than this time. Returns the I-nodes of promised values that thereby are done."""
         last = FOREVER if alive == FOREVER else alive // self._width
         old = [place for key, place in self._bins.places.items() if key <= last]
-        if not old:
-            return np.empty(0, np.int64)
-        t, i, bins = self._t, self._i, self._bins
-        done, before = np.empty(i.used, np.int64), int(bins.counts.sum())
-        count = drop_before(
-            np.array(old, np.int64), alive, t.next_time, bins.heads, t.owners, self._times, t.bins, bins.counts,
-            bins.changed, i.counts, i.waiting, i.bounds, done,
-        )  # fmt: skip
-        t.removed += before - int(bins.counts.sum())
-        return done[:count]
+        return self._remove_older(np.array(old, np.int64), alive, self._bins.heads, self._t.next_time)
 
     def purge(self, nodes: Ints, alive: int) -> Ints:
         """The other input has promised the values of these I-nodes: remove their rows older than this time. Returns
         the I-nodes of values that this input, too, has promised and that thereby are done."""
-        t, i, bins = self._t, self._i, self._bins
-        done = np.empty(i.used, np.int64)
-        purged, count = purge_lists(
-            nodes, alive, i.heads, t.next_value, t.owners, self._times, t.bins, bins.counts, bins.changed, i.counts,
-            i.waiting, i.bounds, done,
-        )  # fmt: skip
-        t.removed += purged
-        return done[:count]
+        return self._remove_older(nodes, alive, self._i.heads, self._t.next_value)
 
     def promise(self, keys: Words, bound: int) -> tuple[Ints, Ints]:
         """This input promises these values below this time. Returns their I-nodes, and those of them that are done:
@@ -309,6 +292,18 @@ class Nodes:
         nodes = self._made(keys, self.find(keys))
         self._i.bounds[nodes], self._i.told[nodes] = bounds, told
         self._some_promised = len(nodes) > 0
+
+    def _remove_older(self, lists: Ints, alive: int, heads: Shorts, following: Shorts) -> Ints:
+        t, i, bins = self._t, self._i, self._bins
+        if not len(lists):
+            return np.empty(0, np.int64)
+        done = np.empty(i.used, np.int64)
+        removed, count = remove_older(
+            lists, alive, heads, following, t.owners, self._times, t.bins, bins.counts, bins.changed, i.counts,
+            i.waiting, i.bounds, done,
+        )  # fmt: skip
+        t.removed += removed
+        return done[:count]
 
     @property
     def _times(self) -> Ints:
