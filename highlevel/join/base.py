@@ -34,6 +34,15 @@ class WindowJoin:
             out.mark(0, self._marks.overflow(self._kept.times(parts, values.lost)))
         return holds(values)
 
+    def _emit(self, parts: Mapping[int, Words], out: Out) -> None:
+        """Put out the combinations of these rows that pass the condition."""
+        pairs = self._combine.rows(parts)
+        passing = self._passing(pairs, parts, out)
+        if passing is not None:
+            pairs = pairs[passing]
+        if len(pairs):
+            out.rows(0, pairs)
+
     def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
         out.mark(0, self._marks.of_input(port, mark))
 

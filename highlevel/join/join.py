@@ -38,12 +38,7 @@ class JoinOperator(WindowJoin):
         if not len(rows):
             return
         for parts in self._met({port: rows}, self._lookups[port], state):
-            pairs = self._combine.rows(parts)
-            passing = self._passing(pairs, parts, out)
-            if passing is not None:
-                pairs = pairs[passing]
-            if len(pairs):
-                out.rows(0, pairs)
+            self._emit(parts, out)
         keys = self._kept.keep(port, rows[self._kept.waits(port, rows, bounds)], state)
         if len(bounds) > 2:
             self._kept.absence.let_go([(port, key) for key in keys], bounds, state)

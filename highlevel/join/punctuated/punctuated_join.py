@@ -99,13 +99,7 @@ class PunctuatedJoinOperator(WindowJoin):
         the time at which its window ends."""
         low, high = self._kept.window({port: rows}, 1 - port)
         for probing, partners in self.nodes(1 - port, state).probe(theirs, low, high):
-            parts = {port: rows[probing], 1 - port: partners}
-            pairs = self._combine.rows(parts)
-            passing = self._passing(pairs, parts, out)
-            if passing is not None:
-                pairs = pairs[passing]
-            if len(pairs):
-                out.rows(0, pairs)
+            self._emit({port: rows[probing], 1 - port: partners}, out)
         return high
 
     def _invalidate(self, port: int, bounds: Sequence[int], state: State, out: Out) -> None:
