@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowlevel.config import LowLevelConfig
+from lowlevel.early_groups import mix
 from lowlevel.node_memory import NodeMemory
 from lowlevel.node_promises import SourceNode
 from lowmark.jit.compiled import compiled
@@ -147,8 +148,7 @@ def _note(
     for row in range(rows.shape[0]):
         hashed = np.uint64(0x9E3779B97F4A7C15)
         for at in range(key.shape[0]):
-            hashed = (hashed ^ rows[row, key[at]]) * np.uint64(0xFF51AFD7ED558CCD)
-            hashed ^= hashed >> np.uint64(32)
+            hashed = mix(hashed, rows[row, key[at]])
         first = np.int64(hashed & np.uint64(slots.shape[0] - 1))
         slot, known = np.int64(-1), False
         for way in range(_WAYS):

@@ -23,12 +23,19 @@ from lowlevel.kernel.inlined.panes import (
 )
 from lowmark.jit.compiled import compiled
 
-__all__ = ["index_of", "take_groups"]
+__all__ = ["index_of", "mix", "take_groups"]
 
 
 def index_of(groups: int) -> npt.NDArray[np.int32]:
     """Room for the index of so many groups."""
     return np.zeros(max(64, 4 << max(0, groups - 1).bit_length()), np.int32)
+
+
+@compiled
+def mix(hashed: np.uint64, word: np.uint64) -> np.uint64:
+    """The hash of one word more."""
+    hashed = (hashed ^ word) * np.uint64(0xFF51AFD7ED558CCD)
+    return hashed ^ (hashed >> np.uint64(32))
 
 
 @compiled
@@ -50,8 +57,7 @@ def take_groups(
     for group in range(groups.shape[0]):
         hashed = np.uint64(groups[group, 0])
         for at in range(words.shape[0]):
-            hashed = (hashed ^ np.uint64(groups[group, 1 + at])) * np.uint64(0xFF51AFD7ED558CCD)
-            hashed ^= hashed >> np.uint64(32)
+            hashed = mix(hashed, np.uint64(groups[group, 1 + at]))
         place = hashed & last
         while index[place] != 0:
             place = (place + np.uint64(1)) & last
@@ -63,8 +69,7 @@ def take_groups(
         mask = table[slot, ROW_MASK] & bits
         hashed = np.uint64(mask)
         for at in range(words.shape[0]):
-            hashed = (hashed ^ np.uint64(table[slot, words[at]])) * np.uint64(0xFF51AFD7ED558CCD)
-            hashed ^= hashed >> np.uint64(32)
+            hashed = mix(hashed, np.uint64(table[slot, words[at]]))
         place, found = hashed & last, False
         while index[place] != 0 and not found:
             group = index[place] - 1
