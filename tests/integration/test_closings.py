@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,9 +14,10 @@ from tests.acceptance.command import lowmark
 from tests.acceptance.test_closings import ACK, FIN, RST
 from tests.acceptance.test_golden import at, clock
 from tests.integration.jobprocess import JobProcess, await_true
+from tests.integration.pipe import Pipe
 from tests.integration.processes import Command
 from tests.integration.test_progress import told
-from tests.naive.frames import Spec, frame, write_pcap
+from tests.naive.frames import Spec
 
 pytestmark = pytest.mark.slow
 
@@ -54,13 +53,6 @@ def shown(lines: str) -> list[tuple[str, str, int]]:
     return [(row["window_end"][11:16], row["conn.aIP"], row["n"]) for row in rows]
 
 
-def send(capture: Command, folder: Path, specs: Sequence[Spec], header: bool) -> None:
-    assert capture.process.stdin is not None
-    data = write_pcap(folder / "pipe.pcap", map(frame, specs)).read_bytes()
-    capture.process.stdin.write(data if header else data[24:])
-    capture.process.stdin.flush()
-
-
 def test_a_row_leaves_once_though_the_job_dies(broker: str, tmp_path: Path) -> None:
     config = tmp_path / "lowmark.toml"
     config.write_text(CONFIG.format(broker=broker, prefix=uuid4().hex[:8]))
@@ -68,8 +60,7 @@ def test_a_row_leaves_once_though_the_job_dies(broker: str, tmp_path: Path) -> N
     more = [tcp(20, 4, RST), tcp(21, 2, ACK, True), at(25), at(30)]
     seen = ("watch", "connections", "-c", str(config), "--json", "--from-beginning")
     with contextlib.ExitStack() as stack:
-        capture = stack.enter_context(Command("capture", "-c", str(config), stdin=subprocess.PIPE))
-        send(capture, tmp_path, first, True)
+        source = Pipe(stack, config, "pipe", first)
         job = stack.enter_context(JobProcess(config))
         job.url()
         watch = stack.enter_context(Command(*seen))
@@ -77,14 +68,12 @@ def test_a_row_leaves_once_though_the_job_dies(broker: str, tmp_path: Path) -> N
         (window,) = told(config)["connections"]["open"]
         assert (window["end"], window["early_rows"]) == (clock("12:01:00"), 2)
         job.kill()
-        send(capture, tmp_path, more, False)
+        source.send(more)
         job = stack.enter_context(JobProcess(config, "--until-last"))
         await_true(lambda: watch.out.count("\n") == 3)
         early = shown(watch.out)
-        send(capture, tmp_path, [at(61), at(70)], False)
-        assert capture.process.stdin is not None
-        capture.process.stdin.close()
-        assert capture.wait() == 0, capture.error
+        source.send([at(61), at(70)])
+        source.end()
         assert job.wait() == 0, job.said
     outcome = lowmark(*seen, "--windows", "2")
     assert outcome.code == 0, outcome.error

@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,14 +21,12 @@ from lowmark.wire.records.registration import Presence, PresenceState
 from tests.acceptance.command import Row, lowmark
 from tests.acceptance.test_golden import at, clock
 from tests.integration.jobprocess import JobProcess, await_true
+from tests.integration.pipe import Pipe
 from tests.integration.processes import Command
 from tests.naive.frames import frame, write_pcap
 from tests.terminal import Terminal
 
 pytestmark = pytest.mark.slow
-
-_HEADER = 24
-"""Bytes before the first packet of a capture."""
 
 CONFIG = """
 [kafka]
@@ -91,30 +89,12 @@ def waiting(config: Path) -> dict[str, Row]:
     return {item["who"]: item for item in told(config)["count"]["waiting"]}
 
 
-class Pipe:
-    """A source that sends packets of these seconds, and goes on when it is told to."""
-
-    def __init__(self, stack: contextlib.ExitStack, config: Path, source: str, seconds: Sequence[float]) -> None:
-        command = Command("capture", "-c", str(config), "--source", source, stdin=subprocess.PIPE)
-        self.capture = stack.enter_context(command)
-        self._file = config.parent / f"{source}.pcap"
-        self._write(seconds, 0)
-
-    def send(self, seconds: Sequence[float]) -> None:
-        self._write(seconds, _HEADER)
-
-    def _write(self, seconds: Sequence[float], skipped: int) -> None:
-        assert self.capture.process.stdin is not None
-        self.capture.process.stdin.write(write_pcap(self._file, map(frame, map(at, seconds))).read_bytes()[skipped:])
-        self.capture.process.stdin.flush()
-
-
 def test_one_silent_source_holds_up_a_join_a_window_over_rows_and_an_exchange(broker: str, tmp_path: Path) -> None:
     config = tmp_path / "lowmark.toml"
     config.write_text(HELD.format(broker=broker, prefix=uuid4().hex[:8]))
     with contextlib.ExitStack() as stack:
-        going = Pipe(stack, config, "going", [1, 2, 3, 15, 27, 47])
-        quiet = Pipe(stack, config, "quiet", [4, 22])
+        going = Pipe(stack, config, "going", map(at, [1, 2, 3, 15, 27, 47]))
+        quiet = Pipe(stack, config, "quiet", map(at, [4, 22]))
         job = stack.enter_context(JobProcess(config))
         await_true(lambda: all(map(only_quiet_is_awaited, told(config).values())))
         for columns in (80, 120):
@@ -140,7 +120,7 @@ def test_one_silent_source_holds_up_a_join_a_window_over_rows_and_an_exchange(br
         job.terminate()
         assert job.wait() == 0, job.said
         for source in (going, quiet):
-            source.send([61])
+            source.send([at(61)])
         await_true(lambda: all(held(row) == ["the job"] for row in told(config).values()))
         (exchange,) = told(config)["top"]["waiting"]
         assert exchange["why"].startswith("buckets 0, 1 have not sent all of it into exchange top.x0: LIMIT is over")
